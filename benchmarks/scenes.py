@@ -1,0 +1,110 @@
+"""Frames to measure on: real KITTI scans where there are any, simulated ones elsewhere."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.environment import ROOT
+from perception.config import DetectorConfig
+from perception.io import load_point_cloud
+from perception.types import FloatArray
+
+_VELODYNE = ("velodyne_reduced", "velodyne")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Scans of one kind.
+
+    Attributes:
+        kind: ``"KITTI"`` or ``"simulated"``, with the folder.
+        names: one a scan.
+        points: (N, 4) float32 each.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    points: tuple[FloatArray, ...]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def default_data() -> Path:
+    """``$SPARSIGHT_DATA/kitti``, or ``../shared/data/kitti`` beside the checkout."""
+    configured = os.environ.get("SPARSIGHT_DATA")
+    return Path(configured) / "kitti" if configured else ROOT.parent / "shared" / "data" / "kitti"
+
+
+def load_frames(data: Path, count: int, *, seed: int = 0) -> Frames:
+    """``count`` scans of the camera's field of view, evenly spread over the data set, else simulated ones."""
+    for folder in _VELODYNE:
+        files = sorted((data / "training" / folder).glob("*.bin"))
+        if files:
+            chosen = [files[index] for index in _spread(len(files), count)]
+            return Frames(f"KITTI {folder}", tuple(f.stem for f in chosen), tuple(map(_points, chosen)))
+    return _simulated(count, seed)
+
+
+def load_full_scans(data: Path, count: int) -> Frames | None:
+    """Up to ``count`` scans all around the sensor; None where there are none."""
+    files = sorted((data / "training" / "velodyne").glob("*.bin"))[:count]
+    if not files:
+        return None
+    return Frames("KITTI velodyne", tuple(file.stem for file in files), tuple(map(_points, files)))
+
+
+def _points(path: Path) -> FloatArray:
+    return load_point_cloud(path).points
+
+
+def _spread(total: int, count: int) -> list[int]:
+    return sorted({round(position) for position in np.linspace(0, total - 1, min(count, total))})
+
+
+def _simulated(count: int, seed: int) -> Frames:
+    # Ray casting needs Open3D, so it is only imported where there are no recordings.
+    from perception.simulate import simulate_scan
+
+    scans = [simulate_scan(seed=seed + index).cloud.points for index in range(count)]
+    return Frames("simulated 64 beams", tuple(f"seed {seed + index}" for index in range(count)), tuple(scans))
+
+
+def widen(config: DetectorConfig, factor: int, *, max_pillars: int | None = None) -> DetectorConfig:
+    """The same detector on a range ``factor`` times as long in x and in y."""
+    x0, y0, z0, x1, y1, z1 = config.pillars.range_m
+    wide = (x0 * factor, y0 * factor, z0, x1 * factor, y1 * factor, z1)
+    pillars = replace(config.pillars, range_m=wide, max_pillars=max_pillars or config.pillars.max_pillars)
+    return replace(config, pillars=pillars)
+
+
+def surround(config: DetectorConfig) -> DetectorConfig:
+    """The same detector on a square around the sensor, as far to all sides as it looks ahead."""
+    _, _, z0, x1, _, z1 = config.pillars.range_m
+    return replace(config, pillars=replace(config.pillars, range_m=(-x1, -x1, z0, x1, x1, z1)))
+
+
+def tile(points: FloatArray, config: DetectorConfig, factor: int) -> FloatArray:
+    """``factor`` x ``factor`` copies of what lies in range, side by side: a world as full everywhere.
+
+    Args:
+        points: (N, 4) float32.
+        config: its range is the tile.
+        factor: copies along x and along y; they fill ``widen(config, factor)``.
+    """
+    low, high = np.array(config.pillars.range_m[:3]), np.array(config.pillars.range_m[3:])
+    inside = points[((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)]
+    width, depth = high[0] - low[0], high[1] - low[1]
+    corner = low[:2] * factor - low[:2]
+    copies = []
+    for ix in range(factor):
+        for iy in range(factor):
+            moved = inside.copy()
+            moved[:, 0] += corner[0] + ix * width
+            moved[:, 1] += corner[1] + iy * depth
+            copies.append(moved)
+    return np.concatenate(copies)

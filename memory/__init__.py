@@ -1,0 +1,1 @@
+"""Long-term memory for robots. Nothing is public yet: see the roadmap in README."""

@@ -1,0 +1,34 @@
+"""Console command ``perceive``: detect, eval, train, simulate, doctor."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from perception.cli import detect, doctor, evaluate, simulate, train
+from perception.errors import PerceptionError
+from sparse_core.errors import SparseError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input."""
+    parser = argparse.ArgumentParser(
+        prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (detect, evaluate, train, simulate, doctor):
+        module.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
+        print(f"perceive {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"perceive {options.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

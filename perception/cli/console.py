@@ -1,0 +1,40 @@
+"""What the commands share: a console on standard error, a progress bar, a device option."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+#: Tables go to standard output, so that they can be piped.
+OUTPUT = Console()
+#: Progress and remarks go to standard error.
+REMARKS = Console(stderr=True)
+
+
+def progress_bar() -> Progress:
+    """A bar with a count and the time left, drawn only on a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=REMARKS,
+        disable=not REMARKS.is_terminal,
+    )
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """``--device cpu|cuda``."""
+    parser.add_argument(
+        "--device", default="cpu", choices=("cpu", "cuda"), help="where to run (default: cpu)"
+    )
+
+
+def add_command(commands: Any, name: str, help_text: str, run: Any) -> argparse.ArgumentParser:
+    """A sub-command whose ``run(options)`` returns the exit status."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
+    parser.set_defaults(run=run)
+    return parser

@@ -1,0 +1,91 @@
+"""``perceive train``: train a detector on a KITTI-layout folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option
+from perception.config import TrainConfig, load_config
+from perception.errors import ConfigError
+
+CONFIG_DIRECTORY = Path(__file__).parents[1] / "configs"
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands, "train", "Train a detector; run the same command again to go on where it stopped.", run
+    )
+    parser.add_argument("config", help="YAML file, or the name of a shipped configuration")
+    parser.add_argument(
+        "--data", required=True, type=Path, help="KITTI-layout folder with ImageSets/train.txt"
+    )
+    parser.add_argument(
+        "--extra", action="append", default=[], type=Path, help="further folder to mix in (repeatable)"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="folder of the run")
+    parser.add_argument(
+        "--workers", type=int, help="processes that prepare frames (default: the configuration's)"
+    )
+    parser.add_argument("--max-seconds", type=float, help="stop after this long, with a checkpoint")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_device_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, then say where the weights are and how good they are."""
+    from perception.train.run import train
+
+    config = load_config(TrainConfig, resolve_config(options.config))
+    if options.workers is not None:
+        config = replace(config, workers=options.workers)
+    outcome = train(
+        config,
+        options.data,
+        options.out,
+        extra=options.extra,
+        device=options.device,
+        max_seconds=options.max_seconds,
+        show_progress=REMARKS.is_terminal,
+    )
+    if options.json:
+        record = {
+            "step": outcome.step,
+            "finished": outcome.finished,
+            "directory": str(outcome.directory),
+            "metrics": outcome.metrics,
+        }
+        print(json.dumps(record))
+        return 0
+    if not outcome.finished:
+        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")
+        return 0
+    OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}")
+    OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}")
+    for name, metrics in (outcome.metrics or {}).items():
+        values = metrics["3d"]["AP40"]
+        OUTPUT.print(
+            f"{name} 3D AP40 easy / moderate / hard: "
+            + " / ".join("-" if value is None else f"{value:.2f}" for value in values.values())
+        )
+    return 0
+
+
+def resolve_config(name_or_path: str) -> Path:
+    """A file, or a shipped configuration by name.
+
+    Raises:
+        ConfigError: neither.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    shipped = CONFIG_DIRECTORY / f"{name_or_path}.yaml"
+    if shipped.is_file():
+        return shipped
+    names = ", ".join(sorted(entry.stem for entry in CONFIG_DIRECTORY.glob("*.yaml")))
+    raise ConfigError(f"no configuration {name_or_path!r}: not a file, and shipped names are: {names}")

@@ -1,0 +1,410 @@
+"""Configuration: one frozen dataclass per stage, saved beside results.
+
+YAML files have the same nesting as :class:`DetectorConfig` and :class:`TrainConfig`; unknown fields and
+values out of range are errors that name the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from perception.errors import ConfigError
+from sparse_core.dispatch import Impl
+
+ConfigT = TypeVar("ConfigT")
+
+
+def _check(condition: bool, field_name: str, expected: str, value: object) -> None:
+    if not condition:
+        raise ConfigError(f"{field_name} must be {expected}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class PillarConfig:
+    """Pillars: columns of space that hold at least one point.
+
+    Attributes:
+        range_m: x, y, z minimum then x, y, z maximum; points outside are left out.
+        pillar_size_m: edge of a pillar in x and y.
+        channels: width of a pillar's feature vector.
+        max_pillars: capacity per frame; beyond it the pillars nearest to the sensor are kept and a
+            warning says how many were left out.
+    """
+
+    range_m: tuple[float, float, float, float, float, float] = (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
+    pillar_size_m: float = 0.16
+    channels: int = 64
+    max_pillars: int = 60_000
+
+    def __post_init__(self) -> None:
+        _check(self.pillar_size_m > 0, "pillars.pillar_size_m", "positive", self.pillar_size_m)
+        _check(len(self.range_m) == 6, "pillars.range_m", "six numbers", self.range_m)
+        low, high = self.range_m[:3], self.range_m[3:]
+        _check(
+            all(-math.inf < a < b < math.inf for a, b in zip(low, high, strict=True)),
+            "pillars.range_m",
+            "minimum x, y, z below maximum x, y, z",
+            self.range_m,
+        )
+        _check(
+            self.channels > 0 and self.channels % 2 == 0,
+            "pillars.channels",
+            "positive and even",
+            self.channels,
+        )
+        _check(self.max_pillars > 0, "pillars.max_pillars", "positive", self.max_pillars)
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Rows (y) and columns (x) of the bird's-eye grid."""
+        x0, y0, _, x1, y1, _ = self.range_m
+        return (
+            max(1, round((y1 - y0) / self.pillar_size_m)),
+            max(1, round((x1 - x0) / self.pillar_size_m)),
+        )
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Backbone: residual stages at 1, 1/2, 1/4 … of the pillar grid, then one stride into the neck.
+
+    Attributes:
+        kind: ``"sparse"`` computes at active pillars only; ``"dense"`` is the same network on the full grid.
+        channels: width of each stage.
+        blocks: residual blocks (two 3x3 convolutions each) of each stage.
+        dilating: whether strided layers activate every cell whose window holds an input.
+        impl: implementation of the sparse layers: ``"auto"``, ``"reference"`` or ``"vendor"`` (spconv).
+    """
+
+    kind: Literal["sparse", "dense"] = "sparse"
+    channels: tuple[int, ...] = (64, 64, 128)
+    blocks: tuple[int, ...] = (2, 2, 2)
+    dilating: bool = True
+    impl: Impl = "auto"
+
+    def __post_init__(self) -> None:
+        _check(self.kind in ("sparse", "dense"), "backbone.kind", "'sparse' or 'dense'", self.kind)
+        _check(
+            len(self.channels) == len(self.blocks) >= 2,
+            "backbone.channels and backbone.blocks",
+            "of equal length, at least 2",
+            (self.channels, self.blocks),
+        )
+        _check(min(self.channels) > 0, "backbone.channels", "positive", self.channels)
+        _check(min(self.blocks) >= 0, "backbone.blocks", "not negative", self.blocks)
+
+    @property
+    def stride(self) -> int:
+        """Pillars per cell of the map that the neck gets, along one axis."""
+        return int(2 ** len(self.channels))
+
+
+@dataclass(frozen=True)
+class NeckConfig:
+    """Dense neck: residual blocks at the backbone's stride, then up to half of it.
+
+    Attributes:
+        channels: width at the backbone's stride (1/8 by default).
+        blocks: residual blocks there.
+        out_channels: width of the map the head reads, at half the backbone's stride (1/4 by default).
+    """
+
+    channels: int = 128
+    blocks: int = 2
+    out_channels: int = 96
+
+    def __post_init__(self) -> None:
+        _check(self.channels > 0, "neck.channels", "positive", self.channels)
+        _check(self.blocks >= 0, "neck.blocks", "not negative", self.blocks)
+        _check(self.out_channels > 0, "neck.out_channels", "positive", self.out_channels)
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Centre head: a heat map per class; boxes are read at its peaks only.
+
+    Attributes:
+        classes: names in the order of the labels.
+        top_k: proposals kept per frame before NMS.
+        channels: width of the head's hidden layers.
+        iou_weight: exponent of the predicted IoU in the score: score^(1 - w) * iou^w.
+    """
+
+    classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
+    top_k: int = 100
+    channels: int = 96
+    iou_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check(len(self.classes) > 0, "head.classes", "at least one name", self.classes)
+        _check(len(set(self.classes)) == len(self.classes), "head.classes", "distinct names", self.classes)
+        _check(self.top_k > 0, "head.top_k", "positive", self.top_k)
+        _check(self.channels > 0, "head.channels", "positive", self.channels)
+        _check(0 <= self.iou_weight <= 1, "head.iou_weight", "in [0, 1]", self.iou_weight)
+
+
+@dataclass(frozen=True)
+class NmsConfig:
+    """Suppression of overlapping boxes.
+
+    Attributes:
+        proposal_iou: overlap (BEV) above which proposals of a class are duplicates, before refinement.
+        iou: overlap (BEV) above which final boxes of a class are duplicates.
+        score_threshold: final boxes below it are left out.
+        max_boxes: final boxes per frame.
+    """
+
+    proposal_iou: float = 0.7
+    iou: float = 0.1
+    score_threshold: float = 0.1
+    max_boxes: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("proposal_iou", "iou", "score_threshold"):
+            value = getattr(self, name)
+            _check(0 <= value <= 1, f"nms.{name}", "in [0, 1]", value)
+        _check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
+
+
+@dataclass(frozen=True)
+class RefineConfig:
+    """Second stage: points around each proposal refine its box and score.
+
+    Attributes:
+        enabled: run it.
+        proposals: proposals refined per frame, best first.
+        margin_m: the crop is the proposal enlarged by this much on every side.
+        channels: widths of the per-point layers.
+        iterations: cascade steps; each crops around the box of the step before, with weights of its own.
+    """
+
+    enabled: bool = True
+    proposals: int = 64
+    margin_m: float = 0.6
+    channels: tuple[int, ...] = (64, 128, 256)
+    iterations: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.proposals > 0, "refine.proposals", "positive", self.proposals)
+        _check(0 <= self.margin_m < math.inf, "refine.margin_m", "not negative", self.margin_m)
+        _check(
+            len(self.channels) > 0 and min(self.channels) > 0,
+            "refine.channels",
+            "positive widths",
+            self.channels,
+        )
+        _check(self.iterations > 0, "refine.iterations", "positive", self.iterations)
+
+
+@dataclass(frozen=True)
+class DetectorConfig:
+    """Everything that decides what a detector computes; saved beside its weights."""
+
+    name: str = "pointpillars"
+    pillars: PillarConfig = field(default_factory=PillarConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    neck: NeckConfig = field(default_factory=NeckConfig)
+    head: HeadConfig = field(default_factory=HeadConfig)
+    nms: NmsConfig = field(default_factory=NmsConfig)
+    refine: RefineConfig = field(default_factory=RefineConfig)
+
+    def __post_init__(self) -> None:
+        stride = self.backbone.stride
+        rows, columns = self.pillars.grid_shape
+        _check(
+            rows % stride == 0 and columns % stride == 0,
+            "pillars.range_m",
+            f"a whole number of {stride} pillars in x and y (grid is {rows} x {columns})",
+            self.pillars.range_m,
+        )
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random changes of a training frame.
+
+    Attributes:
+        flip: mirror left and right with probability 1/2.
+        rotation_rad: turn the scene by up to this much.
+        scale: enlarge the scene by a factor in 1 +- scale.
+        translation_m: shift the scene by a normal vector of this deviation.
+        paste: objects of other frames pasted in until a frame holds this many, per class.
+        object_noise_rad, object_noise_m: turn and shift each object on its own (deviation).
+        drop_points: at most this share of all points is dropped.
+        thin_objects: probability to thin a pasted object to what a farther one would return.
+    """
+
+    flip: bool = True
+    rotation_rad: float = 0.5
+    scale: float = 0.05
+    translation_m: float = 0.2
+    paste: dict[str, int] = field(default_factory=lambda: {"Car": 15, "Pedestrian": 8, "Cyclist": 8})
+    object_noise_rad: float = 0.15
+    object_noise_m: float = 0.25
+    drop_points: float = 0.1
+    thin_objects: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("rotation_rad", "translation_m", "object_noise_rad", "object_noise_m"):
+            value = getattr(self, name)
+            _check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
+        for name in ("scale", "drop_points"):
+            _check(0 <= getattr(self, name) < 1, f"augment.{name}", "in [0, 1)", getattr(self, name))
+        _check(0 <= self.thin_objects <= 1, "augment.thin_objects", "in [0, 1]", self.thin_objects)
+        _check(min(self.paste.values(), default=0) >= 0, "augment.paste", "counts by class", self.paste)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a detector is trained.
+
+    Attributes:
+        detector: what is trained.
+        augment: random changes of the frames.
+        steps: optimiser steps.
+        batch_size: frames a step.
+        learning_rate: peak of the one-cycle schedule.
+        weight_decay: of AdamW.
+        gradient_clip: largest gradient norm.
+        precision: ``"float32"``, ``"bfloat16"`` or ``"float16"`` (loss-scaled) autocast.
+        average_decay: decay of the moving average of the weights, which is what gets evaluated and saved.
+        extra_share: share of the frames taken from the extra data sets, if any are given.
+        extra_until: fraction of the steps after which only the main data set is used.
+        workers: processes that prepare frames.
+        checkpoint_every: steps between checkpoints.
+        evaluate_every: steps between evaluations on the validation split; 0 for the end only.
+        seed: of everything random.
+    """
+
+    detector: DetectorConfig = field(default_factory=DetectorConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    steps: int = 6000
+    batch_size: int = 8
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.02
+    gradient_clip: float = 10.0
+    precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    average_decay: float = 0.999
+    extra_share: float = 0.3
+    extra_until: float = 0.8
+    workers: int = 4
+    checkpoint_every: int = 500
+    evaluate_every: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):
+            _check(getattr(self, name) > 0, name, "positive", getattr(self, name))
+        for name in ("workers", "evaluate_every", "weight_decay", "seed"):
+            _check(getattr(self, name) >= 0, name, "not negative", getattr(self, name))
+        _check(0 <= self.average_decay < 1, "average_decay", "in [0, 1)", self.average_decay)
+        _check(0 <= self.extra_until <= 1, "extra_until", "in [0, 1]", self.extra_until)
+        _check(
+            self.precision in ("float32", "bfloat16", "float16"),
+            "precision",
+            "'float32', 'bfloat16' or 'float16'",
+            self.precision,
+        )
+        _check(0 <= self.extra_share < 1, "extra_share", "in [0, 1)", self.extra_share)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A configuration as plain nested dicts and lists, ready for YAML or JSON."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [plain(entry) for entry in value]
+        if isinstance(value, dict):
+            return {key: plain(entry) for key, entry in value.items()}
+        return value
+
+    result = plain(dataclasses.asdict(config))
+    assert isinstance(result, dict)
+    return result
+
+
+def from_dict(kind: type[ConfigT], values: Mapping[str, Any], *, where: str = "") -> ConfigT:
+    """Build a configuration from nested dicts; missing fields keep their defaults.
+
+    Args:
+        kind: the dataclass to build.
+        values: fields by name.
+        where: prefix of field names in messages.
+
+    Raises:
+        ConfigError: an unknown field, or a value of the wrong type or out of range.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where or 'configuration'} must be a mapping of fields, got {values!r}")
+    hints = typing.get_type_hints(kind)
+    known = {entry.name for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"unknown field {where}{name}; known: {', '.join(sorted(known))}")
+    arguments = {name: _convert(hints[name], value, f"{where}{name}") for name, value in values.items()}
+    return kind(**arguments)
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast(type[Any], hint), value, where=f"{name}.")
+    origin = typing.get_origin(hint)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{name} must be a list, got {value!r}")
+        inner = typing.get_args(hint)[0]
+        return tuple(_convert(inner, entry, name) for entry in value)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} must be a mapping, got {value!r}")
+        key_hint, entry_hint = typing.get_args(hint)
+        return {
+            _convert(key_hint, key, name): _convert(entry_hint, entry, name) for key, entry in value.items()
+        }
+    if origin is typing.Literal:
+        if value not in typing.get_args(hint):
+            raise ConfigError(f"{name} must be one of {', '.join(typing.get_args(hint))}; got {value!r}")
+        return value
+    if hint is bool or isinstance(value, bool):
+        if hint is not bool or not isinstance(value, bool):
+            raise ConfigError(
+                f"{name} must be {'true or false' if hint is bool else hint.__name__}, got {value!r}"
+            )
+        return value
+    if hint is float and isinstance(value, int):
+        return float(value)
+    if not isinstance(value, hint):
+        raise ConfigError(f"{name} must be {hint.__name__}, got {value!r}")
+    return value
+
+
+def load_config(kind: type[ConfigT], path: str | Path) -> ConfigT:
+    """Read a YAML file into a configuration.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or has a wrong field.
+    """
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such configuration file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a YAML file: {error}") from error
+    try:
+        return from_dict(kind, values or {})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def save_config(config: Any, path: str | Path) -> None:
+    """Write a configuration as YAML."""
+    Path(path).write_text(yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None))

@@ -1,0 +1,335 @@
+"""Checks of labels: classes, sizes, headings, and how the boxes sit in the scan."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts
+from perception.doctor.report import Finding, Severity
+
+#: Types of KITTI's label files.
+KITTI_TYPES = (
+    "Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc",
+)  # fmt: skip
+#: Plausible metres, length, width, height: (low, high) each.
+PLAUSIBLE_SIZES_M = {
+    "Car": ((2.2, 6.5), (1.0, 2.6), (1.0, 2.6)),
+    "Van": ((3.0, 8.0), (1.3, 2.9), (1.3, 3.6)),
+    "Truck": ((3.5, 25.0), (1.5, 3.6), (1.7, 4.8)),
+    "Pedestrian": ((0.2, 1.7), (0.2, 1.4), (0.8, 2.3)),
+    "Person_sitting": ((0.3, 1.7), (0.2, 1.4), (0.7, 1.9)),
+    "Cyclist": ((1.1, 2.6), (0.2, 1.3), (1.0, 2.4)),
+    "Tram": ((8.0, 70.0), (1.8, 3.6), (2.5, 5.0)),
+}
+_SIZE_UNITS = {"centimetres": 0.01, "millimetres": 0.001, "feet": 0.3048, "inches": 0.0254}
+_SIZE_NAMES = ("length", "width", "height")
+
+_RARE_BOXES = 20
+_FAR_M = 2.0
+_FLOATING_M = 0.5
+_FLOATING_ALONE_M = 1.0
+_CLEAR_POINTS = 10
+
+
+def check_labels(frames: Sequence[LabelFacts], classes: Sequence[str], *, judge_place: bool) -> list[Finding]:
+    """All checks of labels; what follows from an error is not reported again.
+
+    Args:
+        frames: the measured frames, at least one.
+        classes: classes that training or detection is meant for.
+        judge_place: also check how the boxes sit in the scans; pointless while units or axes are wrong.
+    """
+    findings = _check_classes(frames, classes)
+    values = _check_headings(frames) + _check_sizes(frames)
+    repeated = [frame.frame_id for frame in frames if frame.same_as_another]
+    if repeated:
+        findings.append(
+            Finding(
+                "warning",
+                "duplicates",
+                f"In {len(repeated)} frames a box stands in the file twice.",
+                "Keep each box once.",
+                tuple(repeated),
+            )
+        )
+    if judge_place and not any(finding.severity == "error" for finding in values):
+        values += _check_place(frames)
+    return findings + values
+
+
+def _check_classes(frames: Sequence[LabelFacts], classes: Sequence[str]) -> list[Finding]:
+    counts = Counter(name for frame in frames for name in frame.types)
+    if not counts:
+        return [
+            Finding(
+                "error",
+                "classes",
+                "The label files hold no box at all (DontCare left out).",
+                "Check that the labels were exported; a line is 'Car 0 0 alpha left top right bottom"
+                " height width length x y z rotation_y'.",
+            )
+        ]
+    findings = [
+        _unknown_class(name, count, frames) for name, count in counts.items() if _unknown(name, classes)
+    ]
+    misspelt = {name.lower() for name in counts if _unknown(name, classes)}
+    missing = [name for name in classes if name not in counts and name.lower() not in misspelt]
+    if missing:
+        findings.append(
+            Finding(
+                "warning",
+                "classes",
+                f"No box of class {', '.join(missing)} in the label files.",
+                "A class without boxes cannot be learnt and has no AP: leave it out of the config, or add"
+                " labels.",
+            )
+        )
+    rare = [f"{name} ({counts[name]})" for name in classes if 0 < counts[name] < _RARE_BOXES]
+    if rare:
+        findings.append(
+            Finding(
+                "info",
+                "classes",
+                f"Few boxes of class {', '.join(rare)}.",
+                "Expect low and noisy AP there; add labels or simulated scenes.",
+            )
+        )
+    return findings
+
+
+def _unknown(name: str, classes: Sequence[str]) -> bool:
+    return name not in KITTI_TYPES and name not in classes
+
+
+def _unknown_class(name: str, count: int, frames: Sequence[LabelFacts]) -> Finding:
+    known = next((other for other in KITTI_TYPES if other.lower() == name.lower()), None)
+    ids = tuple(frame.frame_id for frame in frames if name in frame.types)
+    if known:
+        return Finding(
+            "error",
+            "classes",
+            f"{count} boxes have the class {name!r}, which is not {known!r}.",
+            f"Write {known}: class names are compared letter by letter.",
+            ids,
+        )
+    return Finding(
+        "warning",
+        "classes",
+        f"{count} boxes have the unknown class {name!r}.",
+        f"Rename it to one of {', '.join(KITTI_TYPES)}, or name it in the classes of the config.",
+        ids,
+    )
+
+
+def _check_headings(frames: Sequence[LabelFacts]) -> list[Finding]:
+    largest = max(
+        (float(np.abs(frame.rotations).max()) for frame in frames if len(frame.rotations)), default=0
+    )
+    if largest <= 2 * np.pi + 0.01:
+        return []
+    ids = tuple(frame.frame_id for frame in frames if (np.abs(frame.rotations) > 2 * np.pi + 0.01).any())
+    return [
+        Finding(
+            "error",
+            "heading",
+            f"rotation_y reaches {largest:.4g}: headings seem to be in degrees.",
+            "Convert rotation_y (and alpha) to radians in -pi..pi.",
+            ids,
+        )
+    ]
+
+
+def _check_sizes(frames: Sequence[LabelFacts]) -> list[Finding]:
+    empty = tuple(frame.frame_id for frame in frames if (frame.sizes <= 0).any())
+    if empty:
+        return [
+            Finding(
+                "error",
+                "sizes",
+                f"In {len(empty)} frames a box has a size that is zero or negative.",
+                "Write height, width and length in metres, in this order.",
+                empty,
+            )
+        ]
+    types = [name for frame in frames for name in frame.types]
+    ids = [frame.frame_id for frame in frames for _ in frame.types]
+    known = [index for index, name in enumerate(types) if name in PLAUSIBLE_SIZES_M]
+    if not known:
+        return []
+    sizes = np.concatenate([frame.sizes for frame in frames])[known]
+    limits = np.array([PLAUSIBLE_SIZES_M[types[index]] for index in known])
+    plausible = _plausible(sizes, limits)
+    share = 1 - float(plausible.mean())
+    if share == 0:
+        return []
+    odd = [known[row] for row in np.flatnonzero(~plausible)]
+    first = int(np.flatnonzero(~plausible)[0])
+    example = f"{types[odd[0]]} {' x '.join(f'{size:.2f}' for size in sizes[first])} m"
+    message = f"{share:.0%} of the boxes have implausible sizes (length x width x height), such as {example}"
+    cause, fix = (
+        _explain_sizes(sizes, limits)
+        if share > 0.5
+        else ("", "Look at these boxes; labels are height, width, length in metres.")
+    )
+    frames_concerned = tuple(dict.fromkeys(ids[index] for index in odd))
+    severity: Severity = "error" if share > 0.5 else "warning"
+    return [Finding(severity, "sizes", f"{message}{cause}.", fix, frames_concerned)]
+
+
+def _plausible(sizes: Array, limits: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(((sizes >= limits[..., 0]) & (sizes <= limits[..., 1])).all(axis=1))
+
+
+def _explain_sizes(sizes: Array, limits: Array) -> tuple[str, str]:
+    """The unit or order in which most sizes would be plausible."""
+    for unit, factor in _SIZE_UNITS.items():
+        if _plausible(sizes * factor, limits).mean() > 0.8:
+            return (
+                f": they seem to be in {unit}",
+                f"Multiply sizes (and locations) by {factor} to get metres.",
+            )
+    orders = list(itertools.permutations(range(3)))[1:]
+    best = max(orders, key=lambda order: float(_plausible(sizes[:, order], limits).mean()))
+    if _plausible(sizes[:, best], limits).mean() > 0.8:
+        swapped = [_SIZE_NAMES[axis] for axis in range(3) if best[axis] != axis]
+        what = f"{', '.join(swapped[:-1])} and {swapped[-1]} seem to be interchanged"
+        return f": {what}", "A KITTI label holds height, width, length, in this order."
+    return "", "Write height, width and length in metres, in this order."
+
+
+def _check_place(frames: Sequence[LabelFacts]) -> list[Finding]:
+    placed = [frame for frame in frames if len(frame.points)]
+    if not placed:
+        return []
+    return (
+        _check_axes_against_labels(placed)
+        or _check_floating(placed)
+        or _check_far(placed) + _check_empty(placed) + _check_turned(placed) + _check_floating_alone(placed)
+    )
+
+
+def _check_axes_against_labels(frames: Sequence[LabelFacts]) -> list[Finding]:
+    """Would another unit or other axes of the scans put the points into the boxes?"""
+    supported = np.concatenate([frame.supported for frame in frames])
+    tried = [frame.changed for frame in frames if frame.changed.shape[1]]
+    if supported.mean() >= 0.5 or not tried:
+        return []
+    shares = np.concatenate(tried).mean(axis=0)
+    best = int(shares.argmax())
+    if shares[best] < max(0.6, 2 * float(supported.mean())):
+        return []
+    change = AXES_CHANGES[best]
+    return [
+        Finding(
+            "error",
+            change.check,
+            f"Only {supported.mean():.0%} of the boxes hold points of an object, but {change.message}:"
+            f" after that change {shares[best]:.0%} would.",
+            f"{change.fix} Or correct the labels or the calibration if the scans are right.",
+        )
+    ]
+
+
+def _check_floating(frames: Sequence[LabelFacts]) -> list[Finding]:
+    gaps = np.concatenate([frame.ground_gap_m for frame in frames])
+    heights = np.concatenate([frame.heights_m for frame in frames])
+    known = np.isfinite(gaps)
+    if not known.any():
+        return []
+    gap, half = float(np.median(gaps[known])), float(np.median(heights[known])) / 2
+    if abs(gap) < _FLOATING_M:
+        return []
+    where = f"float {gap:.2f} m above" if gap > 0 else f"are sunk {-gap:.2f} m below"
+    is_half = abs(abs(gap) - half) < 0.3
+    fix = "Check the calibration's translation and the sensor's height: labels and scans differ in origin."
+    if is_half and gap > 0:
+        fix = "Half a box height: write y of the bottom centre, not of the centre (camera y points down)."
+    elif is_half:
+        fix = "Half a box height: y must be the bottom centre; it seems to have been shifted twice."
+    return [Finding("error", "floating", f"The boxes {where} the ground around them (median).", fix)]
+
+
+def _check_far(frames: Sequence[LabelFacts]) -> list[Finding]:
+    far = [frame for frame in frames if (frame.distance_m > _FAR_M).any()]
+    if not far:
+        return []
+    share = float((np.concatenate([frame.distance_m for frame in frames]) > _FAR_M).mean())
+    return [
+        Finding(
+            "error" if share > 0.3 else "warning" if share > 0.05 else "info",
+            "outside",
+            f"{share:.1%} of the boxes are farther than {_FAR_M:.0f} m from every point of their scan.",
+            "Check that label, calibration and scan belong to the same frame; drop boxes that the sensor"
+            " does not see.",
+            tuple(frame.frame_id for frame in far),
+        )
+    ]
+
+
+def _check_empty(frames: Sequence[LabelFacts]) -> list[Finding]:
+    empty = [frame for frame in frames if ((frame.points == 0) & (frame.distance_m <= _FAR_M)).any()]
+    if not empty:
+        return []
+    share = float(
+        np.concatenate([(frame.points == 0) & (frame.distance_m <= _FAR_M) for frame in frames]).mean()
+    )
+    return [
+        Finding(
+            "error" if share > 0.5 else "warning" if share > 0.15 else "info",
+            "no points",
+            f"{share:.1%} of the boxes hold no point although the scan has points nearby.",
+            "Check time stamps and calibration if it is many; boxes without points cannot be learnt.",
+            tuple(frame.frame_id for frame in empty),
+        )
+    ]
+
+
+def _check_turned(frames: Sequence[LabelFacts]) -> list[Finding]:
+    """Would the long boxes hold many more points with another heading?"""
+    points = np.concatenate([frame.points for frame in frames])
+    turned = np.concatenate([frame.turned for frame in frames])
+    sizes = np.concatenate([frame.sizes[frame.placed] for frame in frames])
+    elongated = sizes[:, :2].max(axis=1) > 1.3 * sizes[:, :2].min(axis=1)
+    clear = elongated & (np.maximum(points, turned.max(axis=1)) >= _CLEAR_POINTS)
+    if clear.sum() < 3:
+        return []
+    points, turned = points[clear], turned[clear]
+    # Every box counts alike: the log of the ratio, so that near boxes do not outvote the others.
+    gain = np.median(np.log((turned + 1.0) / (points + 1.0)[:, None]), axis=0)
+    total = turned.sum(axis=0) / max(int(points.sum()), 1)
+    best = int(np.argmax(total))
+    if gain[best] < np.log(1.1) or total[best] < 1.25:
+        return []
+    return [
+        Finding(
+            "error",
+            "heading",
+            f"{TURNS[best].message} ({total[best]:.1f} times as many).",
+            f"{TURNS[best].fix} Or length and width are interchanged.",
+        )
+    ]
+
+
+def _check_floating_alone(frames: Sequence[LabelFacts]) -> list[Finding]:
+    share = float(np.concatenate([_stray(frame) for frame in frames]).mean())
+    if share <= 0.05:
+        return []
+    ids = tuple(frame.frame_id for frame in frames if _stray(frame).any())
+    return [
+        Finding(
+            "warning",
+            "floating",
+            f"{share:.0%} of the boxes are over {_FLOATING_ALONE_M:.0f} m above or below the ground.",
+            "Look at these frames; y is the bottom of the object in the camera frame.",
+            ids,
+        )
+    ]
+
+
+def _stray(frame: LabelFacts) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.abs(np.nan_to_num(frame.ground_gap_m)) > _FLOATING_ALONE_M)

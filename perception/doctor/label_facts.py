@@ -1,0 +1,215 @@
+"""Measurements of the labelled boxes of one frame against its scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.boxes import points_in_boxes, wrap_angle
+from perception.io.kitti import DONT_CARE, KittiCalibration, KittiObject, boxes_from_objects
+
+Array = npt.NDArray[np.float64]
+
+#: Heights above the bottom of a box from which points are those of an object, not of the ground.
+OBJECT_ABOVE_BOTTOM_M = 0.3
+#: A box with this many such points is supported by the scan.
+SUPPORT_POINTS = 3
+_GROUND_RING_M = 3.0
+#: Larger boxes are in another unit: the check of sizes reports them, and no point is counted.
+_LARGEST_BOX_M = 100.0
+_GROUND_POINTS = 20
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Another heading that the labels may have meant: ``sign * yaw + quarters * pi / 2``."""
+
+    sign: int
+    quarters: int
+    message: str
+    fix: str
+
+
+TURNS = (
+    Turn(1, 1, "The boxes hold many more points when turned by 90 degrees",
+         "Add or subtract pi/2: rotation_y is 0 for an object that faces right (-y of the LiDAR)."),
+    Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign",
+         "Yaw is counter-clockwise from +x in the LiDAR frame; rotation_y is clockwise seen from above."),
+    Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame",
+         "Write rotation_y = -yaw - pi/2, or let perception.io.kitti.objects_from_boxes write the labels."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AxesChange:
+    """A change of the scan's axes or unit that may be missing: ``matrix @ point``."""
+
+    check: str
+    matrix: tuple[tuple[float, float, float], ...]
+    message: str
+    fix: str
+
+
+def _scale(factor: float) -> tuple[tuple[float, float, float], ...]:
+    return ((factor, 0, 0), (0, factor, 0), (0, 0, factor))
+
+
+AXES_CHANGES = (
+    AxesChange("units", _scale(0.3048), "the scans seem to be in feet", "Multiply x, y, z by 0.3048."),
+    AxesChange("units", _scale(0.01), "the scans seem to be in centimetres", "Divide x, y, z by 100."),
+    AxesChange("units", _scale(0.001), "the scans seem to be in millimetres", "Divide x, y, z by 1000."),
+    AxesChange("axes", ((0, 0, 1), (-1, 0, 0), (0, -1, 0)), "the scans seem to be in camera axes",
+               "Write x = z, y = -x, z = -y (old values on the right)."),
+    AxesChange("axes", ((0, 0, -1), (-1, 0, 0), (0, 1, 0)), "the scans seem to have y up and z backward",
+               "Write x = -z, y = -x, z = y (old values on the right)."),
+    AxesChange("axes", ((0, 1, 0), (-1, 0, 0), (0, 0, 1)), "the scans seem to have x right and y forward",
+               "Write x = y, y = -x (old values on the right)."),
+    AxesChange("axes", ((0, -1, 0), (1, 0, 0), (0, 0, 1)), "the scans seem to have x left and y backward",
+               "Write x = -y, y = x (old values on the right)."),
+    AxesChange("axes", ((-1, 0, 0), (0, -1, 0), (0, 0, 1)), "the scans seem to have x backward and y right",
+               "Write x = -x, y = -y."),
+    AxesChange("axes", ((1, 0, 0), (0, -1, 0), (0, 0, 1)), "the scans seem to have y to the right (mirrored)",
+               "Write y = -y."),
+    AxesChange("axes", ((1, 0, 0), (0, -1, 0), (0, 0, -1)), "the scans seem to have y right and z down",
+               "Write y = -y, z = -z."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class LabelFacts:
+    """The boxes of one frame in numbers; DontCare is left out.
+
+    Attributes:
+        frame_id: name of the frame.
+        types: M class names as written.
+        sizes: (M, 3) length, width, height as written.
+        rotations: (M,) rotation_y as written.
+        placed: (M,) bool: boxes with usable numbers, in a frame with scan and calibration. The rows below
+            belong to these boxes, P of them.
+        points: (P,) points inside.
+        supported: (P,) bool: enough points inside and clear of the ground.
+        distance_m: (P,) from the surface of the box to the nearest point of the scan.
+        ground_gap_m: (P,) bottom of the box above the ground around it; NaN where too few points are near.
+        heights_m: (P,) height of the boxes.
+        turned: (P, 3) points inside after each of ``TURNS``.
+        changed: (P, 10) bool: supported after each of ``AXES_CHANGES``; (P, 0) where it was not tried because
+            most boxes of the frame are supported as they are.
+        same_as_another: boxes that stand in the file twice.
+    """
+
+    frame_id: str
+    types: tuple[str, ...]
+    sizes: Array
+    rotations: Array
+    placed: npt.NDArray[np.bool_]
+    points: npt.NDArray[np.int64]
+    supported: npt.NDArray[np.bool_]
+    distance_m: Array
+    ground_gap_m: Array
+    heights_m: Array
+    turned: npt.NDArray[np.int64]
+    changed: npt.NDArray[np.bool_]
+    same_as_another: int
+
+
+def measure_labels(
+    frame_id: str, objects: Sequence[KittiObject], xyz: Array, calibration: KittiCalibration | None
+) -> LabelFacts:
+    """Measure the boxes of one frame.
+
+    Args:
+        frame_id: name of the frame.
+        objects: its labels.
+        xyz: (N, 3) finite points in the LiDAR frame.
+        calibration: of the frame; None places no box.
+    """
+    labelled = [item for item in objects if item.type != DONT_CARE]
+    sizes = np.array([(item.length_m, item.width_m, item.height_m) for item in labelled]).reshape(-1, 3)
+    placed = np.asarray(((sizes > 0) & (sizes < _LARGEST_BOX_M)).all(axis=1)) & (
+        calibration is not None and len(xyz) > 0
+    )
+    boxes = np.zeros((0, 7))
+    if calibration is not None and placed.any():
+        usable = [item for item, place in zip(labelled, placed, strict=True) if place]
+        boxes = boxes_from_objects(usable, calibration).boxes.astype(np.float64)
+    inside = _count_inside(xyz, boxes)
+    supported = inside[:, 1] >= SUPPORT_POINTS
+    return LabelFacts(
+        frame_id=frame_id,
+        types=tuple(item.type for item in labelled),
+        sizes=sizes,
+        rotations=np.array([item.rotation_y for item in labelled]),
+        placed=placed,
+        points=inside[:, 0],
+        supported=supported,
+        distance_m=_distance_to_points(xyz, boxes),
+        ground_gap_m=_gap_to_ground(xyz, boxes),
+        heights_m=boxes[:, 5],
+        turned=inside[:, 2:],
+        changed=_changed(xyz, boxes, supported),
+        same_as_another=len(labelled) - len({(item.type, item.location) for item in labelled}),
+    )
+
+
+def _near(xyz: Array, box: Array) -> Array:
+    """The points around a box, seen from above: all that any heading can hold, and the ground nearby."""
+    reach = np.hypot(box[3], box[4]) / 2 + _GROUND_RING_M
+    x, y = xyz[:, 0] - box[0], xyz[:, 1] - box[1]
+    return np.asarray(xyz[x * x + y * y < reach**2])
+
+
+def _raised(box: Array) -> Array:
+    """The box without its lowest part, where it holds ground."""
+    margin = min(OBJECT_ABOVE_BOTTOM_M, box[5] / 2)
+    return np.asarray(box + np.array([0, 0, margin / 2, 0, 0, -margin, 0]))
+
+
+def _turned(box: Array, turn: Turn) -> Array:
+    yaw_rad = wrap_angle(float(turn.sign * box[6] + turn.quarters * np.pi / 2))
+    return np.array([*box[:6], yaw_rad])
+
+
+def _count_inside(xyz: Array, boxes: Array) -> npt.NDArray[np.int64]:
+    """(M, 2 + len(TURNS)) points inside each box as it is, raised, and with each turn."""
+    counts = np.zeros((len(boxes), 2 + len(TURNS)), np.int64)
+    for row, box in zip(counts, boxes, strict=True):
+        variants = np.stack([box, _raised(box), *(_turned(box, turn) for turn in TURNS)])
+        row[:] = points_in_boxes(_near(xyz, box), variants).sum(axis=1)
+    return counts
+
+
+def _changed(xyz: Array, boxes: Array, supported: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    if not len(boxes) or supported.mean() >= 0.5:
+        return np.zeros((len(boxes), 0), bool)
+    return np.stack([_supported(xyz @ np.array(change.matrix).T, boxes) for change in AXES_CHANGES], axis=1)
+
+
+def _supported(xyz: Array, boxes: Array) -> npt.NDArray[np.bool_]:
+    """(M,) boxes whose part above the ground holds points."""
+    counts = [points_in_boxes(_near(xyz, box), _raised(box)[None]).sum() for box in boxes]
+    return np.asarray(counts) >= SUPPORT_POINTS
+
+
+def _distance_to_points(xyz: Array, boxes: Array) -> Array:
+    """(M,) metres from the surface of each box to the nearest point; 0 with a point inside."""
+    distance = np.zeros(len(boxes))
+    for index, box in enumerate(boxes):
+        offset = (xyz if not len(near := _near(xyz, box)) else near) - box[:3]
+        cos, sin = np.cos(box[6]), np.sin(box[6])
+        along, across = cos * offset[:, 0] + sin * offset[:, 1], cos * offset[:, 1] - sin * offset[:, 0]
+        outside = np.abs(np.stack([along, across, offset[:, 2]], axis=1)) - box[3:6] / 2
+        distance[index] = np.sqrt(np.square(np.maximum(outside, 0.0)).sum(axis=1).min())
+    return distance
+
+
+def _gap_to_ground(xyz: Array, boxes: Array) -> Array:
+    """(M,) metres from the ground around each box up to its bottom; NaN where too few points are near."""
+    gap = np.full(len(boxes), np.nan)
+    for index, box in enumerate(boxes):
+        near = _near(xyz, box)
+        if len(near) >= _GROUND_POINTS:
+            gap[index] = box[2] - box[5] / 2 - np.percentile(near[:, 2], 5)
+    return gap

@@ -1,0 +1,135 @@
+"""What the doctor found, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+Severity = Literal["error", "warning", "info"]
+
+_COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_ORDER = ("error", "warning", "info")
+_SHOWN_FRAMES = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check noticed.
+
+    Attributes:
+        severity: ``"error"`` makes training or detection useless, ``"warning"`` probably harms it,
+            ``"info"`` is good to know.
+        check: name of the check, for example ``"units"``.
+        message: what is wrong, in words.
+        fix: what to do about it.
+        frames: ids of the frames concerned; empty where it concerns the data set as a whole.
+    """
+
+    severity: Severity
+    check: str
+    message: str
+    fix: str
+    frames: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Smallest, median and largest of some numbers; zeros where there are none."""
+
+    low: float = 0.0
+    median: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Numbers of a data set.
+
+    Attributes:
+        frames: frames whose scan could be read.
+        points: points a frame.
+        boxes: number of labelled boxes of each class, DontCare left out.
+        points_per_box: points inside the boxes of each class.
+        axes: smallest, median and largest x, y and z over all frames, in the unit of the files.
+        intensity: smallest, median and largest intensity, in the range of the files.
+    """
+
+    frames: int
+    points: Spread
+    boxes: Mapping[str, int]
+    points_per_box: Mapping[str, Spread]
+    axes: Mapping[str, Spread]
+    intensity: Spread
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """All findings, errors first, and the numbers of the data set."""
+
+    root: str
+    findings: tuple[Finding, ...]
+    statistics: Statistics
+
+    @property
+    def ok(self) -> bool:
+        """No finding is an error."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {"root": self.root, "ok": self.ok} | {
+            "findings": [asdict(finding) | {"frames": list(finding.frames)} for finding in self.findings],
+            "statistics": asdict(self.statistics),
+        }
+
+
+def sorted_findings(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Errors first, then warnings; within these in the order of the checks."""
+    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity)))
+
+
+def format_report(report: DoctorReport) -> RenderableType:
+    """The report as tables and paragraphs for a ``rich`` console."""
+    parts: list[RenderableType] = [Text(report.root, style="bold"), _numbers(report.statistics)]
+    if report.statistics.boxes:
+        parts.append(_classes(report.statistics))
+    parts += [_paragraph(finding) for finding in report.findings]
+    counts = {name: sum(finding.severity == name for finding in report.findings) for name in _ORDER}
+    verdict = "Fix the errors first." if not report.ok else "No errors."
+    summary = f"{counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes. {verdict}"
+    parts.append(Text(summary, style="bold green" if report.ok else "bold red"))
+    return Group(*parts)
+
+
+def _numbers(statistics: Statistics) -> Table:
+    table = Table("", "min", "median", "max", title=f"{statistics.frames} frames", title_justify="left")
+    rows = {"points a frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
+    for name, spread in rows.items():
+        table.add_row(name, *(f"{value:.6g}" for value in (spread.low, spread.median, spread.high)))
+    return table
+
+
+def _classes(statistics: Statistics) -> Table:
+    table = Table("class", "boxes", "points a box: min", "median", "max")
+    for name, count in statistics.boxes.items():
+        spread = statistics.points_per_box.get(name, Spread())
+        values = (f"{value:.0f}" for value in (spread.low, spread.median, spread.high))
+        table.add_row(escape(name), str(count), *values)
+    return table
+
+
+def _paragraph(finding: Finding) -> Text:
+    text = Text.assemble(
+        (f"{finding.severity} [{finding.check}] ", _COLOURS[finding.severity]), finding.message
+    )
+    if finding.frames:
+        rest = len(finding.frames) - _SHOWN_FRAMES
+        text.append(f"\n  frames: {', '.join(finding.frames[:_SHOWN_FRAMES])}")
+        text.append(f" and {rest} more" if rest > 0 else "")
+    return text.append(f"\n  fix: {finding.fix}")

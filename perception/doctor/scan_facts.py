@@ -1,0 +1,115 @@
+"""Measurements of one scan, from which the checks judge the data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.io.raw import RawCloud, intensity_divisor
+
+#: Width of the layers of height among which the fullest one is taken for the ground.
+_LAYERS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class ScanFacts:
+    """One scan in numbers. Lengths are in the unit of the file, percentiles over finite points.
+
+    Attributes:
+        frame_id: name of the frame.
+        points: rows in the file.
+        not_finite: rows with a NaN or infinite coordinate.
+        at_origin: rows exactly at (0, 0, 0).
+        repeated: rows whose x, y, z occurred before, those at the origin left out.
+        low, median, high: (3,) 2nd, 50th and 98th percentile of x, y, z.
+        smallest, largest: (3,) extremes.
+        range_99: 99th percentile of the horizontal distance.
+        layer: height z of the fullest horizontal layer.
+        bearing_rad: mean direction of the points seen from above.
+        concentration: 0 for points all around, 1 for points all in one direction.
+        intensity: smallest, median and largest finite intensity as stored; None where there is none.
+        divisor: what brings intensity to [0, 1]; None for an unknown range.
+    """
+
+    frame_id: str
+    points: int
+    not_finite: int
+    at_origin: int
+    repeated: int
+    low: npt.NDArray[np.float64]
+    median: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+    smallest: npt.NDArray[np.float64]
+    largest: npt.NDArray[np.float64]
+    range_99: float
+    layer: float
+    bearing_rad: float
+    concentration: float
+    intensity: tuple[float, float, float] | None
+    divisor: float | None
+
+    @property
+    def finite(self) -> int:
+        """Rows whose coordinates are all finite."""
+        return self.points - self.not_finite
+
+
+def finite_xyz(raw: RawCloud) -> npt.NDArray[np.float64]:
+    """(N, 3) float64 finite coordinates."""
+    xyz = raw.xyz.astype(np.float64)
+    return np.asarray(xyz[np.isfinite(xyz).all(axis=1)])
+
+
+def measure_scan(frame_id: str, raw: RawCloud) -> ScanFacts:
+    """Measure one scan; everything is zero for an empty one."""
+    xyz = finite_xyz(raw)
+    at_origin = int((xyz == 0).all(axis=1).sum())
+    percentiles = np.percentile(xyz, (0, 2, 50, 98, 100), axis=0) if len(xyz) else np.zeros((5, 3))
+    bearing = np.arctan2(xyz[:, 1], xyz[:, 0])
+    mean_x, mean_y = (np.cos(bearing).mean(), np.sin(bearing).mean()) if len(xyz) else (0.0, 0.0)
+    return ScanFacts(
+        frame_id=frame_id,
+        points=len(raw.xyz),
+        not_finite=len(raw.xyz) - len(xyz),
+        at_origin=at_origin,
+        repeated=_repeated(raw.xyz[np.isfinite(raw.xyz).all(axis=1)], at_origin),
+        low=percentiles[1],
+        median=percentiles[2],
+        high=percentiles[3],
+        smallest=percentiles[0],
+        largest=percentiles[4],
+        range_99=float(np.percentile(np.hypot(xyz[:, 0], xyz[:, 1]), 99)) if len(xyz) else 0.0,
+        layer=_fullest_layer(xyz[:, 2]),
+        bearing_rad=float(np.arctan2(mean_y, mean_x)),
+        concentration=float(np.hypot(mean_x, mean_y)),
+        intensity=_intensity_range(raw.intensity),
+        divisor=intensity_divisor(raw.intensity),
+    )
+
+
+def _repeated(xyz: npt.NDArray[np.float32], at_origin: int) -> int:
+    # A 64-bit mix of the bits of a row stands for the row: equal mixes of different rows are negligible.
+    bits = np.ascontiguousarray(xyz + np.float32(0)).view(np.uint32).astype(np.uint64)
+    mixed = bits @ np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+    return len(mixed) - len(np.unique(mixed)) - max(at_origin - 1, 0)
+
+
+def _fullest_layer(heights: npt.NDArray[np.float64]) -> float:
+    if not len(heights):
+        return 0.0
+    low, high = np.percentile(heights, (1, 99))
+    if high <= low:
+        return float(low)
+    counts, edges = np.histogram(heights, bins=_LAYERS, range=(float(low), float(high)))
+    fullest = int(counts.argmax())
+    return float(edges[fullest] + edges[fullest + 1]) / 2
+
+
+def _intensity_range(intensity: npt.NDArray[Any] | None) -> tuple[float, float, float] | None:
+    if intensity is None:
+        return None
+    finite = intensity[np.isfinite(intensity)].astype(np.float64)
+    return (float(finite.min()), float(np.median(finite)), float(finite.max())) if len(finite) else None

@@ -1,0 +1,214 @@
+"""The KITTI object benchmark: 2-D, bird's-eye and 3-D average precision and orientation similarity.
+
+It reproduces ``evaluate_object.cpp`` of the KITTI object development kit (2017 and later; AP over 40 recall
+positions since October 2019). Where that program and its documentation differ, the program is followed.
+docs/decisions/0003-kitti-evaluation.md gives the reasons; in short, for one class and one difficulty:
+
+*Labels.* Counted: of the class (case ignored), image box higher than 40/25/25 px, occlusion at most 0/1/2,
+truncation at most 0.15/0.30/0.50. Ignored: of the class but harder than that, and Van for Car and
+Person_sitting for Pedestrian. Everything else takes no part.
+
+*Detections.* Ignored if the image box is less than 40/25/25 px high, in every metric and *whatever the
+class*; otherwise those of the class count. A match needs an overlap greater than 0.7 (Car) or 0.5.
+
+*Thresholds.* Labels take, in the order of the file, their free candidate of the highest score (the first
+among equals). Scores of the true positives are sampled at up to 41 recall positions.
+
+*Precision.* For each threshold, with lower scores left out, labels take their free candidate of the largest
+overlap; only if there is none, the first ignored one. A counted label with a counted detection is a true
+positive; a match in which either is ignored uses the detection up and counts for nothing. Counted detections
+that are left over are false positives unless a DontCare region covers more of them than the minimum overlap.
+That rule is the same in all metrics; as KITTI's DontCare regions have no position in space, it excuses
+detections in the image only. Each sample is then raised to the largest precision at a higher recall.
+
+*AOS.* The sum of (1 + cos(difference of alpha)) / 2 over true positives takes the place of their count.
+Undefined as soon as one detection of any class in any frame has alpha -10.
+
+*AP.* AP40 is the mean of samples 1 to 40, AP11 that of 0, 4, ..., 40. Without counted labels or without
+detections it is 0. With fewer than 41 counted labels the curve has fewer samples and the rest is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perception.errors import DataError
+from perception.evaluate.kitti_frames import (
+    Float64Array,
+    FrameSource,
+    MissingResults,
+    ObjectTable,
+    load_frames,
+)
+from perception.evaluate.kitti_matching import SAMPLE_COUNT, MatchTask, precision_curves
+from perception.evaluate.kitti_overlap import Overlaps, find_overlaps, largest_coverage
+from perception.evaluate.kitti_protocol import (
+    CLASSES,
+    DEFAULT_MIN_OVERLAP,
+    DIFFICULTIES,
+    EVALUATED,
+    METRICS,
+    MIN_OVERLAPS,
+    OVERLAP_METRICS,
+    Difficulty,
+    OverlapMetric,
+    detection_roles,
+    has_orientation,
+    is_dont_care,
+    label_roles,
+    officially_reported,
+)
+from perception.evaluate.kitti_result import CurveKey, KittiResult, PrecisionRecall
+
+__all__ = ["KittiResult", "PrecisionRecall", "evaluate_kitti"]
+
+
+def evaluate_kitti(
+    label_dir: FrameSource,
+    result_dir: FrameSource,
+    *,
+    classes: Sequence[str] = CLASSES,
+    frame_ids: Iterable[str] | None = None,
+    missing_results: MissingResults = "error",
+    min_overlaps: Mapping[str, float] | None = None,
+) -> KittiResult:
+    """Average precision of result files against label files.
+
+    Args:
+        label_dir: folder of KITTI label files, one ``.txt`` a frame; or one list of ``KittiObject`` a frame,
+            as a sequence or as a mapping from frame id. It defines the frames.
+        result_dir: the detections in the same form; each needs a score.
+        classes: what to evaluate. Classes that KITTI does not know have no neighbours.
+        frame_ids: evaluate only these frames (file names without ``.txt``).
+        missing_results: frames without results: ``"error"`` like the official program; ``"empty"``: nothing
+            was detected there; ``"skip"``: leave the frame out.
+        min_overlaps: minimum overlap by class name, for other values than KITTI's 0.7 (Car) and 0.5.
+
+    Raises:
+        DataError: a file or line that cannot be used (named), a result without score, labels without
+            results, no frame in common, a class that occurs neither in labels nor in KITTI.
+        ValueError: an argument out of range.
+    """
+    overlap_limits = _overlap_limits(classes, min_overlaps)
+    frame_ids_used, labels, detections = load_frames(
+        label_dir, result_dir, frame_ids=frame_ids, missing_results=missing_results
+    )
+    _check_classes(classes, labels)
+    scene = _compare(labels, detections)
+    curves: dict[CurveKey, Float64Array] = {}
+    for name in classes:
+        for difficulty in DIFFICULTIES:
+            curves |= _curves_of(scene, name, difficulty, min_overlap=overlap_limits[name])
+    return KittiResult(
+        classes=tuple(classes),
+        frame_ids=frame_ids_used,
+        curves=curves,
+        label_counts={
+            (name, difficulty.name): _label_count(scene, name, difficulty)
+            for name in classes
+            for difficulty in DIFFICULTIES
+        },
+        unreported=frozenset(
+            (name, metric)
+            for name in classes
+            for metric in METRICS
+            if not officially_reported(detections, name, metric)
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Scene:
+    """All frames: what is shared by every class and difficulty.
+
+    Attributes:
+        labels: N labels without DontCare.
+        detections: M detections.
+        overlaps: pairs of the two.
+        coverage: metric to (M,) float64, largest part of each detection in one DontCare region.
+    """
+
+    labels: ObjectTable
+    detections: ObjectTable
+    overlaps: Overlaps
+    coverage: dict[OverlapMetric, Float64Array]
+
+
+def _compare(labels: ObjectTable, detections: ObjectTable) -> _Scene:
+    regions = is_dont_care(labels)
+    objects = labels.rows(~regions)
+    in_regions = find_overlaps(labels.rows(regions), detections)
+    return _Scene(
+        labels=objects,
+        detections=detections,
+        overlaps=find_overlaps(objects, detections),
+        coverage={
+            metric: largest_coverage(in_regions, metric, len(detections)) for metric in OVERLAP_METRICS
+        },
+    )
+
+
+def _curves_of(
+    scene: _Scene, class_name: str, difficulty: Difficulty, *, min_overlap: float
+) -> dict[CurveKey, Float64Array]:
+    """The four curves of a class at a difficulty, (41,) each."""
+    curves: dict[CurveKey, Float64Array] = {}
+    for metric in OVERLAP_METRICS:
+        found = precision_curves(_task(scene, class_name, difficulty, metric, min_overlap=min_overlap))
+        curves[class_name, metric, difficulty.name] = found.precision
+        if metric == "2d":
+            defined = has_orientation(scene.detections)
+            curves[class_name, "aos", difficulty.name] = (
+                found.orientation if defined else np.full(SAMPLE_COUNT, np.nan)
+            )
+    return curves
+
+
+def _task(
+    scene: _Scene, class_name: str, difficulty: Difficulty, metric: OverlapMetric, *, min_overlap: float
+) -> MatchTask:
+    overlap = scene.overlaps.over_union[metric]
+    matches = overlap > min_overlap
+    return MatchTask(
+        pair_label=scene.overlaps.label[matches],
+        pair_detection=scene.overlaps.detection[matches],
+        pair_overlap=overlap[matches],
+        label_role=label_roles(scene.labels, class_name, difficulty),
+        label_frame=scene.labels.frame,
+        label_alpha=scene.labels.alpha,
+        detection_role=detection_roles(scene.detections, class_name, difficulty),
+        detection_score=scene.detections.score,
+        detection_alpha=scene.detections.alpha,
+        excused=scene.coverage[metric] > min_overlap,
+    )
+
+
+def _label_count(scene: _Scene, class_name: str, difficulty: Difficulty) -> int:
+    return int((label_roles(scene.labels, class_name, difficulty) == EVALUATED).sum())
+
+
+def _overlap_limits(classes: Sequence[str], min_overlaps: Mapping[str, float] | None) -> dict[str, float]:
+    if isinstance(classes, str) or not classes:
+        raise ValueError(f"classes must be a sequence of one or more class names, got {classes!r}")
+    if len({name.lower() for name in classes}) != len(classes):
+        raise ValueError(f"classes must not name a class twice (case does not count), got {tuple(classes)}")
+    given = {name.lower(): limit for name, limit in (min_overlaps or {}).items()}
+    unknown = set(given) - {name.lower() for name in classes}
+    if unknown:
+        raise ValueError(f"min_overlaps names {', '.join(sorted(unknown))}, not among the classes {classes}")
+    for name, limit in given.items():
+        if not 0 <= limit < 1:
+            raise ValueError(f"min_overlaps[{name!r}] must be at least 0 and below 1, got {limit!r}")
+    limits = {**MIN_OVERLAPS, **given}
+    return {name: limits.get(name.lower(), DEFAULT_MIN_OVERLAP) for name in classes}
+
+
+def _check_classes(classes: Sequence[str], labels: ObjectTable) -> None:
+    present = set(labels.type.tolist())
+    unknown = [name for name in classes if name.lower() not in present | set(MIN_OVERLAPS)]
+    if unknown:
+        there = ", ".join(sorted(present)) or "no objects"
+        raise DataError(f"no label is a {' or '.join(unknown)}; the labels have {there}")

@@ -1,0 +1,171 @@
+"""Stanford ``.ply`` files: ascii, binary_little_endian and binary_big_endian.
+
+Follows Greg Turk's "The PLY Polygon File Format". Only the element ``vertex`` is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.errors import DataError
+from perception.io.raw import RawCloud, raw_from_fields, read_bytes, restore_bytes
+from perception.types import FloatArray
+
+_TYPES = {
+    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1",
+    "short": "i2", "int16": "i2", "ushort": "u2", "uint16": "u2",
+    "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4",
+    "float": "f4", "float32": "f4", "double": "f8", "float64": "f8",
+}  # fmt: skip
+_ORDERS = {"ascii": "=", "binary_little_endian": "<", "binary_big_endian": ">"}
+
+
+@dataclass
+class _Element:
+    name: str
+    count: int
+    properties: list[tuple[str, np.dtype[Any]]] = field(default_factory=list)
+    has_list: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(dtype.itemsize for _, dtype in self.properties)
+
+
+@dataclass
+class _Header:
+    encoding: str = ""
+    elements: list[_Element] = field(default_factory=list)
+    data_line: int = 0
+    data_offset: int = 0
+
+
+def read_ply(path: Path) -> RawCloud:
+    """Read the vertices' x, y, z and intensity (or scalar_intensity, reflectance, ...) of any numeric type.
+
+    Raises:
+        DataError: a bad header, a list property in or before the vertices, truncated data, a bad number.
+    """
+    data = read_bytes(path)
+    header = _parse_header(path, data)
+    before, vertex = _split_at_vertex(path, header)
+    body = data[header.data_offset :]
+    if header.encoding == "ascii":
+        return raw_from_fields(path, _ascii_fields(path, header, before, vertex, body))
+    return raw_from_fields(path, _binary_fields(path, before, vertex, body))
+
+
+def write_ply(path: Path, points: FloatArray) -> None:
+    """Write (N, 4) float32 points as a little-endian binary file."""
+    header = (
+        f"ply\nformat binary_little_endian 1.0\nelement vertex {len(points)}\n"
+        "property float x\nproperty float y\nproperty float z\nproperty float intensity\nend_header\n"
+    )
+    path.write_bytes(header.encode("ascii") + np.ascontiguousarray(points, "<f4").tobytes())
+
+
+def _parse_header(path: Path, data: bytes) -> _Header:
+    header = _Header()
+    offset, number = 0, 0
+    while offset < len(data):
+        end = data.find(b"\n", offset)
+        end = len(data) if end < 0 else end
+        words = data[offset:end].decode("ascii", errors="replace").split()
+        offset, number = end + 1, number + 1
+        if number == 1:
+            if words != ["ply"]:
+                raise DataError(f"{path}: line 1 is not 'ply'; not a PLY file")
+            continue
+        if words == ["end_header"]:
+            if not header.encoding:
+                raise DataError(f"{path}: the format line is missing; expected 'format ascii 1.0' or binary")
+            header.data_line, header.data_offset = number + 1, offset
+            return header
+        if words and words[0] not in ("comment", "obj_info"):
+            _parse_header_line(f"{path}: line {number}", words, header)
+    raise DataError(f"{path}: no end_header; not a PLY file, or cut off within its header: export it again")
+
+
+def _parse_header_line(place: str, words: list[str], header: _Header) -> None:
+    if words[0] == "format" and len(words) >= 2 and words[1] in _ORDERS:
+        header.encoding = words[1]
+    elif words[0] == "element" and len(words) == 3 and words[2].isdigit():
+        header.elements.append(_Element(words[1], int(words[2])))
+    elif words[0] == "property" and len(words) == 5 and words[1] == "list" and header.elements:
+        header.elements[-1].has_list = True
+    elif words[0] == "property" and len(words) == 3 and words[1] in _TYPES and header.elements:
+        dtype = np.dtype(_ORDERS.get(header.encoding, "=") + _TYPES[words[1]])
+        header.elements[-1].properties.append((words[2].lower(), dtype))
+    else:
+        raise DataError(f"{place}: cannot read header entry {' '.join(words)[:80]!r}; export the file again")
+
+
+def _split_at_vertex(path: Path, header: _Header) -> tuple[list[_Element], _Element]:
+    """The elements stored before the vertices, and the vertices."""
+    names = [element.name for element in header.elements]
+    if "vertex" not in names:
+        raise DataError(
+            f"{path}: no element vertex among {', '.join(names) or 'none'}; export it as a point cloud"
+        )
+    index = names.index("vertex")
+    before, vertex = header.elements[:index], header.elements[index]
+    blocking = [element for element in (*before, vertex) if element.has_list]
+    if vertex.has_list or (blocking and header.encoding != "ascii"):
+        raise DataError(
+            f"{path}: element {blocking[0].name} has a list property in or before the vertices, which is not"
+            " supported; export the plain point cloud"
+        )
+    return before, vertex
+
+
+def _ascii_fields(
+    path: Path, header: _Header, before: list[_Element], vertex: _Element, body: bytes
+) -> dict[str, npt.NDArray[Any]]:
+    lines = [
+        (number, line)
+        for number, line in enumerate(body.split(b"\n"), header.data_line)
+        if line and not line.isspace()
+    ]
+    start = sum(element.count for element in before)
+    rows = lines[start : start + vertex.count]
+    if len(rows) < vertex.count:
+        raise DataError(
+            f"{path}: truncated, {len(rows)} of {vertex.count} promised vertices are there; export it again"
+        )
+    table = np.empty((vertex.count, len(vertex.properties)), np.float64)
+    for index, (number, line) in enumerate(rows):
+        values = line.split()
+        if len(values) != len(vertex.properties):
+            raise DataError(f"{path}: line {number}: {len(values)} values, expected {len(vertex.properties)}")
+        try:
+            table[index] = [float(value) for value in values]
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: a value is not a number ({error})") from error
+    fields: dict[str, npt.NDArray[Any]] = {}
+    for column, (name, dtype) in enumerate(vertex.properties):
+        fields.setdefault(name, restore_bytes(table[:, column], dtype))
+    return fields
+
+
+def _binary_fields(
+    path: Path, before: list[_Element], vertex: _Element, body: bytes
+) -> dict[str, npt.NDArray[Any]]:
+    start = sum(element.count * element.row_bytes for element in before)
+    needed = start + vertex.count * vertex.row_bytes
+    if len(body) < needed:
+        raise DataError(
+            f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing; copy it again"
+        )
+    table = np.frombuffer(body[start:needed], np.uint8).reshape(vertex.count, vertex.row_bytes)
+    fields: dict[str, npt.NDArray[Any]] = {}
+    offset = 0
+    for name, dtype in vertex.properties:
+        column = np.ascontiguousarray(table[:, offset : offset + dtype.itemsize])
+        fields.setdefault(name, column.reshape(-1).view(dtype))
+        offset += dtype.itemsize
+    return fields

@@ -1,0 +1,133 @@
+"""The columns of a point cloud file as they are stored, before intensity is brought to [0, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.errors import DataError
+from perception.types import FloatArray
+
+#: Field names (lower case) that hold the strength of the return, the preferred one first.
+INTENSITY_FIELDS = (
+    "intensity",
+    "scalar_intensity",
+    "i",
+    "reflectivity",
+    "scalar_reflectivity",
+    "reflectance",
+    "scalar_reflectance",
+    "remission",
+)
+
+#: Float intensities this far above 1 are rounding, not another range.
+_UNIT_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class RawCloud:
+    """What a file holds.
+
+    Attributes:
+        xyz: (N, 3) float32, in the unit and axes of the file.
+        intensity: (N,) in the file's own range and dtype, or None where the file has none.
+    """
+
+    xyz: FloatArray
+    intensity: npt.NDArray[Any] | None
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        DataError: the file is missing, a folder, or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file ({error.strerror}); check the path") from error
+
+
+def as_float32(values: npt.NDArray[Any]) -> FloatArray:
+    """Cast to float32; numbers beyond its range become infinite without a warning."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def restore_bytes(values: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Values read from text, as uint8 again if they were declared so: such an intensity means 0..255."""
+    is_bytes = dtype == np.uint8 and bool(((values >= 0) & (values <= 255)).all())
+    return values.astype(np.uint8) if is_bytes else values
+
+
+def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCloud:
+    """Pick x, y, z and intensity from the named columns of a file.
+
+    Args:
+        path: the file, for messages.
+        fields: lower-case name to (N,) values.
+
+    Raises:
+        DataError: x, y or z is missing.
+    """
+    missing = [name for name in ("x", "y", "z") if name not in fields]
+    if missing:
+        raise DataError(
+            f"{path}: no field {', '.join(missing)} among {', '.join(fields) or 'none'};"
+            " export the cloud with scalar fields x, y, z (and intensity)"
+        )
+    xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
+    name = next((name for name in INTENSITY_FIELDS if name in fields), None)
+    return RawCloud(xyz, None if name is None else fields[name])
+
+
+def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
+    """The number that brings an intensity column to [0, 1].
+
+    Unsigned bytes are always divided by 255. Otherwise the largest finite value decides: up to 1 the column
+    is taken as it is, up to 255 it is divided by 255, up to 65535 by 65535.
+
+    Args:
+        intensity: (N,) of any real dtype, or None.
+
+    Returns:
+        1.0, 255.0 or 65535.0; None where the range is none of these (negative, or above 65535).
+    """
+    if intensity is None:
+        return 1.0
+    if intensity.dtype == np.uint8:
+        return 255.0
+    finite = intensity[np.isfinite(intensity)]
+    if not len(finite):
+        return 1.0
+    low, high = float(finite.min()), float(finite.max())
+    if low < -_UNIT_TOLERANCE:
+        return None
+    if high <= 1.0 + _UNIT_TOLERANCE:
+        return 1.0
+    return next((divisor for divisor in (255.0, 65535.0) if high <= divisor), None)
+
+
+def unit_intensity(path: Path, raw: RawCloud) -> FloatArray:
+    """(N,) float32 intensity in [0, 1]; zeros where the file has none; NaN and infinity are kept.
+
+    Raises:
+        DataError: the range is not one that ``intensity_divisor`` knows.
+    """
+    if raw.intensity is None:
+        return np.zeros(len(raw.xyz), np.float32)
+    divisor = intensity_divisor(raw.intensity)
+    if divisor is None:
+        finite = raw.intensity[np.isfinite(raw.intensity)]
+        raise DataError(
+            f"{path}: field intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
+            " expected 0..1, 0..255 or 0..65535: rescale it or leave it out"
+        )
+    scaled = as_float32(raw.intensity) / np.float32(divisor)
+    return np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)

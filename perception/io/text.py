@@ -1,0 +1,59 @@
+"""Text files of numbers: reading, writing, and errors that name the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from perception.errors import DataError
+
+
+def read_text(path: Path, expected: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: the file.
+        expected: what should be there, for the message.
+
+    Raises:
+        DataError: the file is missing or no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file ({error.strerror}); expected {expected}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a text file; expected {expected}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
+
+
+def parse_number(place: str, name: str, word: str) -> float:
+    """The finite number that a word of a text file stands for.
+
+    Args:
+        place: file and line, for the message.
+        name: the field, for the message.
+        word: the text.
+
+    Raises:
+        DataError: the word is no finite number.
+    """
+    try:
+        value = float(word)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise DataError(f"{place}: field {name} is {word!r}; expected a finite number")
+    return value

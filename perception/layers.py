@@ -1,0 +1,205 @@
+"""Convolution, batch norm and ReLU as one unit, in a sparse and a dense form with the same interface."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from perception.config import BackboneConfig
+from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
+
+NORM_EPSILON = 1e-3
+NORM_MOMENTUM = 0.01
+
+
+def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Batch norm in evaluation as ``scale * x + shift``: (C,) each."""
+    assert norm.running_var is not None
+    assert norm.running_mean is not None
+    scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+    return scale, norm.bias - norm.running_mean * scale
+
+
+def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
+    """Batch norm of rows (N, C). A lone row has no spread to learn from: it takes the running statistics."""
+    if len(rows) == 1 and norm.training and isinstance(norm, nn.BatchNorm1d):
+        scale, shift = norm_scale_shift(norm)
+        return rows * scale + shift
+    normalised: Tensor = norm(rows)
+    return normalised
+
+
+class SparseUnit(nn.Module):
+    """Sparse 3x3 (or 1x1) convolution, batch norm, optional skip and ReLU.
+
+    Args:
+        in_channels, out_channels: widths.
+        stride: 1 (submanifold) or 2.
+        kernel_size: 3 or 1.
+        config: implementation and dilation of strided layers.
+        relu: apply it.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        config: BackboneConfig,
+        *,
+        stride: int = 1,
+        kernel_size: int = 3,
+        relu: bool = True,
+    ) -> None:
+        super().__init__()
+        self.relu = relu
+        self.conv: SubmanifoldConv2d | SparseConv2d
+        if stride == 1:
+            self.conv = SubmanifoldConv2d(in_channels, out_channels, kernel_size, impl=config.impl)
+        else:
+            self.conv = SparseConv2d(
+                in_channels,
+                out_channels,
+                kernel_size,
+                stride=stride,
+                padding=kernel_size // 2,
+                dilating=config.dilating,
+                impl=config.impl,
+            )
+        self.norm: nn.BatchNorm1d | nn.Identity = nn.BatchNorm1d(
+            out_channels, eps=NORM_EPSILON, momentum=NORM_MOMENTUM
+        )
+
+    def forward(self, inputs: SparseTensor, skip: SparseTensor | None = None) -> SparseTensor:
+        """(M, C_in) to (M', C_out); ``skip`` has the output's cells."""
+        output: SparseTensor = self.conv(inputs)
+        features = _normalised(self.norm, output.features)
+        if skip is not None:
+            features = features + skip.features
+        return output.with_features(torch.relu(features) if self.relu else features)
+
+    def fold(self) -> None:
+        """Merge the batch norm into the convolution; for evaluation only."""
+        if isinstance(self.norm, nn.Identity):
+            return
+        with torch.no_grad():
+            scale, shift = norm_scale_shift(self.norm)
+            self.conv.weight.mul_(scale.view(-1, 1, 1, 1))
+            self.conv.bias = nn.Parameter(shift, requires_grad=False)
+        self.norm = nn.Identity()
+
+
+class DenseUnit(nn.Module):
+    """Dense twin of :class:`SparseUnit`: (B, C_in, H, W) to (B, C_out, H', W')."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        stride: int = 1,
+        kernel_size: int = 3,
+        relu: bool = True,
+        transposed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.relu = relu
+        self.conv: nn.Conv2d | nn.ConvTranspose2d
+        if transposed:
+            self.conv = nn.ConvTranspose2d(in_channels, out_channels, stride, stride=stride, bias=False)
+        else:
+            self.conv = nn.Conv2d(
+                in_channels, out_channels, kernel_size, stride=stride, padding=kernel_size // 2, bias=False
+            )
+        nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
+        self.norm: nn.BatchNorm2d | nn.Identity = nn.BatchNorm2d(
+            out_channels, eps=NORM_EPSILON, momentum=NORM_MOMENTUM
+        )
+
+    def forward(self, inputs: Tensor, skip: Tensor | None = None) -> Tensor:
+        """(B, C_in, H, W) to (B, C_out, H', W'); ``skip`` has the output's shape."""
+        features: Tensor = self.norm(self.conv(inputs))
+        if skip is not None:
+            features = features + skip
+        if not self.relu:
+            return features
+        # In place saves a pass over the map; autograd does not need the value before the ReLU.
+        return torch.relu_(features) if not torch.is_grad_enabled() else torch.relu(features)
+
+    def fold(self) -> None:
+        """Merge the batch norm into the convolution; for evaluation only."""
+        if isinstance(self.norm, nn.Identity):
+            return
+        with torch.no_grad():
+            scale, shift = norm_scale_shift(self.norm)
+            shape = (1, -1, 1, 1) if isinstance(self.conv, nn.ConvTranspose2d) else (-1, 1, 1, 1)
+            self.conv.weight.mul_(scale.view(shape))
+            self.conv.bias = nn.Parameter(shift, requires_grad=False)
+        self.norm = nn.Identity()
+
+
+class PointUnit(nn.Module):
+    """Linear layer, batch norm and ReLU shared by all rows: (N, C_in) to (N, C_out)."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, out_channels, bias=False)
+        self.norm: nn.BatchNorm1d | nn.Identity = nn.BatchNorm1d(
+            out_channels, eps=NORM_EPSILON, momentum=NORM_MOMENTUM
+        )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(N, C_in) to (N, C_out), not negative."""
+        return torch.relu(_normalised(self.norm, self.linear(rows)))
+
+    def fold(self) -> None:
+        """Merge the batch norm into the linear layer; for evaluation only."""
+        if isinstance(self.norm, nn.Identity):
+            return
+        with torch.no_grad():
+            scale, shift = norm_scale_shift(self.norm)
+            self.linear.weight.mul_(scale[:, None])
+            self.linear.bias = nn.Parameter(shift, requires_grad=False)
+        self.norm = nn.Identity()
+
+
+class SparseBlock(nn.Module):
+    """Residual block of two submanifold 3x3 units."""
+
+    def __init__(self, channels: int, config: BackboneConfig) -> None:
+        super().__init__()
+        self.first = SparseUnit(channels, channels, config)
+        self.second = SparseUnit(channels, channels, config)
+
+    def forward(self, inputs: SparseTensor) -> SparseTensor:
+        """(M, C) to (M, C) at the same cells."""
+        result = self.second(self.first(inputs), skip=inputs)
+        assert isinstance(result, SparseTensor)
+        return result
+
+
+class DenseBlock(nn.Module):
+    """Residual block of two dense 3x3 units."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = DenseUnit(channels, channels)
+        self.second = DenseUnit(channels, channels)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(B, C, H, W) to the same shape."""
+        result = self.second(self.first(inputs), skip=inputs)
+        assert isinstance(result, Tensor)
+        return result
+
+
+def fold_batch_norms(module: nn.Module) -> None:
+    """Fold every unit below ``module``; it must be in evaluation mode.
+
+    Raises:
+        ValueError: the module is in training mode.
+    """
+    if module.training:
+        raise ValueError("fold_batch_norms needs a module in evaluation mode: call .eval() first")
+    for part in module.modules():
+        if isinstance(part, SparseUnit | DenseUnit | PointUnit):
+            part.fold()

@@ -1,0 +1,202 @@
+"""Points to pillars: a feature vector for every column of space that holds a point.
+
+No padding and no limit of points a pillar: every point counts, and features are reduced by segment.
+Points are first put into one canonical order, so the result does not depend on the order they came in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from perception.config import PillarConfig
+from perception.layers import PointUnit
+from sparse_core.conv import SparseTensor, build_table
+from sparse_core.conv.table import CoordinateTable
+from sparse_core.dispatch import Impl
+from sparse_core.errors import CapacityWarning
+
+#: x, y, z, intensity; offset from the pillar's centre (2) and from its mean (3).
+POINT_FEATURES = 4 + 2 + 3
+#: Mean height and logarithm of the number of points.
+_PILLAR_FEATURES = 2
+#: Clouds of this many points are checked for different points of a pillar with the same digest; in smaller
+#: ones the chance of that is below one in a hundred even if all points lie in one pillar.
+_CLASHES_FROM = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Pillars:
+    """Points of a batch of frames, grouped by pillar.
+
+    Attributes:
+        points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity; canonical order.
+        frames: (N,) int64 frame of each point.
+        rows: (N,) int64 pillar of each point, rising.
+        table: active pillars ``(batch, iy, ix)``, M rows.
+        counts: (M,) int64 points of each pillar, at least 1.
+        batch_size: number of frames.
+        invalid: (B,) int64 points with NaN or infinite values, left out.
+        overflow: (B,) int64 pillars left out because the frame exceeded the capacity.
+    """
+
+    points: Tensor
+    frames: Tensor
+    rows: Tensor
+    table: CoordinateTable
+    counts: Tensor
+    batch_size: int
+    invalid: Tensor
+    overflow: Tensor
+
+
+def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl = "auto") -> Pillars:
+    """Group the points of a batch of frames by pillar.
+
+    Args:
+        clouds: one (N_i, 4) float32 tensor a frame, all on one device; empty frames are fine.
+        config: grid and capacity.
+        impl: implementation of the coordinate table.
+
+    Returns:
+        Pillars whose rows do not depend on the order of the points.
+    """
+    if len(clouds) == 0:
+        raise ValueError("clouds must hold at least one frame (which may be empty)")
+    points = torch.cat(list(clouds))
+    device = points.device
+    sizes = torch.tensor([len(cloud) for cloud in clouds], device=device)
+    frames = torch.repeat_interleave(torch.arange(len(clouds), device=device), sizes, output_size=len(points))
+    finite = torch.isfinite(points).all(dim=1)
+    invalid = torch.zeros(len(clouds), dtype=torch.int64, device=device)
+    invalid.index_add_(0, frames, (~finite).long())
+    low = torch.tensor(config.range_m[:3], device=device)
+    high = torch.tensor(config.range_m[3:], device=device)
+    inside = finite & (points[:, :3] >= low).all(dim=1) & (points[:, :3] < high).all(dim=1)
+    points, frames = points[inside], frames[inside]
+
+    grid = torch.tensor(config.grid_shape, device=device)
+    cells = torch.floor((points[:, :2] - low[:2]) / config.pillar_size_m).int().flip(1)
+    # The division can round a point just below the far edge up into the next cell.
+    cells = torch.minimum(cells, (grid - 1).int())
+    coordinates = torch.cat([frames[:, None].int(), cells], dim=1)
+    table = build_table(coordinates, config.grid_shape, impl=impl)
+    kept, overflow = _within_capacity(table, len(clouds), config)
+    left_out = int(overflow.sum()) if len(table) > config.max_pillars else 0
+    if left_out:
+        selected = kept[table.rows]
+        points, frames, coordinates = points[selected], frames[selected], coordinates[selected]
+        table = build_table(coordinates, config.grid_shape, impl=impl)
+        warnings.warn(
+            f"{left_out} pillars left out, the farthest ones: a frame holds at most {config.max_pillars}"
+            " (raise pillars.max_pillars)",
+            CapacityWarning,
+            stacklevel=2,
+        )
+    order = _canonical_order(points, table.rows)
+    rows = table.rows[order]
+    counts = torch.bincount(rows, minlength=len(table))
+    return Pillars(points[order], frames[order], rows, table, counts, len(clouds), invalid, overflow)
+
+
+def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConfig) -> tuple[Tensor, Tensor]:
+    """Mask of pillars that fit, nearest to the sensor first in each frame, and how many of each do not."""
+    everything = torch.ones(len(table), dtype=torch.bool, device=table.keys.device)
+    if len(table) <= config.max_pillars:
+        return everything, torch.zeros(batch_size, dtype=torch.int64, device=everything.device)
+    size = config.pillar_size_m
+    frame = table.coordinates[:, 0].long()
+    y = (table.coordinates[:, 1] + 0.5) * size + config.range_m[1]
+    x = (table.coordinates[:, 2] + 0.5) * size + config.range_m[0]
+    by_distance = torch.argsort(x * x + y * y, stable=True)
+    order = by_distance[torch.argsort(frame[by_distance], stable=True)]
+    per_frame = torch.bincount(frame, minlength=batch_size)
+    first = torch.cumsum(per_frame, 0) - per_frame
+    rank = torch.arange(len(order), device=order.device) - first[frame[order]]
+    kept = everything.clone()
+    kept[order] = rank < config.max_pillars
+    return kept, (per_frame - config.max_pillars).clamp(min=0)
+
+
+def _canonical_order(points: Tensor, rows: Tensor) -> Tensor:
+    """Order by pillar, then by a hash of the point's bits: the same points always get the same order."""
+    bits = points.contiguous().view(torch.int32).long()
+    digest = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+    for column in range(bits.shape[1]):
+        digest = (digest ^ bits[:, column]) * 0x9E3779B97F4A7C1 + 0x7F4A7C15
+        digest = digest ^ (digest >> 29)
+    # 24 bits of row fit any batch; 39 bits of digest keep different points of a pillar apart.
+    keys, order = torch.sort((rows << 39) | (digest & ((1 << 39) - 1)))
+    if len(points) < _CLASHES_FROM:
+        return order
+    clash = (keys[1:] == keys[:-1]) & (bits[order[1:]] != bits[order[:-1]]).any(dim=1)
+    return _lexicographic_order(bits, rows) if bool(clash.any()) else order
+
+
+def _lexicographic_order(bits: Tensor, rows: Tensor) -> Tensor:
+    order = torch.arange(len(rows), device=rows.device)
+    for key in (*bits.unbind(1), rows):
+        order = order[torch.argsort(key[order], stable=True)]
+    return order
+
+
+class PillarEncoder(nn.Module):
+    """Pillar features from its points: two shared layers, a maximum after each (PointNet, PointPillars).
+
+    Args:
+        config: grid and width.
+    """
+
+    def __init__(self, config: PillarConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.channels
+        self.points = PointUnit(POINT_FEATURES, width // 2)
+        self.pillars = PointUnit(width + _PILLAR_FEATURES, width)
+
+    def forward(self, pillars: Pillars) -> SparseTensor:
+        """Features (M, channels) at the active pillars."""
+        points, rows, counts = pillars.points, pillars.rows, pillars.counts
+        size = self.config.pillar_size_m
+        low = torch.tensor(self.config.range_m[:3], device=points.device)
+        cells = pillars.table.coordinates[:, 1:].flip(1).float()
+        centre = (cells + 0.5) * size + low[:2]
+        # Points are sorted by pillar, so sums run in one fixed order.
+        mean = segment_reduce(points[:, :3], counts, "mean")
+        features = torch.cat(
+            [
+                points[:, :2] / 40.0,
+                points[:, 2:4],
+                (points[:, :2] - centre[rows]) / size,
+                points[:, :3] - mean[rows],
+            ],
+            dim=1,
+        )
+        hidden = self.points(features)
+        peak = segment_reduce(hidden, counts, "max")
+        average = segment_reduce(hidden, counts, "mean")
+        height = mean[:, 2:3]
+        summary = torch.cat([peak, average.to(peak.dtype), height, torch.log(counts.float())[:, None]], dim=1)
+        return SparseTensor.from_table(self.pillars(summary), pillars.table, pillars.batch_size)
+
+
+def segment_reduce(values: Tensor, counts: Tensor, reduce: str) -> Tensor:
+    """Reduce runs of rows.
+
+    Args:
+        values: (N, C), rows of one segment side by side.
+        counts: (M,) int64 rows of each segment, summing to N.
+        reduce: ``"mean"``, ``"sum"``, ``"max"`` or ``"min"``.
+
+    Returns:
+        (M, C); float32 under autocast.
+    """
+    if len(counts) == 0:
+        return values.new_zeros((0, values.shape[1])).float()
+    reduced = torch.segment_reduce(values.float(), reduce, lengths=counts, axis=0, unsafe=True)
+    assert isinstance(reduced, Tensor)
+    return reduced

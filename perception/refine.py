@@ -1,0 +1,251 @@
+"""Second stage: the points around each proposal refine its box and tell how well it fits.
+
+After LiDAR R-CNN (Li et al., CVPR 2021): a small PointNet on raw points in the proposal's own frame, given
+the distances to the proposal's faces so that it knows the box it has to correct, joined by features of the
+bird's-eye map at the proposal's centre and faces.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perception.config import RefineConfig
+from perception.layers import PointUnit
+from perception.pillars import segment_reduce
+
+#: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
+POINT_FEATURES = 12
+#: dx, dy, dz (over the proposal's length, width, height), log size ratios (3), dyaw, fit, heading flip.
+OUTPUTS = 9
+
+
+class RefineOutput(NamedTuple):
+    """Raw outputs for each proposal.
+
+    Attributes:
+        residuals: (R, 7) float32 in the proposal's frame, see ``OUTPUTS``.
+        fit_logits: (R,) float32: sigmoid estimates the overlap quality in [0, 1].
+        flip_logits: (R,) float32: positive when the heading points the other way.
+    """
+
+    residuals: Tensor
+    fit_logits: Tensor
+    flip_logits: Tensor
+
+
+class CroppedPoints(NamedTuple):
+    """Points around proposals, sorted by proposal.
+
+    Attributes:
+        points: (P, 4) float32 LiDAR frame and intensity.
+        local: (P, 3) float32 position in the proposal's frame, metres.
+        rows: (P,) int64 proposal of each point, rising.
+        counts: (R,) int64 points of each proposal.
+    """
+
+    points: Tensor
+    local: Tensor
+    rows: Tensor
+    counts: Tensor
+
+
+def crop_points(
+    points: Tensor, frames: Tensor, boxes: Tensor, box_frames: Tensor, *, margin_m: float
+) -> CroppedPoints:
+    """Points inside boxes enlarged by a margin. A point may belong to several boxes.
+
+    Args:
+        points: (N, 4) float32; frames: (N,) int64, rising.
+        boxes: (R, 7); box_frames: (R,) int64.
+        margin_m: added on every side.
+    """
+    half = boxes[:, 3:6] / 2 + margin_m
+    radius = torch.linalg.vector_norm(half[:, :2], dim=1)
+    found_rows, found_points = [], []
+    # Boxes in chunks, so that boxes x points stays bounded.
+    chunk = max(1, (1 << 25) // max(1, len(points)))
+    for start in range(0, len(boxes), chunk):
+        part = slice(start, start + chunk)
+        dx = points[None, :, 0] - boxes[part, None, 0]
+        dy = points[None, :, 1] - boxes[part, None, 1]
+        near = dx * dx + dy * dy < (radius[part] ** 2)[:, None]
+        near &= frames[None, :] == box_frames[part, None]
+        rows, columns = near.nonzero(as_tuple=True)
+        found_rows.append(rows + start)
+        found_points.append(columns)
+    if not found_rows:
+        empty = torch.zeros(0, dtype=torch.int64, device=points.device)
+        found_rows, found_points = [empty], [empty]
+    rows, columns = torch.cat(found_rows), torch.cat(found_points)
+    local = to_local(points[columns, :3], boxes[rows])
+    inside = (local.abs() <= half[rows]).all(dim=1)
+    rows, columns, local = rows[inside], columns[inside], local[inside]
+    return CroppedPoints(points[columns], local, rows, torch.bincount(rows, minlength=len(boxes)))
+
+
+def to_local(positions: Tensor, boxes: Tensor) -> Tensor:
+    """Positions (P, 3) in the frames of boxes (P, 7): origin at the centre, x along the heading."""
+    delta = positions - boxes[:, :3]
+    cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+    return torch.stack(
+        [cosine * delta[:, 0] + sine * delta[:, 1], cosine * delta[:, 1] - sine * delta[:, 0], delta[:, 2]],
+        dim=1,
+    )
+
+
+def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
+    """Boxes (R, 7) corrected by residuals (R, 7)."""
+    shift = residuals[:, :3] * boxes[:, 3:6]
+    cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+    x = boxes[:, 0] + cosine * shift[:, 0] - sine * shift[:, 1]
+    y = boxes[:, 1] + sine * shift[:, 0] + cosine * shift[:, 1]
+    sizes = boxes[:, 3:6] * torch.exp(residuals[:, 3:6].clamp(-1.0, 1.0))
+    yaw = boxes[:, 6] + residuals[:, 6]
+    return torch.cat([torch.stack([x, y, boxes[:, 2] + shift[:, 2]], dim=1), sizes, yaw[:, None]], dim=1)
+
+
+def residuals_between(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Residuals (R, 7) that turn boxes into targets up to heading, and whether headings are opposite (R,)."""
+    shift = to_local(targets[:, :3], boxes) / boxes[:, 3:6]
+    sizes = torch.log(targets[:, 3:6] / boxes[:, 3:6])
+    turn = torch.remainder(targets[:, 6] - boxes[:, 6] + math.pi, 2 * math.pi) - math.pi
+    flipped = turn.abs() > math.pi / 2
+    turn = torch.where(flipped, turn - math.pi * torch.sign(turn), turn)
+    return torch.cat([shift, sizes, turn[:, None]], dim=1), flipped
+
+
+class RefineStage(nn.Module):
+    """One step of refinement.
+
+    Args:
+        config: widths and margin.
+        classes: number of classes.
+        map_channels: width of the bird's-eye map.
+        cell_m, origin_m: geometry of that map.
+    """
+
+    def __init__(
+        self,
+        config: RefineConfig,
+        *,
+        classes: int,
+        map_channels: int,
+        cell_m: float,
+        origin_m: tuple[float, float],
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.cell_m = cell_m
+        self.origin_m = origin_m
+        self.classes = classes
+        widths = [POINT_FEATURES, *config.channels]
+        self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
+        pooled = widths[-1] + 5 * map_channels + classes + 4
+        self.hidden = nn.Sequential(PointUnit(pooled, 256), PointUnit(256, 256))
+        self.out = nn.Linear(256, OUTPUTS)
+        nn.init.zeros_(self.out.bias)
+        nn.init.normal_(self.out.weight, std=1e-3)
+
+    def forward(
+        self,
+        points: Tensor,
+        frames: Tensor,
+        features: Tensor,
+        boxes: Tensor,
+        box_frames: Tensor,
+        labels: Tensor,
+    ) -> RefineOutput:
+        """Outputs for R proposals.
+
+        Args:
+            points: (N, 4); frames: (N,) int64, rising.
+            features: (B, C, H, W) bird's-eye map.
+            boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
+        """
+        crop = crop_points(points, frames, boxes, box_frames, margin_m=self.config.margin_m)
+        hidden = self._point_features(crop, boxes)
+        for layer in self.point_layers:
+            hidden = layer(hidden)
+        # ReLU outputs are not negative: zero is the right value for a proposal without points.
+        pooled = segment_max(hidden, crop.counts)
+        context = [
+            pooled,
+            self._map_features(features, boxes, box_frames),
+            F.one_hot(labels, self.classes).to(pooled.dtype),
+            torch.log1p(crop.counts.float())[:, None] / 5.0,
+            torch.log(boxes[:, 3:6]),
+        ]
+        joined = torch.cat([part.float() for part in context], dim=1)
+        output = self.out(self.hidden(joined)).float()
+        return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
+
+    def _point_features(self, crop: CroppedPoints, boxes: Tensor) -> Tensor:
+        half = boxes[crop.rows, 3:6] / 2
+        distance = torch.linalg.vector_norm(crop.points[:, :2], dim=1, keepdim=True)
+        return torch.cat(
+            [
+                crop.local,
+                half - crop.local,
+                half + crop.local,
+                crop.points[:, 3:4],
+                crop.points[:, 2:3],
+                distance / 40.0,
+            ],
+            dim=1,
+        )
+
+    def _map_features(self, features: Tensor, boxes: Tensor, box_frames: Tensor) -> Tensor:
+        """Bilinear samples at the centre and the middles of the four sides: (R, 5 * C)."""
+        cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+        ahead = torch.stack([cosine, sine], dim=1) * boxes[:, 3:4] / 2
+        left = torch.stack([-sine, cosine], dim=1) * boxes[:, 4:5] / 2
+        centre = boxes[:, :2]
+        spots = torch.stack([centre, centre + ahead, centre - ahead, centre + left, centre - left], dim=1)
+        cells = (spots - torch.tensor(self.origin_m, device=spots.device)) / self.cell_m - 0.5
+        return sample_bilinear(features, cells, box_frames).flatten(1)
+
+
+def segment_max(values: Tensor, counts: Tensor) -> Tensor:
+    """Maximum of runs of non-negative rows (P, C); zero for empty runs: (R, C) float32."""
+    if len(values) == 0:
+        return values.new_zeros((len(counts), values.shape[1])).float()
+    filled = counts > 0
+    pooled = values.new_zeros((len(counts), values.shape[1])).float()
+    pooled[filled] = segment_reduce(values, counts[filled], "max")
+    return pooled
+
+
+def sample_bilinear(features: Tensor, cells: Tensor, frames: Tensor) -> Tensor:
+    """Bilinear samples of maps, zeros outside.
+
+    Args:
+        features: (B, C, H, W).
+        cells: (R, S, 2) float x, y in cells (0 is the middle of the first cell).
+        frames: (R,) int64.
+
+    Returns:
+        (R, S, C) float32.
+    """
+    rows, columns = features.shape[2:]
+    by_cell = features.permute(0, 2, 3, 1)
+    base = torch.floor(cells)
+    fraction = cells - base
+    base = base.long()
+    total: Tensor | float = 0.0
+    for dy in (0, 1):
+        for dx in (0, 1):
+            x, y = base[..., 0] + dx, base[..., 1] + dy
+            weight = (fraction[..., 0] if dx else 1 - fraction[..., 0]) * (
+                fraction[..., 1] if dy else 1 - fraction[..., 1]
+            )
+            weight = weight * ((x >= 0) & (x < columns) & (y >= 0) & (y < rows))
+            value = by_cell[frames[:, None], y.clamp(0, rows - 1), x.clamp(0, columns - 1)]
+            total = total + value.float() * weight[..., None]
+    assert isinstance(total, Tensor)
+    return total

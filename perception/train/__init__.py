@@ -1,0 +1,1 @@
+"""Training of detectors: frames, augmentation, targets, losses and the loop."""

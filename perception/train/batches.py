@@ -1,0 +1,118 @@
+"""Batches by number: sample ``i`` of a run is the same whenever and wherever it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from perception.config import TrainConfig
+from perception.train.augment import augment
+from perception.train.frames import TrainingFrame
+from perception.train.objects import ObjectSample
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Frames of one optimiser step.
+
+    Attributes:
+        clouds: one (N_i, 4) float32 tensor a frame.
+        boxes: (B, M, 7) float32, padded with zeros.
+        labels: (B, M) int64; -1 objects to ignore, -2 padding.
+    """
+
+    clouds: list[Tensor]
+    boxes: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        clouds = [cloud.to(device, non_blocking=True) for cloud in self.clouds]
+        return Batch(
+            clouds, self.boxes.to(device, non_blocking=True), self.labels.to(device, non_blocking=True)
+        )
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory."""
+        return Batch(
+            [cloud.pin_memory() for cloud in self.clouds], self.boxes.pin_memory(), self.labels.pin_memory()
+        )
+
+
+PADDING = -2
+
+
+class SampleSequence(Dataset[TrainingFrame]):
+    """Augmented samples by number; each draws from a generator seeded by (seed, number).
+
+    Args:
+        frames: main data set.
+        extra: further frames, mixed in with ``config.extra_share`` during the first part of training.
+        objects: what to paste, by class index.
+        config: of the run.
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[TrainingFrame],
+        extra: Sequence[TrainingFrame],
+        objects: Mapping[int, Sequence[ObjectSample]],
+        config: TrainConfig,
+    ) -> None:
+        self.frames, self.extra, self.objects, self.config = frames, extra, objects, config
+
+    def __len__(self) -> int:
+        return self.config.steps * self.config.batch_size
+
+    def __getitem__(self, number: int) -> TrainingFrame:
+        random = np.random.default_rng((self.config.seed, number))
+        progress = number / len(self)
+        use_extra = (
+            len(self.extra) > 0
+            and progress < self.config.extra_until
+            and random.random() < self.config.extra_share
+        )
+        frame = self.extra[int(random.integers(len(self.extra)))] if use_extra else self._shuffled(number)
+        return augment(frame, self.objects, self.config.augment, self.config.detector.head.classes, random)
+
+    def _shuffled(self, number: int) -> TrainingFrame:
+        """Every frame once an epoch, in an order of its own each epoch."""
+        epoch, position = divmod(number, len(self.frames))
+        order = np.random.default_rng((self.config.seed, 1, epoch)).permutation(len(self.frames))
+        return self.frames[int(order[position])]
+
+
+def collate(frames: Sequence[TrainingFrame]) -> Batch:
+    """Frames to a batch."""
+    most = max(1, *(len(frame.boxes) for frame in frames)) if frames else 1
+    boxes = torch.zeros(len(frames), most, 7)
+    labels = torch.full((len(frames), most), PADDING, dtype=torch.int64)
+    for row, frame in enumerate(frames):
+        boxes[row, : len(frame.boxes)] = torch.from_numpy(frame.boxes)
+        labels[row, : len(frame.labels)] = torch.from_numpy(frame.labels)
+    return Batch([torch.from_numpy(frame.points) for frame in frames], boxes, labels)
+
+
+def batches(samples: SampleSequence, *, first_step: int, workers: int, pin: bool) -> Iterator[Batch]:
+    """Batches from ``first_step`` on, prepared by worker processes."""
+    size = samples.config.batch_size
+    loader: DataLoader[TrainingFrame] = DataLoader(
+        samples,
+        batch_size=size,
+        sampler=range(first_step * size, len(samples)),
+        num_workers=workers,
+        collate_fn=collate,
+        pin_memory=pin,
+        prefetch_factor=4 if workers else None,
+        worker_init_fn=_one_thread,
+    )
+    yield from loader
+
+
+def _one_thread(worker: int) -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,54 @@
+"""Training curves as a picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+_LOSSES = ("total", "heat", "box", "residual", "fit", "flip")
+
+
+def plot_curves(log: str | Path, path: str | Path) -> Path:
+    """Draw the losses, learning rate and gradient norm of a ``log.csv`` as a PNG."""
+    with Path(log).open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    losses, rate = figure.subplots(1, 2, width_ratios=(2, 1))
+    for name in _LOSSES:
+        step, value = _column(rows, name)
+        if len(value):
+            losses.plot(step, _smooth(value), label=name, linewidth=2.0 if name == "total" else 1.2)
+    losses.set(xlabel="step", ylabel="loss (moving average)", yscale="log", title="Losses")
+    losses.grid(alpha=0.3)
+    if rows:
+        losses.legend(loc="upper right", ncols=2, frameon=False)
+    step, value = _column(rows, "learning_rate")
+    rate.plot(step, value, color="tab:blue")
+    rate.set(xlabel="step", ylabel="learning rate", title="Schedule and gradient norm")
+    norm = rate.twinx()
+    step, value = _column(rows, "gradient_norm")
+    norm.plot(step, _smooth(value), color="tab:orange", linewidth=1.0)
+    norm.set_ylabel("gradient norm", color="tab:orange")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    return Path(path)
+
+
+def _column(rows: list[dict[str, str]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    pairs = [(int(row["step"]), float(row[name])) for row in rows if row.get(name)]
+    if not pairs:
+        return np.zeros(0), np.zeros(0)
+    step, value = zip(*pairs, strict=True)
+    return np.array(step), np.array(value)
+
+
+def _smooth(values: np.ndarray, width: int = 15) -> np.ndarray:
+    if len(values) < 3:
+        return values
+    width = min(width, len(values))
+    padded = np.pad(values, (width // 2, width - 1 - width // 2), mode="edge")
+    return np.convolve(padded, np.ones(width) / width, mode="valid")

@@ -1,0 +1,235 @@
+"""Targets and losses of both stages."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from perception.boxes import box_corners_3d, rotated_iou_3d_pairs
+from perception.head import CentreHead, Proposals
+from perception.network import Network, NetworkMaps
+from perception.pillars import Pillars
+from perception.refine import apply_residuals, residuals_between
+from perception.train.batches import Batch
+from perception.train.frames import IGNORED
+
+
+class HeatTargets(NamedTuple):
+    """What the first stage should say.
+
+    Attributes:
+        heat: (B, classes, H, W) in [0, 1], 1 at the centre cell of each object.
+        ignored: (B, 1, H, W) bool: cells of objects that are neither a find nor a false alarm.
+        cells: (P, 3) int64 cells that predict a box: those around each centre.
+        boxes: (P, 7) the box of each; labels: (P,); weights: (P,) in (0, 1].
+    """
+
+    heat: Tensor
+    ignored: Tensor
+    cells: Tensor
+    boxes: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+#: Cells whose Gaussian is at least this high learn the object's box.
+_POSITIVE = 0.4
+
+
+def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> HeatTargets:
+    """Gaussians around object centres.
+
+    Args:
+        head: geometry and classes.
+        batch: ground truth.
+        map_shape: rows and columns of the heat map.
+    """
+    rows, columns = map_shape
+    device = batch.boxes.device
+    classes = len(head.config.classes)
+    frames, objects = batch.labels.shape
+    x = (torch.arange(columns, device=device) + 0.5) * head.cell_m + head.origin_m[0]
+    y = (torch.arange(rows, device=device) + 0.5) * head.cell_m + head.origin_m[1]
+    dx = (x - batch.boxes[..., 0:1])[:, :, None, :]
+    dy = (y - batch.boxes[..., 1:2])[:, :, :, None]
+    sigma = (0.25 * torch.sqrt(batch.boxes[..., 3] * batch.boxes[..., 4])).clamp(min=0.7 * head.cell_m)
+    bell = torch.exp(-(dx * dx + dy * dy) / (2 * sigma * sigma)[..., None, None])
+    inside = _centre_inside(head, batch.boxes, map_shape) & (batch.labels >= 0)
+    # The cell that holds the centre is the peak, however the centre lies in it.
+    nearest = bell.flatten(2).argmax(dim=2, keepdim=True)
+    bell = bell.flatten(2).scatter(2, nearest, 1.0).view(frames, objects, rows, columns)
+    bell = torch.where(inside[..., None, None], bell, 0.0)
+    heat = torch.stack(
+        [
+            torch.where((batch.labels == index)[..., None, None], bell, 0.0).amax(dim=1)
+            for index in range(classes)
+        ],
+        dim=1,
+    )
+    ignored = ((batch.labels == IGNORED)[..., None, None] & (dx * dx + dy * dy < 4.0)).any(dim=1)[:, None]
+    frame, owner, iy, ix = (bell >= _POSITIVE).nonzero(as_tuple=True)
+    return HeatTargets(
+        heat,
+        ignored,
+        torch.stack([frame, iy, ix], dim=1),
+        batch.boxes[frame, owner],
+        batch.labels[frame, owner],
+        bell[frame, owner, iy, ix],
+    )
+
+
+def _centre_inside(head: CentreHead, boxes: Tensor, map_shape: tuple[int, int]) -> Tensor:
+    x = (boxes[..., 0] - head.origin_m[0]) / head.cell_m
+    y = (boxes[..., 1] - head.origin_m[1]) / head.cell_m
+    return (x >= 0) & (x < map_shape[1]) & (y >= 0) & (y < map_shape[0])
+
+
+def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor) -> Tensor:
+    """Penalty-reduced focal loss (CornerNet, Law and Deng 2018, equation 1), over the number of peaks."""
+    logits = logits.float()
+    probability = torch.sigmoid(logits)
+    peak = targets == 1.0
+    positive = -F.logsigmoid(logits) * (1 - probability) ** 2
+    negative = -F.logsigmoid(-logits) * probability**2 * (1 - targets) ** 4
+    loss = torch.where(peak, positive, torch.where(ignored, 0.0, negative))
+    return loss.sum() / peak.sum().clamp(min=1)
+
+
+def box_loss(head: CentreHead, features: Tensor, targets: HeatTargets) -> Tensor:
+    """L1 between box codes, weighted by how near the cell is to the centre."""
+    codes = head.box_codes(features, targets.cells, targets.labels)
+    wanted = head.encode(targets.boxes, targets.cells, targets.labels)
+    difference = (codes - wanted).abs().mean(dim=1)
+    return (difference * targets.weights).sum() / targets.weights.sum().clamp(min=1)
+
+
+class RefineSamples(NamedTuple):
+    """Boxes that the second stage learns from, with the object each should become.
+
+    Attributes:
+        boxes: (R, 7); frames: (R,); labels: (R,).
+        objects: (R, 7) best object of the same class and frame.
+        overlap: (R,) 3-D IoU with it, 0 where there is none.
+    """
+
+    boxes: Tensor
+    frames: Tensor
+    labels: Tensor
+    objects: Tensor
+    overlap: Tensor
+
+
+def refine_samples(
+    proposals: Proposals, batch: Batch, generator: torch.Generator, *, keep: int = 48, jitters: int = 4
+) -> RefineSamples:
+    """The best proposals of each frame, and disturbed copies of its objects."""
+    frames, count = proposals.scores.shape
+    keep = min(keep, count)
+    device = batch.boxes.device
+    truth_frame, truth_row = (batch.labels >= 0).nonzero(as_tuple=True)
+    truth, truth_labels = batch.boxes[truth_frame, truth_row], batch.labels[truth_frame, truth_row]
+    copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator)
+    boxes = torch.cat([proposals.boxes[:, :keep].reshape(-1, 7), copies]).detach()
+    box_frames = torch.cat(
+        [
+            torch.arange(frames, device=device).repeat_interleave(keep),
+            truth_frame.repeat_interleave(jitters),
+        ]
+    )
+    labels = torch.cat([proposals.labels[:, :keep].reshape(-1), truth_labels.repeat_interleave(jitters)])
+    same = (box_frames[:, None] == truth_frame) & (labels[:, None] == truth_labels)
+    close = torch.cdist(boxes[:, :2], truth[:, :2]) < 8.0
+    row, column = (same & close).nonzero(as_tuple=True)
+    overlap = torch.zeros(same.shape, device=device)
+    overlap[row, column] = rotated_iou_3d_pairs(boxes[row], truth[column]).float()
+    if len(truth) == 0:
+        return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)))
+    best, owner = overlap.max(dim=1)
+    return RefineSamples(boxes, box_frames, labels, truth[owner], best)
+
+
+def _disturbed(boxes: Tensor, generator: torch.Generator) -> Tensor:
+    """Boxes moved, resized and turned at random, from slightly to strongly."""
+
+    def normal(columns: int) -> Tensor:
+        return torch.randn(len(boxes), columns, generator=generator, device=boxes.device)
+
+    strength = torch.rand(len(boxes), 1, generator=generator, device=boxes.device) * 1.5
+    shift = normal(3) * strength * 0.12 * boxes[:, 3:6].clamp(min=0.8)
+    sizes = boxes[:, 3:6] * torch.exp(normal(3) * strength * 0.08)
+    turn = normal(1) * strength * 0.12
+    flip = (torch.rand(len(boxes), 1, generator=generator, device=boxes.device) < 0.15) * math.pi
+    return torch.cat([boxes[:, :3] + shift, sizes, boxes[:, 6:] + turn + flip], dim=1)
+
+
+def refine_losses(
+    network: Network, pillars: Pillars, maps: NetworkMaps, samples: RefineSamples
+) -> dict[str, Tensor]:
+    """Losses of every refinement step; step i + 1 starts from the detached boxes of step i."""
+    losses = {name: maps.features.new_zeros((), dtype=torch.float32) for name in ("residual", "fit", "flip")}
+    boxes = samples.boxes
+    small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
+    good = samples.overlap > torch.where(small, 0.25, 0.35)
+    for stage in network.refinements:
+        output = stage(pillars.points, pillars.frames, maps.features, boxes, samples.frames, samples.labels)
+        wanted, flipped = residuals_between(boxes, samples.objects)
+        refined = apply_residuals(boxes, output.residuals)
+        count = good.sum().clamp(min=1)
+        error = F.smooth_l1_loss(output.residuals, wanted, beta=0.05, reduction="none").sum(dim=1)
+        corners = _corner_loss(refined, samples.objects)
+        losses["residual"] = losses["residual"] + (torch.where(good, error + corners, 0.0)).sum() / count
+        flip = F.binary_cross_entropy_with_logits(output.flip_logits, flipped.float(), reduction="none")
+        losses["flip"] = losses["flip"] + torch.where(good, flip, 0.0).sum() / count
+        boxes = refined.detach()
+        fit = _fit_target(boxes, samples, small)
+        losses["fit"] = losses["fit"] + F.binary_cross_entropy_with_logits(output.fit_logits, fit)
+    return losses
+
+
+def _corner_loss(boxes: Tensor, objects: Tensor) -> Tensor:
+    """Mean distance of corners in metres (smooth), whichever way the heading points: (R,)."""
+    corners = box_corners_3d(boxes)
+    turned = torch.cat([objects[:, :6], objects[:, 6:] + math.pi], dim=1)
+    distances = [
+        F.smooth_l1_loss(corners, box_corners_3d(target).to(corners.dtype), beta=0.2, reduction="none")
+        .sum(-1)
+        .mean(-1)
+        for target in (objects, turned)
+    ]
+    return torch.minimum(*distances)
+
+
+def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tensor:
+    """Overlap of the refined box, stretched so that 0.5 lies near what the KITTI protocol asks for: (R,)."""
+    matched = samples.overlap > 0.05
+    overlap = torch.zeros_like(samples.overlap)
+    overlap[matched] = rotated_iou_3d_pairs(refined[matched], samples.objects[matched]).float()
+    low = torch.where(small, 0.25, 0.45)
+    return ((overlap - low) / 0.45).clamp(0.0, 1.0)
+
+
+#: Weights of the losses in the sum that is minimised.
+LOSS_WEIGHTS = {"heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.3}
+
+
+def network_losses(
+    network: Network, pillars: Pillars, batch: Batch, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """All losses of a batch, unweighted."""
+    maps = network.maps(pillars)
+    rows, columns = maps.heat_logits.shape[2:]
+    targets = heat_targets(network.head, batch, (rows, columns))
+    losses = {
+        "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored),
+        "box": box_loss(network.head, maps.features, targets),
+    }
+    if len(network.refinements):
+        with torch.no_grad():
+            proposals = network.propose(maps)
+            samples = refine_samples(proposals, batch, generator)
+        losses.update(refine_losses(network, pillars, maps, samples))
+    return losses

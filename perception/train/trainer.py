@@ -1,0 +1,294 @@
+"""The training loop: resumable, deterministic from a seed, config and curves beside the weights."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import random
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch import Tensor
+
+from perception.config import TrainConfig, save_config, to_dict
+from perception.detector import usable_device
+from perception.errors import CheckpointError, DataError
+from perception.network import Network
+from perception.pillars import make_pillars
+from perception.train.batches import Batch, SampleSequence, batches
+from perception.train.curves import plot_curves
+from perception.train.frames import TrainingFrame, class_counts
+from perception.train.losses import LOSS_WEIGHTS, network_losses
+from perception.train.objects import collect_objects
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LOG_FIELDS = ("step", "total", *LOSS_WEIGHTS, "gradient_norm", "learning_rate", "seconds")
+
+
+class Trainer:
+    """One training run in one directory; made again on the same directory, it goes on where it stopped.
+
+    Args:
+        config: of the run.
+        directory: where everything is written.
+        frames: main training frames.
+        extra: further frames (simulated ones, say).
+        device: where to train.
+
+    Raises:
+        CheckpointError: the directory holds a run of another configuration.
+        DataError: no training frame, or none with an object of a class.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        directory: str | Path,
+        frames: Sequence[TrainingFrame],
+        *,
+        extra: Sequence[TrainingFrame] = (),
+        device: str | torch.device = "cpu",
+    ) -> None:
+        _check_frames(frames, config.detector.head.classes)
+        self.config = config
+        self.directory = Path(directory)
+        self.device = usable_device(device)
+        _seed_everything(config.seed)
+        self.network = Network(config.detector).to(self.device).train()
+        self.average = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+        self.optimizer = torch.optim.AdamW(
+            _parameter_groups(self.network, config.weight_decay), lr=config.learning_rate, betas=(0.95, 0.99)
+        )
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer,
+            max_lr=config.learning_rate,
+            total_steps=config.steps + 1,
+            pct_start=0.3,
+            div_factor=10.0,
+            base_momentum=0.85,
+            max_momentum=0.95,
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
+        objects = collect_objects([*frames, *extra] if extra else frames)
+        if extra:
+            objects = _prefer_main(objects, collect_objects(frames))
+        self.samples = SampleSequence(frames, extra, objects, config)
+        self.step = 0
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._resume()
+        save_config(config, self.directory / "config.yaml")
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """File that a stopped run goes on from."""
+        return self.directory / "checkpoint.pt"
+
+    def run(self, *, max_seconds: float | None = None, show_progress: bool = True) -> bool:
+        """Train until all steps are done or the time is up; a checkpoint is written either way.
+
+        Returns:
+            Whether all steps are done.
+        """
+        started = time.perf_counter()
+        with _Log(self.directory / "log.csv", self.step) as log, _progress(show_progress) as progress:
+            task = progress.add_task("training", total=self.config.steps, completed=self.step, loss="")
+            for batch in self._batches():
+                values = self.train_step(batch)
+                self.step += 1
+                out_of_time = max_seconds is not None and time.perf_counter() - started > max_seconds
+                if self.step % 10 == 0 or self.step == self.config.steps:
+                    row = {name: float(value) for name, value in values.items()}
+                    log.write({"step": self.step, **row, "seconds": time.perf_counter() - started})
+                    progress.update(task, loss=f"loss {row['total']:.3f}")
+                progress.update(task, completed=self.step)
+                if self.step % self.config.checkpoint_every == 0 or out_of_time:
+                    self.save_checkpoint()
+                if out_of_time:
+                    break
+        self.save_checkpoint()
+        plot_curves(self.directory / "log.csv", self.directory / "curves.png")
+        return self.step >= self.config.steps
+
+    def _batches(self) -> Iterable[Batch]:
+        return batches(
+            self.samples,
+            first_step=self.step,
+            workers=self.config.workers,
+            pin=self.device.type == "cuda",
+        )
+
+    def train_step(self, batch: Batch) -> dict[str, Tensor | float]:
+        """One optimiser step; returns the unweighted losses.
+
+        Raises:
+            FloatingPointError: the loss is not finite.
+        """
+        batch = batch.to(self.device)
+        generator = torch.Generator(self.device).manual_seed(self.config.seed * 1_000_003 + self.step)
+        pillars = make_pillars(batch.clouds, self.config.detector.pillars)
+        dtype = _DTYPES[self.config.precision]
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            losses = network_losses(self.network, pillars, batch, generator)
+            total = torch.stack([losses[name] * LOSS_WEIGHTS[name] for name in losses]).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(total).backward()
+        self.scaler.unscale_(self.optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.gradient_clip)
+        if self.step % 50 == 0 and not bool(torch.isfinite(total)):
+            raise FloatingPointError(f"loss is not finite at step {self.step}: lower learning_rate")
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        rate = self.schedule.get_last_lr()[0]
+        self.schedule.step()
+        self._update_average()
+        detached = {name: value.detach() for name, value in losses.items()}
+        return {"total": total.detach(), **detached, "gradient_norm": norm, "learning_rate": rate}
+
+    def _update_average(self) -> None:
+        # The warm-up keeps the first, poor weights from lingering in the average.
+        decay = min(self.config.average_decay, (1 + self.step) / (10 + self.step))
+        current = self.network.state_dict()
+        floats = [name for name, value in current.items() if value.is_floating_point()]
+        torch._foreach_lerp_(
+            [self.average[name] for name in floats], [current[name] for name in floats], 1 - decay
+        )
+        for name in current.keys() - set(floats):
+            self.average[name].copy_(current[name])
+
+    def averaged_network(self) -> Network:
+        """A copy of the network with the averaged weights, in evaluation mode."""
+        network = Network(self.config.detector)
+        network.load_state_dict({name: value.cpu() for name, value in self.average.items()})
+        return network.eval()
+
+    def save_checkpoint(self) -> None:
+        """Write everything the run needs to go on; the file is replaced in one move."""
+        state = {
+            "config": to_dict(self.config),
+            "step": self.step,
+            "network": self.network.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
+        temporary = self.checkpoint_path.with_suffix(".tmp")
+        torch.save(state, temporary)
+        os.replace(temporary, self.checkpoint_path)
+
+    def _resume(self) -> None:
+        if not self.checkpoint_path.is_file():
+            return
+        try:
+            state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
+            stored = dict(state["config"])
+        except Exception as error:
+            raise CheckpointError(
+                f"{self.checkpoint_path}: cannot be read ({error}); delete it to start again"
+            ) from error
+        _check_same_run(self.checkpoint_path, stored, to_dict(self.config))
+        self.step = int(state["step"])
+        self.network.load_state_dict(state["network"])
+        self.average = dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> None:
+    if len(frames) == 0:
+        raise DataError("no training frame: ImageSets/train.txt is empty")
+    counts = class_counts(frames, classes)
+    if sum(counts.values()) == 0:
+        raise DataError(
+            f"no training frame holds an object of {', '.join(classes)}: check the class names in label_2"
+            " (`perceive doctor` examines a data set)"
+        )
+
+
+def _prefer_main(everything: dict[int, list[Any]], main: dict[int, list[Any]]) -> dict[int, list[Any]]:
+    """Objects of the extra data only for classes of which the main data has few."""
+    return {
+        label: main[label] if len(main.get(label, ())) >= 100 else pool for label, pool in everything.items()
+    }
+
+
+def _check_same_run(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    # What only decides how the work is done, not what comes out, may change between calls.
+    free = {"workers", "checkpoint_every", "evaluate_every"}
+    for name in sorted((stored.keys() | wanted.keys()) - free):
+        if stored.get(name) != wanted.get(name):
+            raise CheckpointError(
+                f"{path}: belongs to a run with another {name!r}; choose another folder or delete it"
+            )
+
+
+def _parameter_groups(network: Network, weight_decay: float) -> list[dict[str, Any]]:
+    """No decay for biases and norms."""
+    matrices = [value for value in network.parameters() if value.ndim > 1]
+    vectors = [value for value in network.parameters() if value.ndim <= 1]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def _seed_everything(seed: int) -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+class _Log:
+    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = []
+        if path.is_file() and step > 0:
+            with path.open(newline="") as stream:
+                kept = [row for row in csv.DictReader(stream) if int(row["step"]) <= step]
+        self.stream = path.open("w", newline="")
+        self.writer = csv.DictWriter(self.stream, _LOG_FIELDS)
+        self.writer.writeheader()
+        self.writer.writerows(kept)
+
+    def write(self, row: dict[str, float]) -> None:
+        self.writer.writerow(
+            {
+                name: value if name == "step" else f"{value:.6g}"
+                for name, value in row.items()
+                if not math.isnan(value)
+            }
+        )
+        self.stream.flush()
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stream.close()
+
+
+def _progress(show: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        disable=not show,
+    )

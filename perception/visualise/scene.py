@@ -1,0 +1,135 @@
+"""What both pictures need from a frame: finite points, visible boxes, corners, plain text."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.types import Boxes3D, Detections, FloatArray
+
+Float64Array = npt.NDArray[np.float64]
+
+#: Percentiles of more points than this are taken from an even sample.
+_SAMPLE_POINTS = 200_000
+_UNIT_CORNERS = np.array([[0.5, 0.5], [0.5, -0.5], [-0.5, -0.5], [-0.5, 0.5]])
+
+
+class DrawnBoxes(NamedTuple):
+    """Boxes of one kind, ready to draw.
+
+    Attributes:
+        boxes: (M, 7) float32, LiDAR frame, all finite.
+        scores: (M,) float32, or None for ground truth.
+        labels: M class names.
+    """
+
+    boxes: FloatArray
+    scores: FloatArray | None
+    labels: list[str]
+
+
+def finite_points(points: FloatArray) -> FloatArray:
+    """The (N, 4) points whose x, y and z are finite; intensity that is not finite becomes 0.
+
+    Args:
+        points: (N, 4) float32: x, y, z in metres, intensity in [0, 1].
+
+    Returns:
+        (M, 4) float32, M <= N, in the same order.
+    """
+    finite = np.isfinite(points)
+    if finite.all():
+        return points
+    kept: FloatArray = points[finite[:, :3].all(axis=1)]
+    kept[:, 3] = np.nan_to_num(kept[:, 3], nan=0.0, posinf=0.0, neginf=0.0)
+    return kept
+
+
+def even_rows(row_count: int, kept_count: int) -> npt.NDArray[np.int64]:
+    """Indices of ``kept_count`` rows spread evenly over ``row_count``; all of them if they fit."""
+    if row_count <= kept_count:
+        return np.arange(row_count, dtype=np.int64)
+    return np.arange(kept_count, dtype=np.int64) * row_count // kept_count
+
+
+def percentile_range(values: FloatArray, low: float, high: float) -> tuple[float, float]:
+    """Two percentiles of (N,) finite values; (0, 0) if there is none.
+
+    Args:
+        values: (N,) float32.
+        low, high: percentiles in [0, 100].
+    """
+    if not len(values):
+        return 0.0, 0.0
+    sample = values[even_rows(len(values), _SAMPLE_POINTS)].astype(np.float64)
+    bottom, top = np.percentile(sample, [low, high])
+    return float(bottom), float(top)
+
+
+def height_range(points: FloatArray) -> tuple[float, float]:
+    """Heights in metres that the two ends of the colour scale stand for, at least 1 m apart."""
+    low, high = percentile_range(points[:, 2], 2.0, 98.0)
+    return low, max(high, low + 1.0)
+
+
+def detected(detections: Detections | None, score_threshold: float = 0.0) -> DrawnBoxes:
+    """Finite detections whose score is at least the threshold."""
+    if detections is None:
+        return _selected(np.zeros((0, 7), np.float32), np.zeros(0, np.float32), [], np.zeros(0, bool))
+    scores = np.asarray(detections.scores, dtype=np.float32)
+    boxes = np.asarray(detections.boxes, dtype=np.float32).reshape(-1, 7)
+    keep = _finite_rows(boxes) & (scores >= score_threshold)
+    return _selected(boxes, scores, detections.labels, keep)
+
+
+def labelled(ground_truth: Boxes3D | None) -> DrawnBoxes:
+    """Finite ground-truth boxes."""
+    if ground_truth is None:
+        return DrawnBoxes(np.zeros((0, 7), np.float32), None, [])
+    return _selected(ground_truth.boxes, None, ground_truth.labels, _finite_rows(ground_truth.boxes))
+
+
+def _finite_rows(boxes: FloatArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isfinite(boxes).all(axis=1), dtype=np.bool_)
+
+
+def _selected(
+    boxes: FloatArray, scores: FloatArray | None, labels: list[str], keep: npt.NDArray[np.bool_]
+) -> DrawnBoxes:
+    names = [label for label, kept in zip(labels, keep, strict=True) if kept]
+    return DrawnBoxes(boxes[keep], None if scores is None else scores[keep], names)
+
+
+def ground_corners(boxes: FloatArray) -> Float64Array:
+    """Corners seen from above.
+
+    Args:
+        boxes: (M, 7) float32, LiDAR frame.
+
+    Returns:
+        (M, 4, 2) float64, x and y in metres: front left, front right, rear right, rear left.
+    """
+    boxes = boxes.astype(np.float64)
+    local = _UNIT_CORNERS * boxes[:, None, 3:5]
+    cos, sin = np.cos(boxes[:, 6])[:, None], np.sin(boxes[:, 6])[:, None]
+    x = local[..., 0] * cos - local[..., 1] * sin
+    y = local[..., 0] * sin + local[..., 1] * cos
+    corners: Float64Array = np.stack([x, y], axis=-1) + boxes[:, None, :2]
+    return corners
+
+
+def frame_title(title: str | None, source: str | None) -> str:
+    """The title given, else the file name of the source; one line that can be encoded as UTF-8."""
+    text = title if title is not None else PurePath(source or "Frame").name
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def frame_summary(point_count: int, found: DrawnBoxes, truth: DrawnBoxes) -> str:
+    """How much is shown, in a line: ``"19,305 points · 16 detections · 15 labelled"``."""
+    parts = [f"{point_count:,} point{'' if point_count == 1 else 's'}"]
+    parts.append(f"{len(found.labels)} detection{'' if len(found.labels) == 1 else 's'}")
+    return " · ".join([*parts, *([f"{len(truth.labels)} labelled"] if truth.labels else [])])

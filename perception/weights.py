@@ -1,0 +1,112 @@
+"""Weights on disk: half-precision safetensors with the configuration inside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from perception.config import DetectorConfig, from_dict, to_dict
+from perception.errors import CheckpointError, ConfigError
+from perception.network import Network
+
+WEIGHTS_DIRECTORY = Path(__file__).parent / "weights"
+_CONFIG_KEY = "sparsight.detector"
+
+
+def shipped_weights() -> list[str]:
+    """Names that :func:`load_weights` knows."""
+    return sorted(path.stem for path in WEIGHTS_DIRECTORY.glob("*.safetensors"))
+
+
+def resolve_weights(name_or_path: str | Path) -> Path:
+    """The file behind a shipped name or a path.
+
+    Raises:
+        CheckpointError: neither a shipped name nor a file.
+    """
+    shipped = WEIGHTS_DIRECTORY / f"{name_or_path}.safetensors"
+    if shipped.is_file():
+        return shipped
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    names = ", ".join(shipped_weights()) or "none"
+    raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
+
+
+def save_weights(network: Network, path: str | Path) -> None:
+    """Write a network and its configuration; floating-point tensors become half precision.
+
+    Raises:
+        ValueError: a folded network, or a tensor that half precision cannot hold (NaN, or above 65504).
+    """
+    tensors = {
+        name: (value.half() if value.is_floating_point() else value).contiguous().cpu()
+        for name, value in network.state_dict().items()
+    }
+    if not any(name.endswith("running_mean") for name in tensors):
+        raise ValueError("this network is folded for inference; save it before making a Detector of it")
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} holds values that half precision cannot; the network cannot be saved")
+    save_file(tensors, str(path), metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
+
+
+def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
+    """Build the network that a weights file describes.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        config: use this configuration instead of the one in the file; it must fit the weights.
+
+    Returns:
+        A float32 network on the CPU, in evaluation mode.
+
+    Raises:
+        CheckpointError: no such weights, a corrupt file, or weights that do not fit the configuration.
+    """
+    path = resolve_weights(name_or_path)
+    try:
+        with safe_open(str(path), framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}); fetch it again") from error
+    if config is None:
+        config = _stored_config(path, metadata)
+    network = Network(config)
+    _check_tensors(path, network.state_dict(), tensors)
+    network.load_state_dict(
+        {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    )
+    return network.eval()
+
+
+def _stored_config(path: Path, metadata: dict[str, str]) -> DetectorConfig:
+    try:
+        return from_dict(DetectorConfig, json.loads(metadata[_CONFIG_KEY]))
+    except KeyError:
+        raise CheckpointError(f"{path}: holds no detector configuration ({_CONFIG_KEY} is missing)") from None
+    except (json.JSONDecodeError, ConfigError) as error:
+        raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
+
+
+def _check_tensors(path: Path, expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        raise CheckpointError(
+            f"{path}: weights of another configuration: {len(missing)} tensors missing"
+            f" (first: {missing[:1]}), {len(extra)} unknown (first: {extra[:1]})"
+        )
+    for name, value in expected.items():
+        if value.shape != found[name].shape:
+            raise CheckpointError(
+                f"{path}: weights of another configuration: {name} is {tuple(found[name].shape)},"
+                f" expected {tuple(value.shape)}"
+            )
+        if found[name].is_floating_point() and not bool(torch.isfinite(found[name]).all()):
+            raise CheckpointError(f"{path}: {name} holds NaN or infinite values; the file is damaged")

@@ -1,0 +1,58 @@
+"""Sparse convolution over a kernel map."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.convolution import reference
+from sparse_core.conv.kernel_map import KernelMap
+from sparse_core.dispatch import Impl, check_impl
+from sparse_core.errors import ImplementationError
+
+
+def sparse_convolution(
+    features: Tensor,
+    weight: Tensor,
+    kernel_map: KernelMap,
+    *,
+    bias: Tensor | None = None,
+    impl: Impl = "auto",
+) -> Tensor:
+    """Convolve features over a kernel map, with gradients for features, weight and bias.
+
+    Under ``torch.autocast`` the product runs in the autocast dtype.
+
+    Args:
+        features: (N, C_in) floating point.
+        weight: (C_out, *kernel, C_in), the layout of spconv 2.
+        kernel_map: pairs for N inputs and M outputs, with as many taps as the kernel has.
+        bias: (C_out,) or None.
+        impl: ``"reference"`` or ``"auto"``. spconv runs whole layers (it owns its maps): ask the modules of
+            ``sparse_core.conv.modules`` for ``impl="vendor"``.
+
+    Returns:
+        (M, C_out).
+
+    Raises:
+        ValueError: shapes that do not fit together.
+        ImplementationError: an ``impl`` that does not exist for this op.
+    """
+    check_impl(impl)
+    if impl not in ("auto", "reference"):
+        raise ImplementationError(f"sparse_convolution has no {impl!r} implementation; use 'reference'")
+    kernel_taps = kernel_map.neighbors.shape[1]
+    if weight.ndim < 3 or weight.shape[-1] != features.shape[-1] or weight[0, ..., 0].numel() != kernel_taps:
+        raise ValueError(
+            f"weight must be (C_out, *kernel, {features.shape[-1]}) with {kernel_taps} taps,"
+            f" got {tuple(weight.shape)}"
+        )
+    if len(kernel_map.inverse) != len(features):
+        raise ValueError(
+            f"the map is for {len(kernel_map.inverse)} input rows, features have {len(features)}"
+        )
+    if torch.is_autocast_enabled(features.device.type):
+        dtype = torch.get_autocast_dtype(features.device.type)
+        features, weight = features.to(dtype), weight.to(dtype)
+    output = reference.sparse_convolution(features, weight, kernel_map)
+    return output if bias is None else output + bias.to(output.dtype)

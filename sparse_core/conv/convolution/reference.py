@@ -1,0 +1,77 @@
+"""Sparse convolution as gather and matrix product in plain torch.
+
+Forward: gather the K taps of every output row side by side, multiply once. Gradients use the inverse map
+the same way, so nothing is scattered and nothing depends on the order of atomics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.kernel_map import KernelMap
+
+#: Elements gathered at a time: 256 MB in float32, so that memory stays bounded for any cloud.
+GATHER_ELEMENTS = 1 << 26
+
+
+def gather_product(features: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
+    """``out[m] = concat_k(features[rows[m, k]]) @ matrix``, missing rows read as zero.
+
+    Args:
+        features: (N, C).
+        rows: (M, K) int64 in [0, N]; N stands for a missing row.
+        matrix: (K * C, C_out).
+
+    Returns:
+        (M, C_out).
+    """
+    padded = torch.cat([features, features.new_zeros(1, features.shape[1])])
+    chunk = max(1, GATHER_ELEMENTS // max(1, matrix.shape[0]))
+    if len(rows) <= chunk:
+        return padded.index_select(0, rows.reshape(-1)).view(len(rows), matrix.shape[0]) @ matrix
+    parts = [
+        padded.index_select(0, part.reshape(-1)).view(len(part), matrix.shape[0]) @ matrix
+        for part in rows.split(chunk)
+    ]
+    return torch.cat(parts)
+
+
+def weight_gradient(features: Tensor, rows: Tensor, grad_output: Tensor) -> Tensor:
+    """Gradient of the matrix of :func:`gather_product`: (K * C, C_out)."""
+    padded = torch.cat([features, features.new_zeros(1, features.shape[1])])
+    width = rows.shape[1] * features.shape[1]
+    chunk = max(1, GATHER_ELEMENTS // max(1, width))
+    total = grad_output.new_zeros(width, grad_output.shape[1])
+    for part, grad in zip(rows.split(chunk), grad_output.split(chunk), strict=True):
+        total += padded.index_select(0, part.reshape(-1)).view(len(part), width).T @ grad
+    return total
+
+
+class _GatherConvolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, neighbors: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(features, weight, neighbors, inverse)
+        return gather_product(features, neighbors, weight.reshape(len(weight), -1).T)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        features, weight, neighbors, inverse = ctx.saved_tensors
+        grad_output = grad_output.contiguous()
+        channels_out, channels_in = weight.shape[0], weight.shape[-1]
+        grad_features = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            by_tap = weight.reshape(channels_out, -1, channels_in).transpose(0, 1)
+            grad_features = gather_product(grad_output, inverse, by_tap.reshape(-1, channels_in))
+        if ctx.needs_input_grad[1]:
+            grad_weight = weight_gradient(features, neighbors, grad_output).T.reshape(weight.shape)
+        return grad_features, grad_weight, None, None
+
+
+def sparse_convolution(features: Tensor, weight: Tensor, kernel_map: KernelMap) -> Tensor:
+    """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
+    result = _GatherConvolution.apply(features, weight, kernel_map.neighbors, kernel_map.inverse)
+    assert isinstance(result, Tensor)
+    return result

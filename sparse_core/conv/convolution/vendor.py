@@ -1,0 +1,83 @@
+"""spconv behind the modules of this package: same weights, same coordinates, spconv's own maps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from sparse_core.conv.kernel_map import output_shape
+from sparse_core.conv.tensor import SparseTensor
+from sparse_core.dispatch import require_module
+
+_HINT = "pip install spconv-cu120 (Python 3.11) or spconv-cu126 (Python 3.12)"
+
+
+def import_spconv() -> Any:
+    """The module ``spconv.pytorch``, with the deprecation warnings of its import held back.
+
+    Raises:
+        ImplementationError: spconv is not installed.
+    """
+    require_module("spconv", impl="vendor", hint=_HINT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import spconv.pytorch as spconv
+    return spconv
+
+
+def make_layer(
+    weight: nn.Parameter,
+    *,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    submanifold: bool,
+    on_cpu: bool,
+) -> Any:
+    """A spconv layer that shares ``weight`` (C_out, *kernel, C_in); on a CPU only Native runs."""
+    spconv = import_spconv()
+    from spconv.core import ConvAlgo
+
+    dimensions = len(kernel_size)
+    prefix = "SubMConv" if submanifold else "SparseConv"
+    arguments: dict[str, Any] = {"bias": False, "padding": list(padding)}
+    if submanifold:
+        arguments["indice_key"] = f"submanifold{tuple(kernel_size)}"
+    else:
+        arguments["stride"] = list(stride)
+    if on_cpu:
+        arguments["algo"] = ConvAlgo.Native
+    layer = getattr(spconv, f"{prefix}{dimensions}d")(
+        weight.shape[-1], weight.shape[0], list(kernel_size), **arguments
+    )
+    layer.weight = weight
+    return layer
+
+
+def run_layer(layer: Any, inputs: SparseTensor) -> SparseTensor:
+    """Run a spconv layer; maps are kept in the cache of the coordinates they belong to."""
+    spconv = import_spconv()
+    if len(inputs) == 0:
+        return _without_cells(layer, inputs)
+    tensor = spconv.SparseConvTensor(
+        inputs.features, inputs.coordinates.int(), list(inputs.spatial_shape), inputs.batch_size
+    )
+    tensor.indice_dict = inputs.cache.setdefault("spconv", {})
+    output = layer(tensor)
+    features: Tensor = output.features
+    if layer.subm:
+        return inputs.with_features(features)
+    shape = tuple(int(size) for size in output.spatial_shape)
+    return SparseTensor(features, output.indices, shape, inputs.batch_size)
+
+
+def _without_cells(layer: Any, inputs: SparseTensor) -> SparseTensor:
+    """Result of a layer on no cells, which spconv refuses; it still carries (zero) gradients."""
+    features = inputs.features @ layer.weight.flatten(1, -2)[:, 0].T
+    if layer.subm:
+        return inputs.with_features(features)
+    shape = output_shape(inputs.spatial_shape, layer.kernel_size, layer.stride, layer.padding)
+    return SparseTensor(features, inputs.coordinates.int(), shape, inputs.batch_size)

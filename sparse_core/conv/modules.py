@@ -1,0 +1,158 @@
+"""Sparse convolution layers as torch modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sparse_core.conv.convolution import sparse_convolution
+from sparse_core.conv.tensor import SparseTensor
+from sparse_core.dispatch import Impl, check_impl
+from sparse_core.errors import ImplementationError
+
+
+class _SparseConvolution(nn.Module):
+    """Common part of the layers below; ``weight`` is (C_out, *kernel, C_in), the layout of spconv 2."""
+
+    dimensions = 2
+    submanifold = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int] = 3,
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilating: bool = True,
+        bias: bool = False,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__()
+        check_impl(impl)
+        if impl == "triton":
+            raise ImplementationError("sparse convolution layers have no Triton implementation yet")
+        self.kernel_size = _per_axis(kernel_size, self.dimensions, "kernel_size")
+        self.stride = _per_axis(stride, self.dimensions, "stride")
+        self.padding = _per_axis(padding, self.dimensions, "padding")
+        self.dilating = dilating
+        self.impl: Impl = impl
+        self.weight = nn.Parameter(torch.empty(out_channels, *self.kernel_size, in_channels))
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+        fan_in = in_channels * math.prod(self.kernel_size)
+        nn.init.normal_(self.weight, std=math.sqrt(2.0 / fan_in))
+
+    def forward(self, inputs: SparseTensor) -> SparseTensor:
+        """(M, C_in) features at M cells to (M', C_out) at M' cells."""
+        if self.impl == "vendor":
+            return self._forward_vendor(inputs)
+        if self.submanifold:
+            kernel_map = inputs.submanifold_map(self.kernel_size)
+            return inputs.with_features(self._convolve(inputs.features, kernel_map))
+        kernel_map, outputs = inputs.strided_map(
+            self.kernel_size, self.stride, self.padding, dilating=self.dilating
+        )
+        return SparseTensor.from_table(
+            self._convolve(inputs.features, kernel_map), outputs, inputs.batch_size
+        )
+
+    def _convolve(self, features: Tensor, kernel_map: Any) -> Tensor:
+        return sparse_convolution(features, self.weight, kernel_map, bias=self.bias, impl=self.impl)
+
+    def _forward_vendor(self, inputs: SparseTensor) -> SparseTensor:
+        from sparse_core.conv.convolution import vendor
+
+        if not self.dilating:
+            raise ImplementationError("spconv's strided layers always dilate; use impl='reference'")
+        layer = self.__dict__.get("_vendor_layer")
+        on_cpu = not inputs.features.is_cuda
+        if layer is None or layer.weight is not self.weight or self.__dict__["_vendor_on_cpu"] != on_cpu:
+            layer = vendor.make_layer(
+                self.weight,
+                kernel_size=self.kernel_size,
+                stride=self.stride,
+                padding=self.padding,
+                submanifold=self.submanifold,
+                on_cpu=on_cpu,
+            )
+            # Kept out of the module tree: it shares this module's weight.
+            self.__dict__["_vendor_layer"], self.__dict__["_vendor_on_cpu"] = layer, on_cpu
+        layer.train(self.training)
+        output = vendor.run_layer(layer, inputs)
+        return output if self.bias is None else output.with_features(output.features + self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.weight.shape[-1]}, {self.weight.shape[0]}, kernel_size={self.kernel_size},"
+            f" stride={self.stride}, padding={self.padding}, impl={self.impl!r}"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("_vendor_layer", None)
+        return state
+
+
+def _per_axis(value: int | Sequence[int], dimensions: int, name: str) -> tuple[int, ...]:
+    values = (value,) * dimensions if isinstance(value, int) else tuple(int(entry) for entry in value)
+    if len(values) != dimensions:
+        raise ValueError(f"{name} needs {dimensions} entries, got {values}")
+    return values
+
+
+class SubmanifoldConv2d(_SparseConvolution):
+    """2-D submanifold convolution: the active set stays as it is (Graham et al., CVPR 2018).
+
+    Args:
+        in_channels, out_channels: feature widths.
+        kernel_size: odd, one value or (ky, kx).
+        bias: learn a bias.
+        impl: ``"reference"``, ``"vendor"`` (spconv; Native algorithm on a CPU) or ``"auto"``.
+    """
+
+    submanifold = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int] = 3,
+        *,
+        bias: bool = False,
+        impl: Impl = "auto",
+    ) -> None:
+        sizes = _per_axis(kernel_size, self.dimensions, "kernel_size")
+        if any(size % 2 == 0 for size in sizes):
+            raise ValueError(f"a submanifold kernel has odd sizes, got {sizes}")
+        super().__init__(
+            in_channels, out_channels, sizes, padding=[size // 2 for size in sizes], bias=bias, impl=impl
+        )
+
+
+class SubmanifoldConv3d(SubmanifoldConv2d):
+    """3-D submanifold convolution, see :class:`SubmanifoldConv2d`."""
+
+    dimensions = 3
+
+
+class SparseConv2d(_SparseConvolution):
+    """2-D strided sparse convolution; ``dilating=False`` keeps only outputs that hold an input.
+
+    Args:
+        in_channels, out_channels: feature widths.
+        kernel_size, stride, padding: as in ``torch.nn.Conv2d``.
+        dilating: see ``sparse_core.conv.kernel_map.strided_map``.
+        bias: learn a bias.
+        impl: ``"reference"``, ``"vendor"`` (spconv) or ``"auto"``.
+    """
+
+
+class SparseConv3d(SparseConv2d):
+    """3-D strided sparse convolution, see :class:`SparseConv2d`."""
+
+    dimensions = 3

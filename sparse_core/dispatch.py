@@ -1,0 +1,35 @@
+"""Choice of implementation: one function, no registry.
+
+``"auto"`` follows the tensor's device; a name that cannot run raises and never falls back silently.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Literal, get_args
+
+from sparse_core.errors import ImplementationError
+
+Impl = Literal["auto", "reference", "triton", "vendor"]
+
+
+def check_impl(impl: str) -> None:
+    """Raise ``ValueError`` when ``impl`` is not one of the four names."""
+    if impl not in get_args(Impl):
+        raise ValueError(f"impl must be one of {', '.join(get_args(Impl))}; got {impl!r}")
+
+
+@cache
+def module_available(name: str) -> bool:
+    """Whether ``name`` can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def require_module(name: str, *, impl: str, hint: str) -> None:
+    """Raise ``ImplementationError`` when the library behind ``impl`` is not installed."""
+    if not module_available(name):
+        raise ImplementationError(f"impl={impl!r} needs {name}, which is not installed: {hint}")

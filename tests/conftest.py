@@ -1,0 +1,88 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(2, before))
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the repository."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """Folder with the real data sets: ``SPARSIGHT_DATA``, by default ``../shared/data`` of the repository."""
+    directory = Path(os.environ.get("SPARSIGHT_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not directory.is_dir():
+        pytest.skip(f"no real data at {directory} (set SPARSIGHT_DATA)")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def kitti_directory(data_directory: Path) -> Path:
+    """The KITTI object folder within the real data."""
+    directory = data_directory / "kitti"
+    if not directory.is_dir():
+        pytest.skip(f"no KITTI data at {directory} (set SPARSIGHT_DATA)")
+    return directory
+
+
+@pytest.fixture
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill what torch leaves uninitialised with NaN or a huge negative number, so that reading it shows."""
+
+    def poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def wrapper(*args: Any, **kwargs: Any) -> Tensor:
+            made = allocate(*args, **kwargs)
+            if made.dtype == torch.bool or made.is_quantized:
+                return made
+            with torch.no_grad():
+                if made.is_floating_point() or made.is_complex():
+                    return made.fill_(float("nan"))
+                limits = torch.iinfo(made.dtype)
+                return made.fill_(limits.min if limits.min < 0 else limits.max)
+
+        return wrapper
+
+    for owner, name in (
+        (torch, "empty"),
+        (torch, "empty_like"),
+        (torch, "empty_strided"),
+        (Tensor, "new_empty"),
+    ):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each device in turn; CUDA skips itself where there is none."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def cuda() -> torch.device:
+    """The CUDA device, or a skip."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device("cuda")

@@ -1,0 +1,59 @@
+"""The table and the figure of an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from random_kitti import random_frames
+from rich.console import Console
+
+from perception.errors import DataError
+from perception.evaluate.kitti import KittiResult, evaluate_kitti
+from perception.evaluate.report import format_table, plot_precision_recall
+from perception.io.kitti import read_image_size
+
+
+def text_of(result: KittiResult) -> str:
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(format_table(result))
+    return capture.get()
+
+
+@pytest.fixture(scope="module")
+def result() -> KittiResult:
+    return evaluate_kitti(*random_frames(3, 20, neat=True))
+
+
+def test_table_has_every_number(result: KittiResult) -> None:
+    text = text_of(result)
+    for name in result.classes:
+        assert name in text
+        for metric in ("2d", "bev", "3d", "aos"):
+            for difficulty in ("easy", "moderate", "hard"):
+                for points in (11, 40):
+                    assert f" {result.ap(name, metric, difficulty, points):.2f} " in text
+    assert "fewer than 41 labels" in text
+
+
+def test_table_without_orientation() -> None:
+    text = text_of(evaluate_kitti(*random_frames(3, 20, orientation=False)))
+    assert all("–" in line for line in text.splitlines() if "AOS" in line)
+    assert "nan" not in text
+
+
+@pytest.mark.parametrize(
+    "classes", [["Car"], ["Car", "Pedestrian", "Cyclist"], ["Car", "Van", "Tram", "Cyclist"]]
+)
+def test_figure(tmp_path: Path, classes: list[str]) -> None:
+    result = evaluate_kitti(*random_frames(3, 20), classes=classes)
+    path = plot_precision_recall(result, tmp_path / "new" / "curves.png")
+    width, height = read_image_size(path)
+    assert width >= 1200
+    assert height >= 400
+
+
+def test_figure_that_cannot_be_written(tmp_path: Path, result: KittiResult) -> None:
+    with pytest.raises(DataError, match="cannot write the figure"):
+        plot_precision_recall(result, tmp_path)

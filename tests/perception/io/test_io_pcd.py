@@ -1,0 +1,148 @@
+"""PCD files of all encodings, against open3d where it is installed."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception import PointCloud
+from perception.errors import DataError
+from perception.io import load_point_cloud, save_point_cloud
+
+POINTS = np.random.default_rng(0).uniform(-50, 50, (33, 4)).astype(np.float32)
+POINTS[:, 3] = np.abs(POINTS[:, 3]) / 50
+
+
+def header(
+    encoding: str, count: int, fields: str = "x y z intensity", *, extra: str = "", **rows: str
+) -> str:
+    names = fields.split()
+    entries = {
+        "FIELDS": fields,
+        "SIZE": " ".join("4" for _ in names),
+        "TYPE": " ".join("F" for _ in names),
+        "COUNT": " ".join("1" for _ in names),
+        "WIDTH": str(count),
+        "HEIGHT": "1",
+        "POINTS": str(count),
+    } | rows
+    lines = [f"{key} {value}" for key, value in entries.items() if value]
+    return "# a comment\nVERSION 0.7\n" + "\n".join(lines) + f"\n{extra}DATA {encoding}\n"
+
+
+def write(path: Path, head: str, body: bytes) -> Path:
+    path.write_bytes(head.encode() + body)
+    return path
+
+
+def text_rows(points: np.ndarray) -> bytes:
+    return "".join(" ".join(f"{value:.9g}" for value in row) + "\n" for row in points).encode()
+
+
+def test_ascii(tmp_path: Path) -> None:
+    path = write(tmp_path / "scan.pcd", header("ascii", len(POINTS)), text_rows(POINTS))
+    np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
+
+
+def test_ascii_with_nan_blank_lines_and_windows_line_ends(tmp_path: Path) -> None:
+    head = header("ascii", 2).replace("\n", "\r\n")
+    path = write(tmp_path / "scan.pcd", head, b"nan 1 2 0.5\r\n\r\n3 inf 5 1\r\n")
+    expected = np.array([[np.nan, 1, 2, 0.5], [3, np.inf, 5, 1]], np.float32)
+    np.testing.assert_array_equal(load_point_cloud(path).points, expected)
+
+
+def test_binary_of_mixed_types_with_padding_and_multi_value_fields(tmp_path: Path) -> None:
+    row = np.dtype({"names": ["t", "x", "y", "z", "h", "i"],
+                    "formats": ["<u8", "<f8", "<f4", "<i2", "<f4", "u1"],
+                    "offsets": [0, 8, 16, 20, 25, 37], "itemsize": 38})  # fmt: skip
+    table = np.zeros(4, row)
+    table["x"], table["y"], table["z"] = [1.5, 2, 3, 4], [5, 6, 7, 8.5], [-9, 1, 2, 3]
+    table["i"] = [0, 51, 102, 255]
+    head = header("binary", 4, "t x y z _ h I", SIZE="8 8 4 2 1 4 1", TYPE="U F F I U F U",
+                  COUNT="1 1 1 1 3 3 1")  # fmt: skip
+    path = write(tmp_path / "scan.pcd", head, table.tobytes())
+    expected = np.column_stack([table["x"], table["y"], table["z"], table["i"] / 255])
+    np.testing.assert_allclose(load_point_cloud(path).points, expected.astype(np.float32))
+
+
+def test_organised_cloud_without_intensity_and_without_points_entry(tmp_path: Path) -> None:
+    xyz = np.ascontiguousarray(POINTS[:32, :3])
+    head = header("binary", 0, "x y z", WIDTH="8", HEIGHT="4", POINTS="", COUNT="")
+    path = write(tmp_path / "scan.pcd", head, xyz.tobytes())
+    loaded = load_point_cloud(path).points
+    np.testing.assert_array_equal(loaded[:, :3], xyz)
+    assert not loaded[:, 3].any()
+
+
+def test_binary_compressed_of_literals(tmp_path: Path) -> None:
+    columns = np.ascontiguousarray(POINTS.T).tobytes()
+    pieces = [columns[start : start + 32] for start in range(0, len(columns), 32)]
+    packed = b"".join(bytes([len(piece) - 1]) + piece for piece in pieces)
+    body = struct.pack("<II", len(packed), len(columns)) + packed
+    path = write(tmp_path / "scan.pcd", header("binary_compressed", len(POINTS)), body)
+    np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "binary"])
+def test_no_points(encoding: str, tmp_path: Path) -> None:
+    assert len(load_point_cloud(write(tmp_path / "scan.pcd", header(encoding, 0), b""))) == 0
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "message"),
+    [
+        ("", b"", "no DATA line"),
+        ("garbage\n", b"", "line 1: unknown header entry 'garbage'"),
+        (header("zipped", 1), b"", "DATA zipped; expected ascii"),
+        (header("binary", 1, FIELDS=""), b"", "FIELDS is missing"),
+        (header("binary", 1, SIZE="4 4"), b"", "entry SIZE is '4 4'; expected 4 whole numbers"),
+        (header("binary", 1, SIZE="4 4 4 x"), b"", "SIZE"),
+        (header("binary", 1, TYPE="F F F"), b"", "TYPE has 3 values for 4 fields"),
+        (header("binary", 1, TYPE="F F F Q"), b"", "field intensity has TYPE Q"),
+        (header("binary", 1, SIZE="4 4 4 3"), b"", "field intensity has TYPE F and SIZE 3"),
+        (header("binary", 2, WIDTH="3"), b"", "POINTS 2 is not WIDTH 3 x HEIGHT 1"),
+        (header("binary", 1, WIDTH="", POINTS=""), b"", "POINTS is 'missing'"),
+        (header("binary", 2), bytes(20), "truncated, 12 of 32 data bytes are missing"),
+        (header("ascii", 2), b"1 2 3 0\n", "1 points after DATA ascii, the header promises 2"),
+        (header("ascii", 1), b"1 2 3\n", "line 11: 3 values, expected 4"),
+        (header("ascii", 1), b"1 2 z 0\n", "line 11: field z is 'z', not a number"),
+        (header("binary", 1, "x y intensity"), bytes(12), "no field z among x, y, intensity"),
+        (header("binary_compressed", 1), b"123", "sizes of the compressed data are missing"),
+        (header("binary_compressed", 1), struct.pack("<II", 1, 99), "holds 99 uncompressed bytes"),
+        (header("binary_compressed", 1), struct.pack("<II", 9, 16) + b"a", "truncated, 8 compressed"),
+        (header("binary_compressed", 1), struct.pack("<II", 2, 16) + b"\x00a", "damaged"),
+    ],
+)  # fmt: skip
+def test_bad_files_name_the_place(head: str, body: bytes, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "scan.pcd", head, body)
+    with pytest.raises(DataError, match=message) as caught:
+        load_point_cloud(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+@pytest.mark.parametrize(("ascii_", "compressed"), [(True, False), (False, False), (False, True)])
+def test_reads_what_open3d_writes(*, ascii_: bool, compressed: bool, count: int, tmp_path: Path) -> None:
+    o3d = pytest.importorskip("open3d")
+    generator = np.random.default_rng(1)
+    # Few distinct values compress well: both literals and back references occur.
+    xyz = generator.integers(-20, 20, (count, 3)).astype(np.float32) / 4
+    cloud = o3d.t.geometry.PointCloud(o3d.core.Tensor(xyz))
+    intensity = generator.integers(0, 8, (count, 1)).astype(np.float32) / 8
+    cloud.point["intensity"] = o3d.core.Tensor(intensity)
+    path = tmp_path / "scan.pcd"
+    assert o3d.t.io.write_point_cloud(str(path), cloud, write_ascii=ascii_, compressed=compressed)
+    expected = np.column_stack([xyz, intensity])
+    np.testing.assert_allclose(load_point_cloud(path).points, expected, atol=1e-6)
+
+
+def test_open3d_reads_what_we_write(tmp_path: Path) -> None:
+    o3d = pytest.importorskip("open3d")
+    path = tmp_path / "scan.pcd"
+    save_point_cloud(path, PointCloud(POINTS))
+    cloud = o3d.t.io.read_point_cloud(str(path))
+    np.testing.assert_array_equal(cloud.point["positions"].numpy(), POINTS[:, :3])
+    np.testing.assert_array_equal(cloud.point["intensity"].numpy().ravel(), POINTS[:, 3])

@@ -1,0 +1,154 @@
+"""load_point_cloud, save_point_cloud, find_point_clouds; the .bin and .npy formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from perception import PointCloud
+from perception.errors import DataError
+from perception.io import SUPPORTED_SUFFIXES, find_point_clouds, load_point_cloud, save_point_cloud
+
+POINTS = np.array([[1.5, -2.25, 0.5, 0.25], [10, 20, -1, 1.0], [0, 0, 0, 0]], np.float32)
+
+clouds = hnp.arrays(
+    np.float32,
+    st.tuples(st.integers(0, 20), st.just(4)),
+    elements=st.floats(-1000, 1000, width=32) | st.just(float("nan")) | st.just(float("inf")),
+)
+
+
+@pytest.mark.parametrize("suffix", SUPPORTED_SUFFIXES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(points=clouds)
+def test_every_format_returns_what_was_saved(suffix: str, points: np.ndarray, tmp_path: Path) -> None:
+    points[:, 3] = np.nan_to_num(np.abs(points[:, 3]) / 1000, nan=0.5, posinf=1.0)
+    path = tmp_path / f"scan{suffix}"
+    save_point_cloud(path, PointCloud(points))
+    loaded = load_point_cloud(path)
+    np.testing.assert_array_equal(loaded.points, points)
+    assert loaded.points.dtype == np.float32
+    assert (loaded.frame, loaded.timestamp_ns, loaded.source) == ("lidar", None, str(path))
+
+
+def test_empty_bin_is_an_empty_cloud(tmp_path: Path) -> None:
+    (tmp_path / "scan.bin").write_bytes(b"")
+    assert load_point_cloud(tmp_path / "scan.bin").points.shape == (0, 4)
+
+
+def test_truncated_bin_says_by_how_many_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "scan.bin"
+    path.write_bytes(POINTS.tobytes()[:-5])
+    with pytest.raises(DataError, match=r"scan\.bin: truncated, 11 bytes after .* and 5 missing"):
+        load_point_cloud(path)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int32, np.int8])
+def test_npy_of_any_number_type_without_intensity(dtype: type, tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", POINTS[:, :3].round().astype(dtype))
+    loaded = load_point_cloud(tmp_path / "scan.npy").points
+    np.testing.assert_array_equal(loaded[:, :3], POINTS[:, :3].round())
+    assert not loaded[:, 3].any()
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (5, 5), (4,), (2, 3, 4)])
+def test_npy_of_wrong_shape(shape: tuple[int, ...], tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", np.zeros(shape))
+    with pytest.raises(DataError, match=r"scan\.npy: shape .* expected \(N, 3\)"):
+        load_point_cloud(tmp_path / "scan.npy")
+
+
+def test_npy_that_is_no_array_of_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "scan.npy"
+    np.save(path, np.array([[1, "a", None]], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="not a readable"):
+        load_point_cloud(path)
+    np.save(path, np.ones((3, 4), complex))
+    with pytest.raises(DataError, match="dtype complex128"):
+        load_point_cloud(path)
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones((3, 4)))
+    with pytest.raises(DataError, match="archive"):
+        load_point_cloud(path)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 60, 150])
+def test_truncated_npy(keep: int, tmp_path: Path) -> None:
+    path = tmp_path / "scan.npy"
+    np.save(path, POINTS)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"scan\.npy: not a readable"):
+        load_point_cloud(path)
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (np.array([0.0, 0.5, 1.0]), [0, 0.5, 1]),
+        (np.array([0.0, 51.0, 255.0]), [0, 0.2, 1]),
+        (np.array([0.0, 13107.0, 65535.0]), [0, 0.2, 1]),
+        (np.array([0.0, np.nan, 51.0]), [0, np.nan, 0.2]),
+        (np.array([-1e-5, 0.5, 1.001]), [0, 0.5, 1]),
+        (np.array([np.nan, np.nan, np.nan]), [np.nan, np.nan, np.nan]),
+    ],
+)
+def test_intensity_comes_out_in_unit_range(stored: np.ndarray, expected: list[float], tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", np.column_stack([POINTS[:, :3], stored]))
+    loaded = load_point_cloud(tmp_path / "scan.npy").points
+    np.testing.assert_allclose(loaded[:, 3], expected, rtol=1e-6)
+
+
+def test_unsigned_bytes_are_divided_by_255_whatever_their_range(tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", np.array([[1, 2, 3, 1], [4, 5, 6, 0]], np.uint8))
+    np.testing.assert_allclose(load_point_cloud(tmp_path / "scan.npy").points[:, 3], [1 / 255, 0])
+
+
+@pytest.mark.parametrize("stored", [[-3.0, 0, 1], [0, 1, 70000.0]])
+def test_intensity_of_unknown_range(stored: list[float], tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", np.column_stack([POINTS[:, :3], stored]))
+    with pytest.raises(DataError, match=r"field intensity spans .* rescale"):
+        load_point_cloud(tmp_path / "scan.npy")
+
+
+def test_coordinates_beyond_float32_become_infinite_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", np.array([[1e300, 0, 0, 0.5]]))
+    assert np.isinf(load_point_cloud(tmp_path / "scan.npy").points[0, 0])
+
+
+def test_unknown_suffix_and_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "scan.xyz").write_text("1 2 3")
+    with pytest.raises(DataError, match=r"unknown kind of scan '\.xyz'.*\.bin, \.npy, \.pcd or \.ply"):
+        load_point_cloud(tmp_path / "scan.xyz")
+    for suffix in SUPPORTED_SUFFIXES:
+        with pytest.raises(DataError, match="No such file"):
+            load_point_cloud(tmp_path / f"missing{suffix}")
+    with pytest.raises(DataError, match="unknown kind"):
+        save_point_cloud(tmp_path / "scan.las", PointCloud(POINTS))
+    with pytest.raises(DataError, match="cannot write"):
+        save_point_cloud(tmp_path / "no_folder" / "scan.bin", PointCloud(POINTS))
+
+
+def test_suffix_in_capitals(tmp_path: Path) -> None:
+    save_point_cloud(tmp_path / "SCAN.PCD", PointCloud(POINTS))
+    np.testing.assert_array_equal(load_point_cloud(tmp_path / "SCAN.PCD").points, POINTS)
+
+
+def test_find_point_clouds(tmp_path: Path) -> None:
+    for name in ("b.bin", "a.npy", "c.txt"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    found = find_point_clouds([tmp_path / "b.bin", tmp_path])
+    assert [path.name for path in found] == ["b.bin", "a.npy"]
+    with pytest.raises(DataError, match="unknown kind"):
+        find_point_clouds([tmp_path / "c.txt"])
+    with pytest.raises(DataError, match="no such file or folder"):
+        find_point_clouds([tmp_path / "missing"])
+    with pytest.raises(DataError, match="file in this folder"):
+        find_point_clouds([tmp_path / "empty"])
+    with pytest.raises(DataError, match="no point cloud given"):
+        find_point_clouds([])

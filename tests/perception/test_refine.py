@@ -1,0 +1,157 @@
+"""Second stage: box arithmetic, crops and samples against other implementations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from perception.boxes import points_in_boxes, wrap_angle
+from perception.config import RefineConfig
+from perception.refine import (
+    RefineStage,
+    apply_residuals,
+    crop_points,
+    residuals_between,
+    sample_bilinear,
+    segment_max,
+    to_local,
+)
+
+
+def random_boxes(count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    boxes = torch.rand(count, 7, generator=generator)
+    boxes[:, :3] = boxes[:, :3] * 8 - 4
+    boxes[:, 3:6] = boxes[:, 3:6] * 3 + 0.5
+    boxes[:, 6] = (boxes[:, 6] - 0.5) * 2 * math.pi
+    return boxes
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_residuals_turn_boxes_into_targets(seed: int) -> None:
+    boxes, targets = random_boxes(20, seed), random_boxes(20, seed + 1)
+    targets[:, 3:6] = boxes[:, 3:6] * torch.exp((targets[:, 3:6] - 2).clamp(-0.9, 0.9))
+    residuals, flipped = residuals_between(boxes, targets)
+    assert (residuals[:, 6].abs() <= math.pi / 2 + 1e-5).all()
+    found = apply_residuals(boxes, residuals)
+    torch.testing.assert_close(found[:, :6], targets[:, :6], atol=1e-4, rtol=1e-4)
+    turn = wrap_angle(found[:, 6] + math.pi * flipped - targets[:, 6])
+    assert torch.minimum(turn.abs(), 2 * math.pi - turn.abs()).max() < 1e-4
+
+
+def test_a_reversed_box_is_a_flip_and_nothing_else() -> None:
+    boxes = random_boxes(8, 0)
+    reversed_boxes = boxes + torch.tensor([0, 0, 0, 0, 0, 0, math.pi])
+    residuals, flipped = residuals_between(boxes, reversed_boxes)
+    assert flipped.all()
+    torch.testing.assert_close(residuals, torch.zeros(8, 7), atol=1e-5, rtol=0)
+    assert not residuals_between(boxes, boxes)[1].any()
+
+
+def test_to_local_puts_the_front_ahead() -> None:
+    box = torch.tensor([[1.0, 2.0, 0.5, 4.0, 2.0, 1.0, math.pi / 2]])
+    front_left_top = torch.tensor([[1.0 - 1.0, 2.0 + 2.0, 1.0]])
+    torch.testing.assert_close(to_local(front_left_top, box), torch.tensor([[2.0, 1.0, 0.5]]), atol=1e-6, rtol=0)
+
+
+def test_crops_are_the_points_in_enlarged_boxes_of_the_same_frame() -> None:
+    generator = torch.Generator().manual_seed(0)
+    points = torch.rand(4000, 4, generator=generator) * 10 - 5
+    frames = torch.arange(2).repeat_interleave(2000)
+    boxes, box_frames = random_boxes(14, 3), torch.arange(14) % 2
+    crop = crop_points(points, frames, boxes, box_frames, margin_m=0.4)
+    enlarged = boxes.clone()
+    enlarged[:, 3:6] += 0.8
+    inside = points_in_boxes(points, enlarged)
+    inside = inside if inside.shape == (4000, 14) else inside.T
+    inside &= frames[:, None] == box_frames
+    assert torch.equal(crop.counts, inside.sum(dim=0))
+    assert torch.equal(crop.rows, torch.repeat_interleave(torch.arange(14), crop.counts))
+    found = {(row, *point) for row, point in zip(crop.rows.tolist(), crop.points.tolist(), strict=True)}
+    expected = {(row, *points[point].tolist()) for point, row in inside.nonzero().tolist()}
+    assert found == expected
+    torch.testing.assert_close(crop.local, to_local(crop.points[:, :3], boxes[crop.rows]))
+
+
+@pytest.mark.parametrize(("points", "boxes"), [(0, 5), (100, 0), (0, 0)])
+def test_crops_of_nothing(points: int, boxes: int) -> None:
+    crop = crop_points(
+        torch.rand(points, 4),
+        torch.zeros(points, dtype=torch.int64),
+        random_boxes(boxes, 0),
+        torch.zeros(boxes, dtype=torch.int64),
+        margin_m=0.5,
+    )
+    assert crop.points.shape == (0, 4)
+    assert crop.local.shape == (0, 3)
+    assert crop.counts.tolist() == [0] * boxes
+
+
+def test_samples_are_those_of_grid_sample() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(3, 5, 7, 9, generator=generator)
+    cells = torch.rand(11, 6, 2, generator=generator) * torch.tensor([13.0, 11.0]) - 2.0
+    frames = torch.arange(11) % 3
+    found = sample_bilinear(features, cells, frames)
+    grid = (cells + 0.5) * 2 / torch.tensor([9.0, 7.0]) - 1
+    expected = F.grid_sample(features[frames], grid[:, :, None], align_corners=False)[..., 0].movedim(1, 2)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_segment_max_is_zero_for_empty_runs() -> None:
+    values = torch.tensor([[1.0, 5.0], [2.0, 4.0], [0.5, 0.5]])
+    found = segment_max(values, torch.tensor([0, 2, 0, 1, 0]))
+    assert found.tolist() == [[0, 0], [2, 5], [0, 0], [0.5, 0.5], [0, 0]]
+    assert segment_max(values[:0], torch.tensor([0, 0])).tolist() == [[0, 0], [0, 0]]
+
+
+def make_stage() -> RefineStage:
+    torch.manual_seed(0)
+    return RefineStage(
+        RefineConfig(channels=(8, 12)), classes=2, map_channels=3, cell_m=0.5, origin_m=(-6.0, -6.0)
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("points", "boxes"), [(500, 6), (0, 6), (500, 0), (0, 0), (500, 1), (1, 1)])
+def test_stage_with_any_number_of_points_and_boxes(points: int, boxes: int, training: bool) -> None:
+    stage = make_stage().train(training)
+    where = random_boxes(boxes, 1)
+    cloud = torch.rand(points, 4) * 8 - 4
+    if boxes and points == 1:
+        cloud[0, :3] = where[0, :3]  # exactly one point in exactly one crop
+    output = stage(
+        cloud,
+        torch.zeros(points, dtype=torch.int64),
+        torch.randn(1, 3, 24, 24),
+        where,
+        torch.zeros(boxes, dtype=torch.int64),
+        torch.zeros(boxes, dtype=torch.int64),
+    )
+    assert output.residuals.shape == (boxes, 7)
+    assert output.fit_logits.shape == output.flip_logits.shape == (boxes,)
+    assert all(part.isfinite().all() for part in output)
+    assert all(value.isfinite().all() for value in stage.state_dict().values())
+
+
+def test_a_box_sees_only_points_around_it() -> None:
+    stage = make_stage().eval()
+    boxes = random_boxes(2, 5)
+    boxes[0, :2], boxes[1, :2] = torch.tensor([-4.0, -4.0]), torch.tensor([4.0, 4.0])
+    frames, labels = torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1])
+    features = torch.randn(1, 3, 24, 24)
+    near = boxes[0, :3] + torch.randn(60, 3) * 0.3
+    far = boxes[1, :3] + torch.randn(60, 3) * 0.3
+    first = torch.cat([near, torch.rand(60, 1)], dim=1)
+    both = torch.cat([first, torch.cat([far, torch.rand(60, 1)], dim=1)])
+    alone = stage(first, torch.zeros(60, dtype=torch.int64), features, boxes, frames, labels)
+    together = stage(both, torch.zeros(120, dtype=torch.int64), features, boxes, frames, labels)
+    torch.testing.assert_close(alone.residuals[0], together.residuals[0], atol=1e-7, rtol=1e-5)
+    assert not torch.equal(alone.residuals[1], together.residuals[1])

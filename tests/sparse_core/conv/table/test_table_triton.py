@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.conv import build_table
+from sparse_core.errors import ImplementationError
+
+SCRIPT = Path(__file__).with_name("compare_implementations.py")
+#: Facts of a case that must hold.
+AGREEMENTS = ("coordinates", "input rows", "lookup", "order", "submanifold", "strided")
+
+
+def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
+    pytest.importorskip("triton")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(repository)
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), device, str(size)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def check(report: dict[str, Any]) -> None:
+    assert len(report["cases"]) == 7
+    for name, case in report["cases"].items():
+        assert all(case[fact] for fact in AGREEMENTS), (name, case)
+        # The path that ran: nothing to hash without coordinates, kernels in every other case.
+        assert case["hashed"] == (name != "no coordinate"), name
+        assert (case["launches"] > 3) == (name != "no coordinate"), (name, case)
+    assert report["cases"]["single key"]["rows"] == 1
+
+
+def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
+    report = run_comparison(repository, device="cpu", size=600, interpret=True)
+    assert report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
+    report = run_comparison(repository, device=str(cuda), size=200_000, interpret=False)
+    assert not report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_auto_hashes_on_cuda(cuda: torch.device) -> None:
+    pytest.importorskip("triton")
+    coordinates = torch.zeros(5, 3, dtype=torch.int32, device=cuda)
+    assert build_table(coordinates, (4, 4)).slots is not None
+    assert build_table(coordinates, (4, 4), impl="reference").slots is None
+
+
+@pytest.mark.gpu
+def test_capacity_overflow_on_cuda(cuda: torch.device) -> None:
+    pytest.importorskip("triton")
+    coordinates = torch.cartesian_prod(torch.arange(2), torch.arange(8), torch.arange(8)).to(cuda)
+    with pytest.warns(UserWarning, match="118 of 128 coordinates left out"):
+        table = build_table(coordinates, (8, 8), capacity=10, impl="triton")
+    assert table.lookup(coordinates).tolist() == [*range(10), *[-1] * 118]
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
+def test_compiled_kernels_refuse_cpu_tensors() -> None:
+    pytest.importorskip("triton")
+    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
+        build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4), impl="triton")
+
+
+def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
+        build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4), impl="triton")
