@@ -125,6 +125,7 @@ def _measure(
     runners: dict[str, Runner] = {}
     rows: dict[str, dict[str, Any]] = {}
     for variant in variants:
+        _progress(f"preparing {variant.name}")
         before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
         ready = prepare(
             partial(Runner, variant, source, device), frames.points[0], limit_s=options.compile_limit_s
@@ -140,6 +141,7 @@ def _measure(
                 if device.type == "cuda"
                 else _memory_of(variant, options)
             )
+    _progress("timing")
     samples = _time_frames(runners, frames, device, rounds=options.rounds, seed=options.seed)
     stages = _time_stages(runners, frames)
     found = {name: [runner(points) for points in frames.points] for name, runner in runners.items()}
@@ -162,6 +164,11 @@ def _measure(
         scaling=scaling,
         notes=notes,
     )
+
+
+def _progress(message: str) -> None:
+    sys.stderr.write(f"[{time.strftime('%H:%M:%S')}] {message}\n")
+    sys.stderr.flush()
 
 
 def _settings(options: argparse.Namespace, source: WeightSource, frames: Frames) -> dict[str, Any]:
@@ -224,7 +231,7 @@ def _time_stages(runners: dict[str, Runner], frames: Frames) -> dict[str, dict[s
 
 
 def _ratios(runners: dict[str, Runner], samples: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Dense over sparse of the same precision, pair by pair; also the best dense row over the best sparse row."""
+    """Dense over sparse of the same precision, pair by pair; and the fastest rows of both."""
     ratios: dict[str, dict[str, Any]] = {}
     for name, runner in runners.items():
         sparse = runner.variant.baseline_name
@@ -342,6 +349,7 @@ def _scaling(
     sides = [variant for variant in sides if variant.impl == "auto"]
     rows = []
     for kind, factor, wide, clouds in cases:
+        _progress(f"cost against scene: {kind} x{factor}")
         row = _scene_cost(kind, factor, wide, clouds, sides, device, source, options)
         rows.append(row)
         notes.extend(f"{kind} x{factor}, {name}: {reason}" for name, reason in row["skipped"].items())
@@ -380,7 +388,9 @@ def _scene_cost(
         bound = {name: partial(runner, cloud) for name, runner in ready.items()}
         # Three rounds at least; slow sizes stop there.
         rounds = 3 if options.quick else 7
-        timed = interleave(bound, device, rounds=rounds, warmup=1, budget_s=8.0, seed=options.seed)
+        # Preparing ran each side on the first cloud already.
+        warmup = 0 if cloud is clouds[0] else 1
+        timed = interleave(bound, device, rounds=rounds, warmup=warmup, budget_s=8.0, seed=options.seed)
         for name, times in timed.items():
             samples[name].extend(times)
     pillars = [len(make_pillars([torch.from_numpy(cloud)], config.pillars).table) for cloud in clouds]
@@ -460,7 +470,8 @@ def _frame_table(values: dict[str, Any], where: str) -> Table:
             ]
         )
     settings = values["settings"]
-    title = f"Whole frame on {where}: {settings['frames']} frames ({values['frames']['kind']}) x {settings['rounds']}"
+    kind = values["frames"]["kind"]
+    title = f"Whole frame on {where}: {settings['frames']} frames ({kind}), {settings['rounds']} rounds"
     columns = ["", "median ms", "IQR", "p99", "peak MB", "of it run", "boxes", "same boxes"]
     return table(title, columns, rows)
 

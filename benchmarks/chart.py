@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-_STAGE_COLOURS = plt.get_cmap("tab20").colors[::2] + plt.get_cmap("tab20").colors[1::2]
+_STAGE_COLOURS = [f"C{index}" for index in range(10)]
 _SIDE_COLOURS = {"sparse": "#0072b2", "dense": "#d55e00"}
 
 

@@ -49,7 +49,7 @@ class Variant:
     @property
     def name(self) -> str:
         """What the table calls it."""
-        words = [self.kind]
+        words: list[str] = [self.kind]
         if self.impl != "auto":
             words.append("spconv" if self.impl == "vendor" else self.impl)
         if self.execution != "eager":
@@ -107,7 +107,7 @@ class WeightSource:
 
     @classmethod
     def open(cls, sparse: str, dense: str | None, config_file: Path | None, *, seed: int = 0) -> WeightSource:
-        """``sparse`` may be ``"random"``; then ``config_file``, a training configuration, says what to build."""
+        """``sparse`` may be ``"random"``: then ``config_file``, for training, says what to build."""
         if sparse != "random":
             return cls(sparse, dense, load_weights(sparse).config, seed)
         config = load_config(TrainConfig, config_file).detector if config_file else DetectorConfig()
@@ -135,7 +135,7 @@ class WeightSource:
 
 
 class StaticMaps(nn.Module):
-    """Dense backbone and neck on a canvas of fixed shape, in one type: (B, C, H, W) to (B, C_out, H/4, W/4)."""
+    """Dense backbone and neck on a canvas of fixed shape, (B, C, H, W) to (B, C_out, H/4, W/4)."""
 
     def __init__(self, backbone: DenseBackbone, neck: nn.Module) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class CompiledMaps(nn.Module):
         super().__init__()
         self.dtype = dtype
         self.graph_wanted = graph
-        # Freezing folds the weights into the layout that the kernels like best; it is slow to compile on CUDA.
+        # Freezing folds the weights into the layout that the kernels like best (CPU only).
         options: dict[str, Any] = {} if graph else {"freezing": True}
         self.run = torch.compile(maps, dynamic=False, fullgraph=True, options=options)
         self.graph: torch.cuda.CUDAGraph | None = None

@@ -280,7 +280,6 @@ class TrainConfig:
         extra_until: fraction of the steps after which only the main data set is used.
         workers: processes that prepare frames.
         checkpoint_every: steps between checkpoints.
-        evaluate_every: steps between evaluations on the validation split; 0 for the end only.
         seed: of everything random.
     """
 
@@ -297,13 +296,12 @@ class TrainConfig:
     extra_until: float = 0.8
     workers: int = 4
     checkpoint_every: int = 500
-    evaluate_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):
             _check(getattr(self, name) > 0, name, "positive", getattr(self, name))
-        for name in ("workers", "evaluate_every", "weight_decay", "seed"):
+        for name in ("workers", "weight_decay", "seed"):
             _check(getattr(self, name) >= 0, name, "not negative", getattr(self, name))
         _check(0 <= self.average_decay < 1, "average_decay", "in [0, 1)", self.average_decay)
         _check(0 <= self.extra_until <= 1, "extra_until", "in [0, 1]", self.extra_until)

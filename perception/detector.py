@@ -183,8 +183,8 @@ class Detector:
             values,
             scores.cpu().numpy().astype(np.float32),
             [self.config.head.classes[int(label)] for label in labels.cpu()],
-            timestamp_ns=scan.timestamp_ns if scan else None,
-            source=scan.source if scan else None,
+            timestamp_ns=scan.timestamp_ns if scan is not None else None,
+            source=scan.source if scan is not None else None,
             warnings=tuple(messages),
         )
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+#: Width of tables in a pipe or file, in characters; the 80 that rich assumes there cut columns off.
+_PIPE_WIDTH = 120
 #: Tables go to standard output, so that they can be piped.
-OUTPUT = Console()
+OUTPUT = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 #: Progress and remarks go to standard error.
 REMARKS = Console(stderr=True)
 

@@ -58,10 +58,10 @@ def run(options: argparse.Namespace) -> int:
                 _report(_detect(detector, path), name, options, records)
             except DataError as error:
                 failures.append(str(error))
-                REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False)
+                REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
             bar.advance(task)
     if not options.json:
-        OUTPUT.print(f"{len(paths) - len(failures)} of {len(paths)} frames in {options.out}")
+        OUTPUT.print(f"{len(paths) - len(failures)} of {len(paths)} frames in {options.out}", soft_wrap=True)
     return 1 if failures else 0
 
 
@@ -96,7 +96,7 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
     else:
         OUTPUT.print(_table(frame, name))
         for warning in frame.detections.warnings:
-            OUTPUT.print(f"warning: {warning}", style="yellow", markup=False)
+            OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _table(frame: _Frame, name: str) -> Table:

@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
             sensor=sensor,
             progress=lambda done, total: bar.update(task, completed=done),
         )
-    OUTPUT.print(f"{len(names)} frames in {options.out}")
+    OUTPUT.print(f"{len(names)} frames in {options.out}", soft_wrap=True)
     return 0

@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
     if not outcome.finished:
         OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")
         return 0
-    OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}")
-    OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}")
+    OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}", soft_wrap=True)
+    OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}", soft_wrap=True)
     for name, metrics in (outcome.metrics or {}).items():
         values = metrics["3d"]["AP40"]
         OUTPUT.print(

@@ -71,8 +71,8 @@ def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Genera
     if random.random() < 0.5:
         azimuth = np.arctan2(box[1], box[0])
         points, box = _rotated(points, box, float(random.uniform(-_VIEW_RAD, _VIEW_RAD) - azimuth))
-    if random.random() < config.thin_objects:
-        distance = float(np.hypot(box[0], box[1]))
+    distance = float(np.hypot(box[0], box[1]))
+    if random.random() < config.thin_objects and distance > 0:
         farther = float(random.uniform(distance, min(2.5 * distance, 68.0))) if distance < 60 else distance
         keep = random.random(len(points)) < (distance / farther) ** 2
         shift = np.append(box[:2] * (farther / distance - 1.0), 0.0).astype(np.float32)

@@ -196,16 +196,28 @@ class Trainer:
             state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
             stored = dict(state["config"])
         except Exception as error:
-            raise CheckpointError(
-                f"{self.checkpoint_path}: cannot be read ({error}); delete it to start again"
-            ) from error
+            raise _damaged(self.checkpoint_path, error) from error
         _check_same_run(self.checkpoint_path, stored, to_dict(self.config))
-        self.step = int(state["step"])
+        try:
+            self._restore(state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise _damaged(self.checkpoint_path, error) from error
+
+    def _restore(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.average = dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
+        self.step = int(state["step"])
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    # The reason is left to the traceback: torch's message advises to load the file without safeguards.
+    reason = type(error).__name__
+    return CheckpointError(
+        f"{path}: cannot be read, damaged or no checkpoint ({reason}); delete it to start again"
+    )
 
 
 def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> None:
@@ -228,7 +240,7 @@ def _prefer_main(everything: dict[int, list[Any]], main: dict[int, list[Any]]) -
 
 def _check_same_run(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
     # What only decides how the work is done, not what comes out, may change between calls.
-    free = {"workers", "checkpoint_every", "evaluate_every"}
+    free = {"workers", "checkpoint_every"}
     for name in sorted((stored.keys() | wanted.keys()) - free):
         if stored.get(name) != wanted.get(name):
             raise CheckpointError(

@@ -85,9 +85,7 @@ def _surface(box: np.ndarray, count: int, random: np.random.Generator) -> np.nda
 
 
 @pytest.fixture(scope="session")
-def kitti_folder(
-    street: Callable[[int], TrainingFrame], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def kitti_folder(street: Callable[[int], TrainingFrame], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four streets in KITTI's layout, three to train on and one to validate. Copy it before changing it."""
     root = tmp_path_factory.mktemp("streets")
     for name in ("training/velodyne", "training/label_2", "training/calib", "ImageSets"):

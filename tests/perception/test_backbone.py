@@ -36,7 +36,9 @@ def active_cells(share: float, *, batch: int = 2, size: int = 32, seed: int = 0)
     return SparseTensor(features, mask.nonzero().int(), (size, size), batch)
 
 
-def masked_unit(unit: SparseUnit, dense: Tensor, mask: Tensor, skip: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def masked_unit(
+    unit: SparseUnit, dense: Tensor, mask: Tensor, skip: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """A sparse unit as a dense convolution whose result is kept at the active cells only."""
     weight = unit.conv.weight.permute(0, 3, 1, 2)
     stride, padding = unit.conv.stride, unit.conv.padding
@@ -136,9 +138,7 @@ def test_gradient_reaches_every_parameter(kind: str) -> None:
     made = backbone(replace(CONFIG, kind=kind)).train()
     maps = made(active_cells(0.2))
     (maps.fine.square().sum() + maps.coarse.square().sum()).backward()
-    without = [
-        name for name, value in made.named_parameters() if value.grad is None or not value.grad.any()
-    ]
+    without = [name for name, value in made.named_parameters() if value.grad is None or not value.grad.any()]
     assert without == []
 
 

@@ -36,7 +36,9 @@ def encoder() -> PillarEncoder:
 def unit_by_hand(unit: PointUnit, row: np.ndarray) -> np.ndarray:
     norm = unit.norm
     hidden = unit.linear.weight.detach().double().numpy() @ row
-    hidden = (hidden - norm.running_mean.double().numpy()) / np.sqrt(norm.running_var.double().numpy() + norm.eps)
+    hidden = (hidden - norm.running_mean.double().numpy()) / np.sqrt(
+        norm.running_var.double().numpy() + norm.eps
+    )
     return np.maximum(hidden * norm.weight.detach().numpy() + norm.bias.detach().numpy(), 0.0)
 
 
@@ -70,7 +72,9 @@ def test_features_equal_a_plain_loop() -> None:
     np.testing.assert_allclose(encoded.features.numpy(), np.array(expected), atol=2e-5)
 
 
-@pytest.mark.parametrize(("reduce", "by_hand"), [("mean", np.mean), ("sum", np.sum), ("max", np.max), ("min", np.min)])
+@pytest.mark.parametrize(
+    ("reduce", "by_hand"), [("mean", np.mean), ("sum", np.sum), ("max", np.max), ("min", np.min)]
+)
 def test_segment_reduce(reduce: str, by_hand: object) -> None:
     values = torch.randn(17, 3, generator=torch.Generator().manual_seed(0))
     counts = torch.tensor([1, 9, 2, 5])

@@ -58,7 +58,9 @@ def test_a_reversed_box_is_a_flip_and_nothing_else() -> None:
 def test_to_local_puts_the_front_ahead() -> None:
     box = torch.tensor([[1.0, 2.0, 0.5, 4.0, 2.0, 1.0, math.pi / 2]])
     front_left_top = torch.tensor([[1.0 - 1.0, 2.0 + 2.0, 1.0]])
-    torch.testing.assert_close(to_local(front_left_top, box), torch.tensor([[2.0, 1.0, 0.5]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        to_local(front_left_top, box), torch.tensor([[2.0, 1.0, 0.5]]), atol=1e-6, rtol=0
+    )
 
 
 def test_crops_are_the_points_in_enlarged_boxes_of_the_same_frame() -> None:

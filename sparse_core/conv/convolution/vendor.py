@@ -60,22 +60,26 @@ def make_layer(
 def run_layer(layer: Any, inputs: SparseTensor) -> SparseTensor:
     """Run a spconv layer; maps are kept in the cache of the coordinates they belong to."""
     spconv = import_spconv()
-    if len(inputs) == 0:
-        return _without_cells(layer, inputs)
-    tensor = spconv.SparseConvTensor(
-        inputs.features, inputs.coordinates.int(), list(inputs.spatial_shape), inputs.batch_size
-    )
+    if len(inputs) == 0 or layer.conv1x1:
+        return _product(layer, inputs)
+    # spconv reads memory as rows, whatever the strides; nonzero(), for one, returns columns.
+    features, coordinates = inputs.features.contiguous(), inputs.coordinates.int().contiguous()
+    tensor = spconv.SparseConvTensor(features, coordinates, list(inputs.spatial_shape), inputs.batch_size)
     tensor.indice_dict = inputs.cache.setdefault("spconv", {})
     output = layer(tensor)
-    features: Tensor = output.features
+    result: Tensor = output.features
     if layer.subm:
-        return inputs.with_features(features)
+        return inputs.with_features(result)
     shape = tuple(int(size) for size in output.spatial_shape)
-    return SparseTensor(features, output.indices, shape, inputs.batch_size)
+    return SparseTensor(result, output.indices, shape, inputs.batch_size)
 
 
-def _without_cells(layer: Any, inputs: SparseTensor) -> SparseTensor:
-    """Result of a layer on no cells, which spconv refuses; it still carries (zero) gradients."""
+def _product(layer: Any, inputs: SparseTensor) -> SparseTensor:
+    """Result of a layer where spconv cannot be asked.
+
+    It refuses inputs without cells (the result still carries zero gradients), and for a kernel of one tap it
+    reads the (C_out, 1, 1, C_in) weight as (C_in, C_out).
+    """
     features = inputs.features @ layer.weight.flatten(1, -2)[:, 0].T
     if layer.subm:
         return inputs.with_features(features)

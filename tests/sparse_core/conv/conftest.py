@@ -36,9 +36,7 @@ def _random_sparse(
     empty_frame: int = -1,
     dtype: torch.dtype = torch.float64,
 ) -> SparseTensor:
-    cells = _random_cells(
-        shape, batch_size=batch_size, density=density, seed=seed, empty_frame=empty_frame
-    )
+    cells = _random_cells(shape, batch_size=batch_size, density=density, seed=seed, empty_frame=empty_frame)
     table = build_table(cells, shape, impl="reference")
     generator = torch.Generator().manual_seed(seed + 1)
     features = torch.randn(len(table), channels, generator=generator, dtype=torch.float64).to(dtype)

@@ -77,7 +77,11 @@ def test_strided_map_matches_dense_taps(
     def per_axis(low: int, high: int, label: str) -> list[int]:
         return [data.draw(st.integers(low, high), label=label) for _ in shape]
 
-    kernel_size, stride, padding = per_axis(1, 4, "kernel"), per_axis(1, 3, "stride"), per_axis(0, 2, "padding")
+    kernel_size, stride, padding = (
+        per_axis(1, 4, "kernel"),
+        per_axis(1, 3, "stride"),
+        per_axis(0, 2, "padding"),
+    )
     out_shape = output_shape(shape, kernel_size, stride, padding)
     assume(min(out_shape) >= 1)
     table = build_table(random_cells(shape, density=density, seed=seed), shape)

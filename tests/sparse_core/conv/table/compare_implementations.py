@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import torch
 import triton
@@ -43,10 +44,10 @@ def compare(coordinates: Tensor) -> dict[str, object]:
     launches = 0
     launch = kernels._launch
 
-    def counted(*arguments: object) -> None:
+    def counted(kernel: Any, count: int, *arguments: Any) -> None:
         nonlocal launches
         launches += 1
-        launch(*arguments)  # type: ignore[arg-type]
+        launch(kernel, count, *arguments)
 
     kernels._launch = counted
     try:

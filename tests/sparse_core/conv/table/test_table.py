@@ -114,7 +114,9 @@ def test_poisoned_memory_does_not_show() -> None:
 def test_capacity_keeps_the_lowest_keys_and_reports_the_rest() -> None:
     coordinates = draw((6, 6), 200)
     full = build_table(coordinates, (6, 6))
-    with pytest.warns(CapacityWarning, match=rf"{len(full) - 10} of {len(full)} coordinates left out") as seen:
+    with pytest.warns(
+        CapacityWarning, match=rf"{len(full) - 10} of {len(full)} coordinates left out"
+    ) as seen:
         table = build_table(coordinates, (6, 6), capacity=10)
     assert seen[0].filename == __file__
     assert table.overflow == len(full) - 10

@@ -1,0 +1,64 @@
+# Everything runs in a virtual environment of its own; the first target that needs it sets it up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+OUT    ?= out
+DATA   ?= $(if $(SPARSIGHT_DATA),$(SPARSIGHT_DATA),../shared/data)/kitti
+
+# What Open3D's shared libraries ask for; nothing else needs system packages.
+SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
+
+.PHONY: help setup demo test test-all bench lint format clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY)  ## virtual environment with everything for demos, tests and checks
+
+$(READY): pyproject.toml Makefile
+	@$(MAKE) --no-print-directory system-packages
+	$(PYTHON) -m venv $(VENV)
+	# A bare "torch" range would fetch gigabytes of CUDA libraries; this pin has a CPU build.
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	touch $(READY)
+
+.PHONY: system-packages
+system-packages:
+	@missing=""; for name in $(SYSTEM_PACKAGES); do dpkg -s $$name >/dev/null 2>&1 || missing="$$missing $$name"; done; \
+	$(PYTHON) -c "import ensurepip" 2>/dev/null || missing="$$missing python3-venv"; \
+	if [ -n "$$missing" ]; then \
+	  sudo=""; [ "$$(id -u)" = 0 ] || sudo="sudo"; \
+	  echo "installing$$missing"; \
+	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $$missing >/dev/null; \
+	fi
+
+demo: $(READY)  ## detect objects in one scan and draw them (a real KITTI frame where there is one)
+	$(BIN)/python demos/detect.py --data "$(DATA)" --out $(OUT)/demo
+
+test: $(READY)  ## lint, types and the default test suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-all: $(READY)  ## also the slow tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
+
+bench: $(READY)  ## sparse against dense on this machine, results in benchmarks/results
+	$(BIN)/python benchmarks/bench_detector.py --device cpu --data "$(DATA)"
+	$(BIN)/python benchmarks/bench_conv.py --device cpu --data "$(DATA)"
+	$(BIN)/python benchmarks/bench_nms.py --device cpu
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the virtual environment and outputs
+	rm -rf $(VENV) $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,220 @@
+"""One sparse convolution layer: gather and product against spconv against the dense layer.
+
+    python benchmarks/bench_conv.py --device cpu
+
+Over the pillars of real scans, with and without building the kernel map. A dense layer has no map: with it,
+the time includes scattering the features into the dense canvas that it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.scenes import default_data, load_frames
+from benchmarks.timing import Side, Summary, interleave
+from perception.config import PillarConfig
+from perception.pillars import make_pillars
+from sparse_core.conv import CoordinateTable, SparseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.dispatch import Impl, module_available
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+Layer = Literal["submanifold", "strided"]
+
+
+class Case(NamedTuple):
+    """One block of the table.
+
+    Attributes:
+        layer: 3x3, stride 1 on the active cells, or 3x3 with stride 2.
+        channels: in and out.
+        dtype: name of the type of features and weights.
+    """
+
+    layer: Layer
+    channels: int
+    dtype: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    options = _options(arguments)
+    device = torch.device(options.device)
+    torch.set_num_threads(options.threads)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
+    frames = load_frames(options.data, options.frames, seed=options.seed)
+    config = PillarConfig()
+    tables = [make_pillars([torch.from_numpy(p).to(device)], config).table for p in frames.points]
+    notes: list[str] = []
+    half = "float16" if device.type == "cuda" else "bfloat16"
+    rows = [
+        _measure(Case(layer, channels, dtype), tables, device, options, notes)
+        for layer in ("submanifold", "strided")
+        for channels in options.channels
+        for dtype in ("float32", half)
+    ]
+    settings = {
+        "device": options.device,
+        "frames": len(frames),
+        "rounds": options.rounds,
+        "threads": options.threads,
+        "seed": options.seed,
+        "quick": options.quick,
+        "channels": options.channels,
+        "grid": list(config.grid_shape),
+    }
+    pillars = [len(entry) for entry in tables]
+    values = result(
+        "conv",
+        device,
+        settings,
+        frames={"kind": frames.kind, "names": list(frames.names), "pillars": pillars},
+        cases=rows,
+        notes=list(dict.fromkeys(notes)),
+    )
+    write(values, options.out or RESULTS / f"conv-{device.type}.json")
+    show(values, _tables(values), values["notes"], as_json=options.json)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
+    parser.add_argument("--frames", type=int, help="scans to measure on (5; 2 with --quick)")
+    parser.add_argument("--rounds", type=int, help="measured calls on each scan (10; 5 with --quick)")
+    parser.add_argument("--channels", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--threads", type=int, default=2, help="threads on the CPU")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, help="result file (benchmarks/results/conv-DEVICE.json)")
+    parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
+    options = parser.parse_args(arguments)
+    options.frames = options.frames or (2 if options.quick else 5)
+    options.rounds = options.rounds or (5 if options.quick else 10)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no CUDA device")
+    return options
+
+
+def _measure(
+    case: Case,
+    tables: Sequence[CoordinateTable],
+    device: torch.device,
+    options: argparse.Namespace,
+    notes: list[str],
+) -> dict[str, Any]:
+    samples: dict[str, list[float]] = {}
+    device_samples: dict[str, list[float]] = {}
+    torch.manual_seed(options.seed)
+    for index, coordinates in enumerate(tables):
+        with torch.inference_mode():
+            sides = _sides(case, coordinates, device, notes if index == 0 else [])
+            settings: dict[str, Any] = {"rounds": options.rounds, "warmup": 2, "seed": options.seed + index}
+            for name, times in interleave(sides, device, **settings).items():
+                samples.setdefault(name, []).extend(times)
+            if device.type == "cuda":
+                for name, times in interleave(sides, device, clock="device", **settings).items():
+                    device_samples.setdefault(name, []).extend(times)
+    row: dict[str, Any] = {
+        **case._asdict(),
+        "wall": {name: Summary.of(times).to_dict() for name, times in samples.items()},
+    }
+    if device_samples:
+        row["device"] = {name: Summary.of(times).to_dict() for name, times in device_samples.items()}
+    return row
+
+
+def _sides(
+    case: Case, coordinates: CoordinateTable, device: torch.device, notes: list[str]
+) -> dict[str, Side]:
+    """What is timed on one scan; sides that cannot run are left out and noted."""
+    dtype = _DTYPES[case.dtype]
+    features = torch.relu(torch.randn(len(coordinates), case.channels, device=device)).to(dtype)
+    sides: dict[str, Side] = {}
+    impls: tuple[Impl, ...] = ("reference", "vendor")
+    for impl in impls:
+        name = "spconv" if impl == "vendor" else "gather"
+        if impl == "vendor" and not module_available("spconv"):
+            notes.append("spconv is not installed: its column is left out")
+            continue
+        if impl == "vendor" and case.dtype == "bfloat16":
+            notes.append("spconv has no bfloat16 layers: left out there")
+            continue
+        layer = _sparse_layer(case, impl).to(device, dtype)
+        cached = SparseTensor.from_table(features, coordinates, 1)
+        try:
+            layer(cached)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            notes.append(f"{name}, {case.layer}, {case.dtype}: {str(error).splitlines()[0][:120]}")
+            continue
+        # spconv keeps the map of a strided layer to itself, so that it cannot be left out.
+        if impl == "reference" or case.layer == "submanifold":
+            sides[name] = partial(layer, cached)
+        sides[f"{name} + map"] = partial(_with_map, layer, features, coordinates)
+    canvas = SparseTensor.from_table(features, coordinates, 1)
+    dense = nn.Conv2d(case.channels, case.channels, 3, stride=_stride(case), padding=1, bias=False)
+    dense = dense.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    sides["dense"] = partial(dense, canvas.to_dense(channels_last=True))
+    sides["dense + canvas"] = partial(_with_canvas, dense, canvas)
+    return sides
+
+
+def _stride(case: Case) -> int:
+    return 1 if case.layer == "submanifold" else 2
+
+
+def _sparse_layer(case: Case, impl: Impl) -> nn.Module:
+    if case.layer == "submanifold":
+        return SubmanifoldConv2d(case.channels, case.channels, 3, impl=impl).eval()
+    return SparseConv2d(case.channels, case.channels, 3, stride=2, padding=1, impl=impl).eval()
+
+
+def _with_map(layer: nn.Module, features: Tensor, coordinates: CoordinateTable) -> object:
+    # A new tensor has an empty cache; the table is there already, the pillars come with it.
+    return layer(SparseTensor.from_table(features, coordinates, 1))
+
+
+def _with_canvas(layer: nn.Module, inputs: SparseTensor) -> object:
+    return layer(inputs.to_dense(channels_last=True))
+
+
+def _tables(values: dict[str, Any]) -> list[Any]:
+    clocks = [clock for clock in ("wall", "device") if clock in values["cases"][0]]
+    names = ["gather", "gather + map", "spconv", "spconv + map", "dense", "dense + canvas"]
+    pillars = sorted(values["frames"]["pillars"])
+    title = f"3x3 layer over {pillars[0]}–{pillars[-1]} pillars ({values['frames']['kind']}), median ms"
+    return [
+        table(
+            f"{title}, {clock} clock",
+            ["layer", "channels", "type", *names],
+            (
+                [
+                    row["layer"],
+                    str(row["channels"]),
+                    row["dtype"],
+                    *(number(row[clock].get(name, {}).get("median_ms"), 3) for name in names),
+                ]
+                for row in values["cases"]
+            ),
+        )
+        for clock in clocks
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

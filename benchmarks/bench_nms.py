@@ -1,0 +1,136 @@
+"""Rotated NMS: the spatial hash against comparing every kept box with every box that is left.
+
+    python benchmarks/bench_nms.py --device cpu
+
+Boxes crowd around objects as a detector's proposals do; both sides must keep the same boxes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from torch import Tensor
+
+from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.timing import Side, Summary, interleave, paired_ratio
+from perception.nms import rotated_nms, rotated_nms_exact
+
+_SIZES_M = ((3.9, 1.6, 1.56), (0.8, 0.6, 1.73), (1.76, 0.6, 1.73))
+_BOXES_AN_OBJECT = 8
+_SPREAD_M = 0.3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    options = _options(arguments)
+    device = torch.device(options.device)
+    torch.set_num_threads(options.threads)
+    rows = [_measure(count, device, options) for count in options.counts]
+    settings = {
+        "device": options.device,
+        "rounds": options.rounds,
+        "threads": options.threads,
+        "seed": options.seed,
+        "iou_threshold": options.iou_threshold,
+        "boxes_an_object": _BOXES_AN_OBJECT,
+        "quick": options.quick,
+    }
+    notes = ["Random boxes crowded around objects on 69 m x 79 m, three classes."]
+    values = result("nms", device, settings, cases=rows, notes=notes)
+    write(values, options.out or RESULTS / f"nms-{device.type}.json")
+    show(values, [_table(values)], notes, as_json=options.json)
+    return 0 if all(row["equal"] for row in rows) else 1
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--counts", type=int, nargs="+", help="numbers of boxes (64 … 4096)")
+    parser.add_argument("--rounds", type=int, help="measured calls of each side (15; 5 with --quick)")
+    parser.add_argument("--iou-threshold", type=float, default=0.1)
+    parser.add_argument("--threads", type=int, default=2, help="threads on the CPU")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, help="result file (benchmarks/results/nms-DEVICE.json)")
+    parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (5 if options.quick else 15)
+    options.counts = options.counts or [64, 256, 1024, 4096]
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no CUDA device")
+    return options
+
+
+def make_boxes(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes (count, 7), scores (count,) and labels (count,) around count / 8 objects; float32, on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(rows: int, low: float, high: float) -> Tensor:
+        return torch.rand(rows, generator=generator) * (high - low) + low
+
+    objects = max(1, count // _BOXES_AN_OBJECT)
+    member = torch.randint(objects, (count,), generator=generator)
+    labels = torch.randint(len(_SIZES_M), (objects,), generator=generator)[member]
+    x, y = uniform(objects, 0.0, 69.12)[member], uniform(objects, -39.68, 39.68)[member]
+    yaw = uniform(objects, -math.pi, math.pi)[member]
+    noise = torch.randn(count, 4, generator=generator) * torch.tensor([_SPREAD_M, _SPREAD_M, 0.1, 0.1])
+    sizes = torch.tensor(_SIZES_M)[labels] * torch.exp(noise[:, 3:])
+    centre = torch.stack([x + noise[:, 0], y + noise[:, 1], torch.full_like(x, -1.0)], dim=1)
+    boxes = torch.cat([centre, sizes, (yaw + noise[:, 2])[:, None]], dim=1)
+    return boxes, uniform(count, 0.0, 1.0), labels
+
+
+def _measure(count: int, device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+    boxes, scores, labels = (part.to(device) for part in make_boxes(count, options.seed))
+    settings: dict[str, Any] = {"iou_threshold": options.iou_threshold, "labels": labels}
+    sides: dict[str, Side] = {
+        "hash": partial(rotated_nms, boxes, scores, **settings),
+        "exact": partial(rotated_nms_exact, boxes, scores, **settings),
+    }
+    kept = rotated_nms(boxes, scores, **settings)
+    equal = torch.equal(kept, rotated_nms_exact(boxes, scores, **settings))
+    # The exact side takes seconds for thousands of boxes on a GPU.
+    samples = interleave(sides, device, rounds=options.rounds, warmup=1, budget_s=12.0, seed=options.seed)
+    return {
+        "boxes": count,
+        "kept": len(kept),
+        "equal": equal,
+        "time": {name: Summary.of(times).to_dict() for name, times in samples.items()},
+        "ratio": paired_ratio(samples["exact"], samples["hash"]),
+    }
+
+
+def _table(values: dict[str, Any]) -> Any:
+    return table(
+        "Rotated NMS, ms",
+        ["boxes", "kept", "same", "hash median", "IQR", "p99", "exact median", "IQR", "p99", "exact / hash"],
+        (
+            [
+                str(row["boxes"]),
+                str(row["kept"]),
+                "yes" if row["equal"] else "NO",
+                *(
+                    number(row["time"][side][field], 2)
+                    for side in ("hash", "exact")
+                    for field in ("median_ms", "iqr_ms", "p99_ms")
+                ),
+                f"{row['ratio']['median']:.1f}",
+            ]
+            for row in values["cases"]
+        ),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

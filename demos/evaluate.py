@@ -1,0 +1,39 @@
+"""KITTI average precision of the shipped detector on the validation split of a KITTI-layout folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from perception import Detector
+from perception.evaluate.data_set import detections_to_objects
+from perception.evaluate.kitti import evaluate_kitti
+from perception.evaluate.report import format_table, plot_precision_recall
+from perception.io.kitti import KittiDataset
+
+
+def main() -> None:
+    """Run the demo."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/kitti"))
+    parser.add_argument("--weights", default="pointpillars-kitti")
+    parser.add_argument("--out", type=Path, default=Path("out/evaluate"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    detector = Detector.from_pretrained(options.weights)
+    frames = KittiDataset(options.data, "val")
+    labels, results = {}, {}
+    for frame in track(frames, description="detecting", total=len(frames)):
+        labels[frame.frame_id] = frame.objects
+        results[frame.frame_id] = detections_to_objects(detector(frame.cloud), frame.calibration)
+    result = evaluate_kitti(labels, results)
+    Console().print(format_table(result))
+    print(plot_precision_recall(result, options.out / "precision_recall.png"))
+
+
+if __name__ == "__main__":
+    main()

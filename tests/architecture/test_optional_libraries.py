@@ -1,0 +1,85 @@
+"""Everything that needs no optional library works where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+BLOCK = """
+import importlib.abc, json, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    names = {"triton", "open3d", "spconv", "cumm", "faiss", "matplotlib"}
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+DETECT = """
+import numpy as np, torch
+from perception import Detector
+from perception.config import (BackboneConfig, DetectorConfig, HeadConfig, NeckConfig, NmsConfig,
+                               PillarConfig, RefineConfig)
+from perception.network import Network
+
+torch.manual_seed(0)
+config = DetectorConfig(
+    pillars=PillarConfig(range_m=(0.0, -6.4, -3.0, 12.8, 6.4, 1.0), pillar_size_m=0.4, channels=8),
+    backbone=BackboneConfig(kind={kind!r}, channels=(8, 8, 8), blocks=(1, 1, 1)),
+    neck=NeckConfig(channels=8, blocks=1, out_channels=8),
+    head=HeadConfig(channels=8, top_k=10),
+    nms=NmsConfig(score_threshold=0.0),
+    refine=RefineConfig(channels=(8, 8), proposals=8),
+)
+detector = Detector(Network(config))
+points = np.random.default_rng(0).uniform([0, -6, -2, 0], [12, 6, 0, 1], (400, 4)).astype(np.float32)
+found = detector(points)
+assert found.boxes.shape == (len(found.scores), 7), found.boxes.shape
+assert found.boxes.dtype == found.scores.dtype == np.float32
+assert np.isfinite(found.boxes).all()
+assert set(found.labels) <= set(config.head.classes)
+print(json.dumps({{"boxes": len(found.scores), "blocked": sorted(Blocked.names & set(sys.modules))}}))
+"""
+
+REQUESTS = """
+import torch
+from sparse_core.conv import SparseTensor, SubmanifoldConv2d, build_table
+from sparse_core.dispatch import module_available
+from sparse_core.errors import ImplementationError
+
+cells = torch.tensor([[0, 1, 1], [0, 1, 2]])
+messages = [str(module_available(name)) for name in ("triton", "spconv")]
+assert build_table(cells, (4, 4)).slots is None
+tensor = SparseTensor(torch.ones(2, 3), cells, (4, 4), 1)
+assert SubmanifoldConv2d(3, 5)(tensor).features.shape == (2, 5)
+for request in (
+    lambda: build_table(cells, (4, 4), impl="triton"),
+    lambda: SubmanifoldConv2d(3, 5, impl="vendor")(tensor),
+):
+    try:
+        request()
+    except ImplementationError as error:
+        messages.append(str(error))
+print(json.dumps(messages))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_a_detector_runs_with_every_optional_library_blocked(
+    kind: str, run_python: Callable[[str], str]
+) -> None:
+    report = json.loads(run_python(BLOCK + DETECT.format(kind=kind)).splitlines()[-1])
+    assert report["boxes"] > 0
+    assert report["blocked"] == []
+
+
+def test_explicit_requests_raise_and_the_reference_runs(run_python: Callable[[str], str]) -> None:
+    messages = json.loads(run_python(BLOCK + REQUESTS).splitlines()[-1])
+    assert messages[:2] == ["False", "False"]
+    assert "impl='triton' needs triton, which is not installed" in messages[2]
+    assert "impl='vendor' needs spconv, which is not installed" in messages[3]
+    assert len(messages) == 4

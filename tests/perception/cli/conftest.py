@@ -1,0 +1,39 @@
+"""Commands run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from perception.cli import main
+
+
+class Outcome(NamedTuple):
+    """Exit status and what was printed."""
+
+    status: int
+    output: str
+    remarks: str
+
+
+@pytest.fixture
+def perceive(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run ``perceive`` with arguments."""
+
+    def run(*arguments: object) -> Outcome:
+        status = main([str(argument) for argument in arguments])
+        return Outcome(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads cost more than they bring on networks this small."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,187 @@
+"""``perceive detect``: files in, records and pictures out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from perception.boxes import rotated_iou_bev
+from perception.io.kitti import KittiDataset
+from perception.train.frames import TrainingFrame
+from perception.weights import WEIGHTS_DIRECTORY
+
+Street = Callable[[int], TrainingFrame]
+Perceive = Callable[..., Any]
+
+
+@pytest.fixture
+def scan(street: Street, tmp_path: Path) -> Path:
+    path = tmp_path / "scans" / "street.bin"
+    path.parent.mkdir()
+    street(0).points.astype("<f4").tofile(path)
+    return path
+
+
+def records_of(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "detections.jsonl").read_text().splitlines()]
+
+
+def test_one_file(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = perceive("detect", scan, "--out", out, "--weights", tiny_weights, "--score", 0.0)
+    assert done.status == 0
+    assert "street" in done.output
+    assert "1 of 1 frames" in done.output
+    (record,) = records_of(out)
+    assert record["frame"] == "street"
+    assert record["source"] == str(scan)
+    assert record["elapsed_ms"] > 0
+    count = len(record["boxes"])
+    assert count == len(record["scores"]) == len(record["labels"]) > 0
+    assert all(len(box) == 7 for box in record["boxes"])
+    assert f"{count} objects" in done.output
+    picture = imread(out / "street.png")
+    assert min(picture.shape[:2]) > 200
+    assert np.ptp(picture[..., :3]) > 0.3
+    page = (out / "street.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html")
+    assert 'src="http' not in page
+    assert sorted(path.name for path in out.iterdir()) == ["detections.jsonl", "street.html", "street.png"]
+
+
+def test_json_and_no_pictures(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = perceive("detect", scan.parent, "--out", out, "--weights", tiny_weights, "--json", "--no-pictures")
+    assert done.status == 0
+    assert [json.loads(line) for line in done.output.splitlines()] == records_of(out)
+    assert [path.name for path in out.iterdir()] == ["detections.jsonl"]
+
+
+def test_the_score_option(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    arguments = ("detect", scan, "--out", tmp_path, "--weights", tiny_weights, "--json", "--no-pictures")
+    assert json.loads(perceive(*arguments, "--score", 1.0).output)["boxes"] == []
+    assert len(json.loads(perceive(*arguments, "--score", 0.0).output)["boxes"]) > 0
+    done = perceive(*arguments, "--score", 1.5)
+    assert done.status == 2
+    assert "nms.score_threshold" in done.remarks
+
+
+def test_an_empty_scan_has_no_boxes(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.bin").write_bytes(b"")
+    out = tmp_path / "out"
+    done = perceive("detect", tmp_path / "empty.bin", "--out", out, "--weights", tiny_weights)
+    assert done.status == 0
+    assert records_of(out)[0]["boxes"] == []
+    assert (out / "empty.png").is_file()
+    assert (out / "empty.html").is_file()
+
+
+def test_ground_truth_beside_the_scan(
+    perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    path = kitti_folder / "training/velodyne/000000.bin"
+    done = perceive("detect", path, "--out", tmp_path / "with", "--weights", tiny_weights, "--score", 1.0)
+    alone = tmp_path / "000000.bin"
+    shutil.copy(path, alone)
+    other = perceive(
+        "detect", alone, "--out", tmp_path / "without", "--weights", tiny_weights, "--score", 1.0
+    )
+    assert done.status == other.status == 0
+    pictures = [imread(tmp_path / folder / "000000.png") for folder in ("with", "without")]
+    assert pictures[0].shape != pictures[1].shape or not np.array_equal(*pictures)
+
+
+def test_missing_file(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
+    done = perceive("detect", tmp_path / "none.bin", "--out", tmp_path, "--weights", tiny_weights)
+    assert done.status == 2
+    assert "none.bin: no such file" in done.remarks
+    assert done.output == ""
+
+
+def test_one_bad_file_does_not_stop_the_others(
+    perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    (scan.parent / "broken.bin").write_bytes(scan.read_bytes()[:-3])
+    out = tmp_path / "out"
+    done = perceive("detect", scan.parent, "--out", out, "--weights", tiny_weights, "--no-pictures")
+    assert done.status == 1
+    assert "1 of 2 frames" in done.output
+    assert f"skipped: {scan.parent / 'broken.bin'}: truncated" in done.remarks
+    assert [record["frame"] for record in records_of(out)] == ["street"]
+
+
+def test_equal_names_are_kept_apart(
+    perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "others"
+    other.mkdir()
+    shutil.copy(scan, other / "street.bin")
+    out = tmp_path / "out"
+    perceive("detect", scan, other, "--out", out, "--weights", tiny_weights, "--no-pictures")
+    assert [record["frame"] for record in records_of(out)] == ["scans-street", "others-street"]
+
+
+def test_points_that_are_not_finite_are_reported(
+    perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
+) -> None:
+    points = street(0).points.copy()
+    points[0, 0] = np.nan
+    points.astype("<f4").tofile(tmp_path / "nan.bin")
+    done = perceive("detect", tmp_path / "nan.bin", "--out", tmp_path, "--weights", tiny_weights)
+    assert done.status == 0
+    assert "warning: 1 points with NaN" in done.output
+
+
+@pytest.mark.parametrize("weights", ["no-such-weights", "broken.safetensors"])
+def test_weights_that_cannot_be_used(perceive: Perceive, scan: Path, tmp_path: Path, weights: str) -> None:
+    (tmp_path / "broken.safetensors").write_bytes(b"x" * 100)
+    name = weights if weights.startswith("no") else tmp_path / weights
+    done = perceive("detect", scan, "--out", tmp_path / "out", "--weights", name)
+    assert done.status == 2
+    assert weights in done.remarks
+    assert "Traceback" not in done.remarks
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_usage(perceive: Perceive, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["detect"], ["detect", "a.bin", "--out", "o", "--device", "tpu"], ["fly"]):
+        with pytest.raises(SystemExit) as stopped:
+            perceive(*arguments)
+        assert stopped.value.code == 2
+        assert "usage: perceive" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (WEIGHTS_DIRECTORY / "pointpillars-kitti.safetensors").is_file(), reason="weights are not shipped yet"
+)
+def test_the_shipped_weights_find_near_cars(perceive: Perceive, data_directory: Path, tmp_path: Path) -> None:
+    data_set = KittiDataset(data_directory / "kitti", "val")
+    frame_ids = data_set.frame_ids[:8]
+    paths = [data_set.points_path(frame_id) for frame_id in frame_ids]
+    assert perceive("detect", *paths, "--out", tmp_path, "--score", 0.2).status == 0
+    near = found = 0
+    for record, frame_id in zip(records_of(tmp_path), frame_ids, strict=True):
+        assert (tmp_path / f"{frame_id}.html").is_file()
+        frame = data_set.load(frame_id)
+        clear = [entry for entry in frame.objects if entry.type != "DontCare"]
+        for entry, box in zip(clear, frame.boxes.boxes, strict=True):
+            if entry.type != "Car" or entry.occluded > 1 or np.hypot(box[0], box[1]) >= 30:
+                continue
+            cars = [
+                candidate
+                for candidate, label in zip(record["boxes"], record["labels"], strict=True)
+                if label == "Car"
+            ]
+            near += 1
+            overlap = rotated_iou_bev(box[None], np.array(cars).reshape(-1, 7))
+            found += bool((overlap > 0.5).any())
+    assert near >= 10
+    assert found / near > 0.7, f"{found} of {near}"

@@ -1,0 +1,165 @@
+"""``perceive train``, ``simulate`` and ``doctor``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perception.cli.train import resolve_config
+from perception.config import DetectorConfig, TrainConfig, load_config, save_config
+from perception.errors import ConfigError
+
+Perceive = Callable[..., Any]
+
+
+@pytest.fixture
+def short(tiny_config: DetectorConfig, tmp_path: Path) -> Path:
+    """The smoke configuration, four steps of a tiny detector."""
+    config = replace(load_config(TrainConfig, resolve_config("smoke")), detector=tiny_config, steps=4)
+    save_config(config, tmp_path / "short.yaml")
+    return tmp_path / "short.yaml"
+
+
+def test_train_then_detect(perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = perceive("train", short, "--data", kitti_folder, "--out", run)
+    assert done.status == 0
+    assert "weights.safetensors" in done.output
+    assert "Car 3D AP40" in done.output
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"config.yaml", "checkpoint.pt", "log.csv", "curves.png", "weights.safetensors"}
+    scan = kitti_folder / "training/velodyne/000000.bin"
+    arguments = ("--weights", run / "weights.safetensors", "--no-pictures")
+    assert perceive("detect", scan, "--out", tmp_path / "out", *arguments).status == 0
+
+
+def test_train_stops_and_goes_on(perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path) -> None:
+    arguments = ("train", short, "--data", kitti_folder, "--out", tmp_path / "run")
+    stopped = perceive(*arguments, "--max-seconds", 0)
+    assert stopped.status == 0
+    assert "stopped at step 1" in stopped.output
+    done = perceive(*arguments, "--json")
+    record = json.loads(done.output)
+    assert (record["step"], record["finished"]) == (4, True)
+    assert set(record["metrics"]) >= {"Car", "Pedestrian"}
+
+
+def test_train_in_the_folder_of_another_run(
+    perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    perceive("train", short, "--data", kitti_folder, "--out", run, "--max-seconds", 0)
+    other = replace(load_config(TrainConfig, short), seed=77)
+    save_config(other, tmp_path / "other.yaml")
+    done = perceive("train", tmp_path / "other.yaml", "--data", kitti_folder, "--out", run)
+    assert done.status == 2
+    assert "another 'seed'" in done.remarks
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("no-such-config", "shipped names are: pointpillars-kitti, pointpillars-kitti-dense, smoke"),
+        ("wrong.yaml", "unknown field colour"),
+    ],
+)
+def test_train_with_a_bad_configuration(
+    perceive: Perceive, kitti_folder: Path, tmp_path: Path, config: str, message: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text("colour: red\n")
+    name = tmp_path / config if config.endswith("yaml") else config
+    done = perceive("train", name, "--data", kitti_folder, "--out", tmp_path / "run")
+    assert done.status == 2
+    assert message in done.remarks
+
+
+def test_train_on_an_unknown_class(
+    perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path
+) -> None:
+    config = load_config(TrainConfig, short)
+    head = replace(config.detector.head, classes=("Tram",))
+    save_config(replace(config, detector=replace(config.detector, head=head)), short)
+    done = perceive("train", short, "--data", kitti_folder, "--out", tmp_path / "run")
+    assert done.status == 2
+    assert "no training frame holds an object of Tram" in done.remarks
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("training/calib/000001.txt", "calib/000001.txt"),
+        ("training/label_2/000001.txt", "label_2/000001.txt"),
+        ("training/velodyne/000001.bin", "000001"),
+        ("ImageSets/train.txt", "ImageSets/train.txt"),
+    ],
+)
+def test_train_names_a_missing_file(
+    perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path, missing: str, message: str
+) -> None:
+    shutil.copytree(kitti_folder, tmp_path / "data")
+    (tmp_path / "data" / missing).unlink()
+    done = perceive("train", short, "--data", tmp_path / "data", "--out", tmp_path / "run")
+    assert done.status == 2
+    assert message in done.remarks
+
+
+def test_shipped_configurations_are_found_by_name(tmp_path: Path) -> None:
+    assert resolve_config("smoke").name == "smoke.yaml"
+    with pytest.raises(ConfigError, match="nothing"):
+        resolve_config("nothing")
+
+
+def test_simulate(perceive: Perceive, tmp_path: Path) -> None:
+    pytest.importorskip("open3d", exc_type=ImportError)
+    done = perceive("simulate", "--out", tmp_path, "--frames", 1, "--beams", 16, "--seed", 3)
+    assert done.status == 0
+    assert "1 frames" in done.output
+    (scan,) = (tmp_path / "training/velodyne_reduced").iterdir()
+    assert scan.name == "000003.bin"
+    assert scan.stat().st_size > 16_000
+    assert (tmp_path / "training/label_2/000003.txt").is_file()
+    assert perceive("simulate", "--out", tmp_path, "--frames", 0).status == 2
+
+
+def test_doctor_on_a_good_folder(perceive: Perceive, kitti_folder: Path) -> None:
+    done = perceive("doctor", kitti_folder, "--classes", "Car,Pedestrian", "--json")
+    report = json.loads(done.output)
+    assert done.status == 0, report["findings"]
+    assert report["ok"]
+    assert report["statistics"]["boxes"]["Car"] == 8
+    few = json.loads(perceive("doctor", kitti_folder, "--max-frames", 2, "--json").output)
+    assert few["statistics"]["frames"] == 2
+
+
+def test_doctor_on_a_folder_in_millimetres(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(kitti_folder, tmp_path / "data")
+    for path in (tmp_path / "data/training/velodyne").iterdir():
+        points = np.fromfile(path, "<f4").reshape(-1, 4)
+        points[:, :3] *= 1000
+        points.tofile(path)
+    done = perceive("doctor", tmp_path / "data", "--classes", "Car,Pedestrian", "--json")
+    report = json.loads(done.output)
+    assert done.status == 1
+    assert not report["ok"]
+    assert any(found["severity"] == "error" and found["check"] == "units" for found in report["findings"])
+    plain = perceive("doctor", tmp_path / "data", "--classes", "Car,Pedestrian")
+    assert plain.status == 1
+    assert "Fix the errors first" in plain.output
+
+
+def test_doctor_on_an_unknown_class(perceive: Perceive, kitti_folder: Path) -> None:
+    done = perceive("doctor", kitti_folder, "--classes", "Car,Unicorn", "--json")
+    assert any("Unicorn" in found["message"] for found in json.loads(done.output)["findings"])
+
+
+def test_doctor_without_a_folder(perceive: Perceive, tmp_path: Path) -> None:
+    done = perceive("doctor", tmp_path / "nowhere")
+    assert done.status != 0
+    assert "nowhere" in (done.remarks + done.output).replace("\n", "")

@@ -1,0 +1,264 @@
+"""The detector: bad input, order, batches, kinds of input."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from perception import Detections, Detector, PointCloud
+from perception.config import DetectorConfig
+from perception.errors import ConfigError
+from perception.network import Network
+from perception.train.frames import TrainingFrame
+from perception.types import FloatArray
+from sparse_core.errors import CapacityWarning
+
+Street = Callable[[int], TrainingFrame]
+
+
+@pytest.fixture
+def detector(tiny_network: Network) -> Detector:
+    """Random weights, heat around 1/2; everything is reported."""
+    torch.nn.init.zeros_(tiny_network.head.heat.bias)
+    return Detector(tiny_network).with_score_threshold(0.0)
+
+
+def same(first: Detections, second: Detections) -> bool:
+    return (
+        np.array_equal(first.boxes, second.boxes)
+        and np.array_equal(first.scores, second.scores)
+        and first.labels == second.labels
+    )
+
+
+def assert_close(first: Detections, second: Detections) -> None:
+    assert first.labels == second.labels
+    np.testing.assert_allclose(first.scores, second.scores, atol=1e-5)
+    np.testing.assert_allclose(first.boxes, second.boxes, atol=1e-4)
+
+
+def test_detections_are_well_formed(detector: Detector, street: Street) -> None:
+    found = detector(street(0).points)
+    assert 0 < len(found) <= detector.config.nms.max_boxes
+    assert found.boxes.dtype == found.scores.dtype == np.float32
+    assert found.boxes.shape == (len(found), 7)
+    assert (np.diff(found.scores) <= 0).all()
+    assert ((found.scores >= 0) & (found.scores <= 1)).all()
+    assert np.isfinite(found.boxes).all()
+    assert (found.boxes[:, 3:6] > 0).all()
+    assert (np.abs(found.boxes[:, 6]) <= np.float32(np.pi)).all()
+    assert set(found.labels) <= {"Car", "Pedestrian"}
+    assert found.warnings == ()
+
+
+def test_scores_below_the_threshold_are_left_out(detector: Detector, street: Street) -> None:
+    points = street(0).points
+    everything = detector(points)
+    threshold = float(np.sort(everything.scores)[-3])
+    strict = detector.with_score_threshold(threshold)
+    assert 0 < len(strict(points)) <= 3
+    assert (strict(points).scores >= np.float32(threshold)).all()
+    assert strict.network is detector.network
+    assert same(detector(points), everything)  # the first detector is as before
+    assert len(detector.with_score_threshold(1.0)(points)) == 0
+    with pytest.raises(ConfigError, match="score_threshold"):
+        detector.with_score_threshold(1.5)
+
+
+@pytest.mark.parametrize(("iou_weight", "expected"), [(0.0, 0.25), (0.5, 0.3), (1.0, 0.36)])
+def test_scores_join_heat_and_fit(
+    tiny_network: Network, street: Street, iou_weight: float, expected: float
+) -> None:
+    heat, last = tiny_network.head.heat, tiny_network.refinements[-1].out
+    with torch.no_grad():
+        heat.weight.zero_()
+        heat.bias.fill_(float(np.log(0.25 / 0.75)))
+        last.weight[7].zero_()
+        last.bias[7] = float(np.log(0.36 / 0.64))
+    head = replace(tiny_network.config.head, iou_weight=iou_weight)
+    tiny_network.config = replace(tiny_network.config, head=head)
+    scores = Detector(tiny_network)(street(0).points).scores
+    assert len(scores) > 0
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (1, 4)])
+def test_hardly_any_points(detector: Detector, shape: tuple[int, int]) -> None:
+    found = detector(np.full(shape, 0.5, np.float32))
+    assert found.boxes.shape[1] == 7
+    assert np.isfinite(found.boxes).all()
+    if shape[0] == 0:
+        assert len(found) == 0
+        assert found.to_dict()["boxes"] == []
+
+
+def test_points_out_of_range_are_an_empty_cloud(detector: Detector) -> None:
+    assert len(detector(np.full((50, 4), 1e6, np.float32))) == 0
+
+
+def test_nan_and_infinite_points_are_left_out_and_reported(detector: Detector, street: Street) -> None:
+    points = street(0).points
+    bad = points[:4].copy()
+    bad[[0, 1, 2, 3], [0, 1, 2, 3]] = [np.nan, np.inf, -np.inf, np.nan]
+    found = detector(np.concatenate([bad, points]))
+    assert same(found, detector(points))
+    assert found.warnings == ("4 points with NaN or infinite values left out",)
+    only_bad = detector(bad)
+    assert len(only_bad) == 0
+    assert only_bad.warnings
+
+
+def test_all_points_in_one_pillar(detector: Detector) -> None:
+    points = np.tile(np.array([[5.1, 0.1, -1.0, 0.3]], np.float32), (20_000, 1))
+    assert np.isfinite(detector(points).boxes).all()
+
+
+@pytest.mark.slow
+def test_five_million_points(detector: Detector) -> None:
+    random = np.random.default_rng(0)
+    points = random.uniform([0, -8, -3, 0], [16, 8, 1, 1], (5_000_000, 4)).astype(np.float32)
+    found = detector(points)
+    assert np.isfinite(found.boxes).all()
+    assert same(found, detector(points[::-1]))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [np.zeros((5, 3), np.float32), np.zeros((5, 5), np.float32), np.zeros(4, np.float32), torch.zeros(5, 3)],
+)
+def test_wrong_columns(detector: Detector, points: Any) -> None:
+    with pytest.raises(ValueError, match=r"\(N, 4\).*got"):
+        detector(points)
+
+
+@pytest.mark.parametrize("points", [[[1.0, 2.0, 3.0, 0.5]], "scan.bin", None])
+def test_wrong_type(detector: Detector, points: Any) -> None:
+    with pytest.raises(TypeError, match=type(points).__name__):
+        detector(points)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_without_cuda(tiny_network: Network) -> None:
+    with pytest.raises(ValueError, match="device='cpu'"):
+        Detector(tiny_network, device="cuda")
+
+
+def test_same_input_same_bits(detector: Detector, street: Street) -> None:
+    points = street(0).points
+    assert same(detector(points), detector(points.copy()))
+
+
+def test_order_of_points_does_not_matter(detector: Detector, street: Street) -> None:
+    points = np.concatenate([street(0).points, street(0).points[:100]])  # duplicates too
+    shuffled = np.random.default_rng(0).permutation(points)
+    assert not np.array_equal(points, shuffled)
+    assert same(detector(points), detector(shuffled))
+
+
+def read_only(points: FloatArray) -> FloatArray:
+    copy = points.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda points: points.astype(np.float64),
+        torch.from_numpy,
+        lambda points: torch.from_numpy(points).double(),
+        lambda points: torch.from_numpy(points).requires_grad_(),
+        PointCloud,
+        np.asfortranarray,
+        read_only,
+        lambda points: points.astype(">f4"),
+    ],
+    ids=[
+        "float64",
+        "tensor",
+        "double tensor",
+        "gradient",
+        "PointCloud",
+        "fortran",
+        "read-only",
+        "big-endian",
+    ],
+)
+def test_kinds_of_input(detector: Detector, street: Street, convert: Callable[[FloatArray], Any]) -> None:
+    points = street(0).points
+    assert same(detector(convert(points.copy())), detector(points))
+
+
+def test_the_input_is_left_alone(detector: Detector, street: Street) -> None:
+    points = street(0).points
+    before = points.copy()
+    detector(points)
+    assert np.array_equal(points, before)
+
+
+def test_time_and_source_are_copied(detector: Detector, street: Street) -> None:
+    cloud = PointCloud(street(0).points, timestamp_ns=17, source="lidar top")
+    assert (detector(cloud).timestamp_ns, detector(cloud).source) == (17, "lidar top")
+    empty = detector(replace(cloud, points=np.zeros((0, 4), np.float32)))
+    assert (empty.timestamp_ns, empty.source) == (17, "lidar top")
+
+
+def test_batch_equals_single_calls(detector: Detector, street: Street) -> None:
+    clouds = [street(0).points, np.zeros((0, 4), np.float32), street(1).points[::5], street(2).points]
+    found = detector.detect_batch(clouds)
+    assert [len(result) > 0 for result in found] == [True, False, True, True]
+    for together, cloud in zip(found, clouds, strict=True):
+        assert_close(together, detector(cloud))
+    assert detector.detect_batch([]) == []
+
+
+def test_overflow_is_reported_with_the_frame_it_happened_in(
+    tiny_config: DetectorConfig, street: Street
+) -> None:
+    small = replace(tiny_config, pillars=replace(tiny_config.pillars, max_pillars=300))
+    detector = Detector(Network(small).eval())
+    with pytest.warns(CapacityWarning, match="pillars left out"):
+        crowded, sparse = detector.detect_batch([street(0).points, street(1).points[:100]])
+    assert len(crowded.warnings) == 1
+    assert "max_pillars" in crowded.warnings[0]
+    assert sparse.warnings == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert detector(street(0).points).warnings == crowded.warnings
+
+
+def test_stage_times_are_reported(detector: Detector, street: Street) -> None:
+    laps: list[tuple[str, float]] = []
+    detector.on_stage = lambda stage, elapsed_ms: laps.append((stage, elapsed_ms))
+    detector(street(0).points)
+    stages = ["pillars", "encoder", "backbone", "neck", "head", "proposal NMS", "refine", "NMS"]
+    assert [stage for stage, _ in laps] == stages
+    assert all(elapsed_ms >= 0 for _, elapsed_ms in laps)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_every_configuration_runs(
+    tiny_config: DetectorConfig, street: Street, kind: str, enabled: bool
+) -> None:
+    config = replace(
+        tiny_config,
+        backbone=replace(tiny_config.backbone, kind=kind),
+        refine=replace(tiny_config.refine, enabled=enabled),
+    )
+    found = Detector(Network(config)).with_score_threshold(0.0)(street(0).points)
+    assert len(found) > 0
+
+
+def test_from_pretrained_reads_a_file(tiny_weights: Path, street: Street) -> None:
+    detector = Detector.from_pretrained(tiny_weights)
+    assert detector.config.name == "tiny"
+    assert detector.device.type == "cpu"
+    assert same(detector(street(0).points), Detector.from_pretrained(str(tiny_weights))(street(0).points))
