@@ -33,7 +33,9 @@ def sample_scan(data: Path, frame_id: str) -> tuple[str, PointCloud, Boxes3D]:
 def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/kitti"), help="KITTI folder, if any")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared/data/kitti"), help="KITTI folder, if any"
+    )
     parser.add_argument("--frame", default="000010", help="KITTI frame")
     parser.add_argument("--out", type=Path, default=Path("out/demo"))
     options = parser.parse_args()
@@ -49,7 +51,9 @@ def main() -> None:
     print(f"{name}: {len(cloud)} points, {len(detections)} objects in {elapsed_ms:.0f} ms on the CPU")
     for box, score, label in zip(detections.boxes, detections.scores, detections.labels, strict=True):
         x, y, _, length, width, height, _ = box
-        print(f"  {label:<10} {score:.2f}  at x {x:6.1f} m, y {y:6.1f} m, {length:.1f} x {width:.1f} x {height:.1f} m")
+        print(
+            f"  {label:<10} {score:.2f}  at x {x:6.1f} m, y {y:6.1f} m, {length:.1f} x {width:.1f} x {height:.1f} m"
+        )
     title = f"{name}: {len(detections)} objects"
     picture = draw_bev(options.out / "detections.png", cloud, detections, ground_truth=truth, title=title)
     page = write_html(options.out / "detections.html", cloud, detections, ground_truth=truth, title=title)
