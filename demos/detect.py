@@ -52,7 +52,8 @@ def main() -> None:
     for box, score, label in zip(detections.boxes, detections.scores, detections.labels, strict=True):
         x, y, _, length, width, height, _ = box
         print(
-            f"  {label:<10} {score:.2f}  at x {x:6.1f} m, y {y:6.1f} m, {length:.1f} x {width:.1f} x {height:.1f} m"
+            f"  {label:<10} {score:.2f}  at x {x:6.1f} m, y {y:6.1f} m,"
+            f" {length:.1f} x {width:.1f} x {height:.1f} m"
         )
     title = f"{name}: {len(detections)} objects"
     picture = draw_bev(options.out / "detections.png", cloud, detections, ground_truth=truth, title=title)

@@ -112,7 +112,7 @@ class CentreHead(nn.Module):
             features: (B, C, H, W).
             heat_logits: (B, classes, H, W).
         """
-        heat = torch.sigmoid(heat_logits.float())
+        heat = torch.sigmoid(heat_logits.float()).contiguous()
         peaks = torch.where(F.max_pool2d(heat, 3, stride=1, padding=1) == heat, heat, 0.0)
         batch, classes, rows, columns = heat.shape
         count = min(self.config.top_k, classes * rows * columns)

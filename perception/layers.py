@@ -29,6 +29,16 @@ def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
     return normalised
 
 
+def _activated(features: Tensor, skip: Tensor | None, relu: bool) -> Tensor:
+    """Skip added and ReLU applied to a tensor nobody else holds: in place where autograd does not watch."""
+    in_place = not torch.is_grad_enabled()
+    if skip is not None:
+        features = features.add_(skip) if in_place else features + skip
+    if relu:
+        features = torch.relu_(features) if in_place else torch.relu(features)
+    return features
+
+
 class SparseUnit(nn.Module):
     """Sparse 3x3 (or 1x1) convolution, batch norm, optional skip and ReLU.
 
@@ -73,9 +83,7 @@ class SparseUnit(nn.Module):
         """(M, C_in) to (M', C_out); ``skip`` has the output's cells."""
         output: SparseTensor = self.conv(inputs)
         features = _normalised(self.norm, output.features)
-        if skip is not None:
-            features = features + skip.features
-        return output.with_features(torch.relu(features) if self.relu else features)
+        return output.with_features(_activated(features, None if skip is None else skip.features, self.relu))
 
     def fold(self) -> None:
         """Merge the batch norm into the convolution; for evaluation only."""
@@ -118,12 +126,7 @@ class DenseUnit(nn.Module):
     def forward(self, inputs: Tensor, skip: Tensor | None = None) -> Tensor:
         """(B, C_in, H, W) to (B, C_out, H', W'); ``skip`` has the output's shape."""
         features: Tensor = self.norm(self.conv(inputs))
-        if skip is not None:
-            features = features + skip
-        if not self.relu:
-            return features
-        # In place saves a pass over the map; autograd does not need the value before the ReLU.
-        return torch.relu_(features) if not torch.is_grad_enabled() else torch.relu(features)
+        return _activated(features, skip, self.relu)
 
     def fold(self) -> None:
         """Merge the batch norm into the convolution; for evaluation only."""
@@ -149,7 +152,7 @@ class PointUnit(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(N, C_in) to (N, C_out), not negative."""
-        return torch.relu(_normalised(self.norm, self.linear(rows)))
+        return _activated(_normalised(self.norm, self.linear(rows)), None, relu=True)
 
     def fold(self) -> None:
         """Merge the batch norm into the linear layer; for evaluation only."""

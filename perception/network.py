@@ -85,7 +85,7 @@ class Network(nn.Module):
         """
         output = None
         for stage in self.refinements:
-            output = stage(pillars.points, pillars.frames, features, boxes, box_frames, labels)
+            output = stage(pillars, features, boxes, box_frames, labels)
             boxes = apply_residuals(boxes, output.residuals)
         assert output is not None
         turn = torch.where(output.flip_logits > 0, torch.pi, 0.0)

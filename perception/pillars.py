@@ -9,9 +9,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from perception.config import PillarConfig
 from perception.layers import PointUnit
@@ -40,6 +42,7 @@ class Pillars:
         table: active pillars ``(batch, iy, ix)``, M rows.
         counts: (M,) int64 points of each pillar, at least 1.
         batch_size: number of frames.
+        origin_m, pillar_size_m: x and y of the grid's corner, edge of a pillar.
         invalid: (B,) int64 points with NaN or infinite values, left out.
         overflow: (B,) int64 pillars left out because the frame exceeded the capacity.
     """
@@ -50,6 +53,8 @@ class Pillars:
     table: CoordinateTable
     counts: Tensor
     batch_size: int
+    origin_m: tuple[float, float]
+    pillar_size_m: float
     invalid: Tensor
     overflow: Tensor
 
@@ -100,7 +105,18 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     order = _canonical_order(points, table.rows)
     rows = table.rows[order]
     counts = torch.bincount(rows, minlength=len(table))
-    return Pillars(points[order], frames[order], rows, table, counts, len(clouds), invalid, overflow)
+    return Pillars(
+        points[order],
+        frames[order],
+        rows,
+        table,
+        counts,
+        len(clouds),
+        (config.range_m[0], config.range_m[1]),
+        config.pillar_size_m,
+        invalid,
+        overflow,
+    )
 
 
 def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConfig) -> tuple[Tensor, Tensor]:
@@ -184,19 +200,27 @@ class PillarEncoder(nn.Module):
         return SparseTensor.from_table(self.pillars(summary), pillars.table, pillars.batch_size)
 
 
-def segment_reduce(values: Tensor, counts: Tensor, reduce: str) -> Tensor:
+def segment_reduce(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> Tensor:
     """Reduce runs of rows.
 
     Args:
         values: (N, C), rows of one segment side by side.
-        counts: (M,) int64 rows of each segment, summing to N.
-        reduce: ``"mean"``, ``"sum"``, ``"max"`` or ``"min"``.
+        counts: (M,) int64 rows of each segment, at least 1, summing to N.
+        reduce: ``"mean"`` or ``"max"``.
 
     Returns:
         (M, C); float32 under autocast.
     """
     if len(counts) == 0:
         return values.new_zeros((0, values.shape[1])).float()
-    reduced = torch.segment_reduce(values.float(), reduce, lengths=counts, axis=0, unsafe=True)
-    assert isinstance(reduced, Tensor)
-    return reduced
+    values = values.float()
+    if values.is_cuda or torch.is_grad_enabled():
+        reduced = torch.segment_reduce(values, reduce, lengths=counts, axis=0, unsafe=True)
+        assert isinstance(reduced, Tensor)
+        return reduced
+    # On a CPU torch.segment_reduce is 3 to 10 times slower than these.
+    first = torch.cumsum(counts, 0) - counts
+    if reduce == "mean":
+        return F.embedding_bag(torch.arange(len(values)), values, first, mode="mean")
+    rows = torch.repeat_interleave(counts, output_size=len(values))[:, None].expand(-1, values.shape[1])
+    return values[first].scatter_reduce_(0, rows, values, "amax")

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from perception.config import RefineConfig
 from perception.layers import PointUnit
-from perception.pillars import segment_reduce
+from perception.pillars import Pillars, segment_reduce
+from sparse_core.conv.table.common import linear_keys
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12
@@ -55,38 +56,69 @@ class CroppedPoints(NamedTuple):
     counts: Tensor
 
 
-def crop_points(
-    points: Tensor, frames: Tensor, boxes: Tensor, box_frames: Tensor, *, margin_m: float
-) -> CroppedPoints:
+#: Points considered per proposal; a denser one is thinned evenly, so that no cloud exhausts the memory.
+MAX_CANDIDATES = 16_384
+
+
+def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
     """Points inside boxes enlarged by a margin. A point may belong to several boxes.
 
+    Points are sorted by pillar, so the candidates of a box are a few runs of them: one for each row of
+    pillars that its bounding rectangle touches.
+
     Args:
-        points: (N, 4) float32; frames: (N,) int64, rising.
+        pillars: points by pillar.
         boxes: (R, 7); box_frames: (R,) int64.
         margin_m: added on every side.
     """
     half = boxes[:, 3:6] / 2 + margin_m
-    radius = torch.linalg.vector_norm(half[:, :2], dim=1)
-    found_rows, found_points = [], []
-    # Boxes in chunks, so that boxes x points stays bounded.
-    chunk = max(1, (1 << 25) // max(1, len(points)))
-    for start in range(0, len(boxes), chunk):
-        part = slice(start, start + chunk)
-        dx = points[None, :, 0] - boxes[part, None, 0]
-        dy = points[None, :, 1] - boxes[part, None, 1]
-        near = dx * dx + dy * dy < (radius[part] ** 2)[:, None]
-        near &= frames[None, :] == box_frames[part, None]
-        rows, columns = near.nonzero(as_tuple=True)
-        found_rows.append(rows + start)
-        found_points.append(columns)
-    if not found_rows:
-        empty = torch.zeros(0, dtype=torch.int64, device=points.device)
-        found_rows, found_points = [empty], [empty]
-    rows, columns = torch.cat(found_rows), torch.cat(found_points)
-    local = to_local(points[columns, :3], boxes[rows])
+    rows, columns = _candidates(pillars, boxes, box_frames, half)
+    local = to_local(pillars.points[columns, :3], boxes[rows])
     inside = (local.abs() <= half[rows]).all(dim=1)
     rows, columns, local = rows[inside], columns[inside], local[inside]
-    return CroppedPoints(points[columns], local, rows, torch.bincount(rows, minlength=len(boxes)))
+    return CroppedPoints(pillars.points[columns], local, rows, torch.bincount(rows, minlength=len(boxes)))
+
+
+def _candidates(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
+    """Box row and point row of every point in the bounding rectangles of boxes, by box, then by point."""
+    runs_start, runs_length = _point_runs(pillars, boxes, box_frames, half)
+    per_box = runs_length.sum(dim=1)
+    step = torch.clamp((per_box + MAX_CANDIDATES - 1) // MAX_CANDIDATES, min=1)
+    taken = (per_box + step - 1) // step
+    rows = torch.repeat_interleave(taken)
+    first_taken, first_of_box = torch.cumsum(taken, 0) - taken, torch.cumsum(per_box, 0) - per_box
+    position = torch.arange(len(rows), device=rows.device) - first_taken[rows]
+    position = first_of_box[rows] + position * step[rows]
+    lengths = runs_length.flatten()
+    run_end = torch.cumsum(lengths, 0)
+    run = torch.searchsorted(run_end, position, right=True)
+    return rows, runs_start.flatten()[run] + position - (run_end - lengths)[run]
+
+
+def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
+    """First point and length of the run in each pillar row under a box: (R, S) int64 each."""
+    table, size = pillars.table, pillars.pillar_size_m
+    cosine, sine = torch.cos(boxes[:, 6:]).abs(), torch.sin(boxes[:, 6:]).abs()
+    reach = torch.cat(
+        [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
+    )
+    centre = boxes[:, :2] - torch.tensor(pillars.origin_m, device=boxes.device)
+    limit = torch.tensor(table.spatial_shape, device=boxes.device).flip(0) - 1
+    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
+    low = torch.clamp(torch.floor((centre - reach) / size).long() - 1, min=0)
+    high = torch.minimum(torch.floor((centre + reach) / size).long() + 1, limit)
+    span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
+    row = low[:, 1:] + torch.arange(span, device=boxes.device)
+    frame = box_frames[:, None].expand_as(row)
+
+    def keys(column: Tensor) -> Tensor:
+        cells = torch.stack([frame, row, column[:, None].expand_as(row)], dim=2)
+        return linear_keys(cells.view(-1, 3), table.spatial_shape).view(row.shape)
+
+    offsets = torch.cat([pillars.counts.new_zeros(1), torch.cumsum(pillars.counts, 0)])
+    start = offsets[torch.searchsorted(table.keys, keys(low[:, 0]))]
+    end = offsets[torch.searchsorted(table.keys, keys(high[:, 0]), right=True)]
+    return start, torch.where((row <= high[:, 1:]) & (end > start), end - start, 0)
 
 
 def to_local(positions: Tensor, boxes: Tensor) -> Tensor:
@@ -154,8 +186,7 @@ class RefineStage(nn.Module):
 
     def forward(
         self,
-        points: Tensor,
-        frames: Tensor,
+        pillars: Pillars,
         features: Tensor,
         boxes: Tensor,
         box_frames: Tensor,
@@ -164,11 +195,11 @@ class RefineStage(nn.Module):
         """Outputs for R proposals.
 
         Args:
-            points: (N, 4); frames: (N,) int64, rising.
+            pillars: points by pillar.
             features: (B, C, H, W) bird's-eye map.
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
         """
-        crop = crop_points(points, frames, boxes, box_frames, margin_m=self.config.margin_m)
+        crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
         hidden = self._point_features(crop, boxes)
         for layer in self.point_layers:
             hidden = layer(hidden)

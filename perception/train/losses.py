@@ -175,7 +175,7 @@ def refine_losses(
     small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
     good = samples.overlap > torch.where(small, 0.25, 0.35)
     for stage in network.refinements:
-        output = stage(pillars.points, pillars.frames, maps.features, boxes, samples.frames, samples.labels)
+        output = stage(pillars, maps.features, boxes, samples.frames, samples.labels)
         wanted, flipped = residuals_between(boxes, samples.objects)
         refined = apply_residuals(boxes, output.residuals)
         count = good.sum().clamp(min=1)

@@ -53,7 +53,7 @@ def test_gradient_reaches_every_parameter(kind: str, tiny_config: DetectorConfig
     for label in range(2):  # every class has outputs of its own
         total = total + network.head.box_codes(maps.features, cells, torch.full((4,), label)).square().sum()
     for stage in network.refinements:
-        output = stage(pillars.points, pillars.frames, maps.features, boxes, box_frames, labels)
+        output = stage(pillars, maps.features, boxes, box_frames, labels)
         weighted = output.residuals * torch.arange(1.0, 8.0)
         total = total + weighted.sum() + output.fit_logits.sum() + output.flip_logits.sum()
     total.backward()

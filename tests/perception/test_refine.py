@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from perception import refine
 from perception.boxes import points_in_boxes, wrap_angle
-from perception.config import RefineConfig
+from perception.config import PillarConfig, RefineConfig
+from perception.pillars import Pillars, make_pillars
 from perception.refine import (
     RefineStage,
     apply_residuals,
@@ -63,33 +65,52 @@ def test_to_local_puts_the_front_ahead() -> None:
     )
 
 
+GRID = PillarConfig(range_m=(-5.12, -5.12, -5.0, 5.12, 5.12, 5.0), pillar_size_m=0.32)
+
+
+def inside_by_hand(
+    pillars: Pillars, boxes: torch.Tensor, box_frames: torch.Tensor, margin: float
+) -> torch.Tensor:
+    """(N, R) bool."""
+    enlarged = boxes.clone()
+    enlarged[:, 3:6] += 2 * margin
+    inside = points_in_boxes(pillars.points, enlarged)
+    inside = inside if len(inside) == len(pillars.points) else inside.T
+    return inside & (pillars.frames[:, None] == box_frames)
+
+
 def test_crops_are_the_points_in_enlarged_boxes_of_the_same_frame() -> None:
     generator = torch.Generator().manual_seed(0)
-    points = torch.rand(4000, 4, generator=generator) * 10 - 5
-    frames = torch.arange(2).repeat_interleave(2000)
-    boxes, box_frames = random_boxes(14, 3), torch.arange(14) % 2
-    crop = crop_points(points, frames, boxes, box_frames, margin_m=0.4)
-    enlarged = boxes.clone()
-    enlarged[:, 3:6] += 0.8
-    inside = points_in_boxes(points, enlarged)
-    inside = inside if inside.shape == (4000, 14) else inside.T
-    inside &= frames[:, None] == box_frames
+    pillars = make_pillars([torch.rand(2000, 4, generator=generator) * 10 - 5 for _ in range(2)], GRID)
+    boxes, box_frames = random_boxes(40, 3), torch.arange(40) % 2
+    boxes[0, :2] = torch.tensor([100.0, 0.0])
+    boxes[1, :2] = torch.tensor([-5.0, 5.0])
+    crop = crop_points(pillars, boxes, box_frames, margin_m=0.4)
+    inside = inside_by_hand(pillars, boxes, box_frames, 0.4)
     assert torch.equal(crop.counts, inside.sum(dim=0))
-    assert torch.equal(crop.rows, torch.repeat_interleave(torch.arange(14), crop.counts))
-    found = {(row, *point) for row, point in zip(crop.rows.tolist(), crop.points.tolist(), strict=True)}
-    expected = {(row, *points[point].tolist()) for point, row in inside.nonzero().tolist()}
-    assert found == expected
+    assert int(crop.counts.max()) > 100
+    rows, points = inside.T.nonzero(as_tuple=True)
+    assert torch.equal(crop.rows, rows)
+    assert torch.equal(crop.points, pillars.points[points])
     torch.testing.assert_close(crop.local, to_local(crop.points[:, :3], boxes[crop.rows]))
+
+
+def test_crops_of_dense_boxes_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "MAX_CANDIDATES", 100)
+    pillars = make_pillars([torch.rand(5000, 4) * 2 - 1], GRID)
+    boxes = torch.tensor([[0.0, 0, 0, 4, 4, 4, 0.0], [0.0, 0, 0, 0.4, 0.4, 4, 0.3]])
+    crop = crop_points(pillars, boxes, torch.zeros(2, dtype=torch.int64), margin_m=0.0)
+    assert int(crop.counts[0]) == 100
+    assert torch.equal(crop.points[:100], pillars.points[::50])
 
 
 @pytest.mark.parametrize(("points", "boxes"), [(0, 5), (100, 0), (0, 0)])
 def test_crops_of_nothing(points: int, boxes: int) -> None:
     crop = crop_points(
-        torch.rand(points, 4),
-        torch.zeros(points, dtype=torch.int64),
-        random_boxes(boxes, 0),
+        make_pillars([torch.rand(points, 4)], GRID),
+        random_boxes(boxes, 0) + torch.tensor([4.0, 0, 0, 0, 0, 0, 0]),
         torch.zeros(boxes, dtype=torch.int64),
-        margin_m=0.5,
+        margin_m=-3.0,
     )
     assert crop.points.shape == (0, 4)
     assert crop.local.shape == (0, 3)
@@ -130,8 +151,7 @@ def test_stage_with_any_number_of_points_and_boxes(points: int, boxes: int, trai
     if boxes and points == 1:
         cloud[0, :3] = where[0, :3]  # exactly one point in exactly one crop
     output = stage(
-        cloud,
-        torch.zeros(points, dtype=torch.int64),
+        make_pillars([cloud], GRID),
         torch.randn(1, 3, 24, 24),
         where,
         torch.zeros(boxes, dtype=torch.int64),
@@ -153,7 +173,7 @@ def test_a_box_sees_only_points_around_it() -> None:
     far = boxes[1, :3] + torch.randn(60, 3) * 0.3
     first = torch.cat([near, torch.rand(60, 1)], dim=1)
     both = torch.cat([first, torch.cat([far, torch.rand(60, 1)], dim=1)])
-    alone = stage(first, torch.zeros(60, dtype=torch.int64), features, boxes, frames, labels)
-    together = stage(both, torch.zeros(120, dtype=torch.int64), features, boxes, frames, labels)
+    alone = stage(make_pillars([first], GRID), features, boxes, frames, labels)
+    together = stage(make_pillars([both], GRID), features, boxes, frames, labels)
     torch.testing.assert_close(alone.residuals[0], together.residuals[0], atol=1e-7, rtol=1e-5)
     assert not torch.equal(alone.residuals[1], together.residuals[1])

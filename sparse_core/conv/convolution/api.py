@@ -54,5 +54,6 @@ def sparse_convolution(
     if torch.is_autocast_enabled(features.device.type):
         dtype = torch.get_autocast_dtype(features.device.type)
         features, weight = features.to(dtype), weight.to(dtype)
-    output = reference.sparse_convolution(features, weight, kernel_map)
-    return output if bias is None else output + bias.to(output.dtype)
+    if bias is not None:
+        bias = bias.to(weight.dtype)
+    return reference.sparse_convolution(features, weight, kernel_map, bias)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sparse_core.conv.kernel_map import KernelMap
 
@@ -17,26 +18,33 @@ from sparse_core.conv.kernel_map import KernelMap
 GATHER_ELEMENTS = 1 << 26
 
 
-def gather_product(features: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
-    """``out[m] = concat_k(features[rows[m, k]]) @ matrix``, missing rows read as zero.
+def gather_product(features: Tensor, rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``out[m] = concat_k(features[rows[m, k]]) @ matrix + bias``, missing rows read as zero.
 
     Args:
         features: (N, C).
         rows: (M, K) int64 in [0, N]; N stands for a missing row.
         matrix: (K * C, C_out).
+        bias: (C_out,) or None.
 
     Returns:
         (M, C_out).
     """
     padded = torch.cat([features, features.new_zeros(1, features.shape[1])])
     chunk = max(1, GATHER_ELEMENTS // max(1, matrix.shape[0]))
-    if len(rows) <= chunk:
-        return padded.index_select(0, rows.reshape(-1)).view(len(rows), matrix.shape[0]) @ matrix
-    parts = [
-        padded.index_select(0, part.reshape(-1)).view(len(part), matrix.shape[0]) @ matrix
-        for part in rows.split(chunk)
-    ]
-    return torch.cat(parts)
+    parts = []
+    for part in rows.split(chunk):
+        gathered = padded.index_select(0, part.reshape(-1)).view(len(part), matrix.shape[0])
+        parts.append(_product(gathered, matrix, bias))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """``rows @ matrix + bias``. On a CPU as a 1x1 convolution: there oneDNN is faster."""
+    if rows.is_cuda or rows.dtype != torch.float32 or len(rows) == 0 or torch.is_grad_enabled():
+        return rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
+    as_map = rows[None, None].permute(0, 3, 1, 2)
+    return F.conv2d(as_map, matrix.T[:, :, None, None], bias)[0, :, 0].T
 
 
 def weight_gradient(features: Tensor, rows: Tensor, grad_output: Tensor) -> Tensor:
@@ -70,8 +78,12 @@ class _GatherConvolution(torch.autograd.Function):
         return grad_features, grad_weight, None, None
 
 
-def sparse_convolution(features: Tensor, weight: Tensor, kernel_map: KernelMap) -> Tensor:
+def sparse_convolution(
+    features: Tensor, weight: Tensor, kernel_map: KernelMap, bias: Tensor | None = None
+) -> Tensor:
     """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
+    if not torch.is_grad_enabled():
+        return gather_product(features, kernel_map.neighbors, weight.reshape(len(weight), -1).T, bias)
     result = _GatherConvolution.apply(features, weight, kernel_map.neighbors, kernel_map.inverse)
     assert isinstance(result, Tensor)
-    return result
+    return result if bias is None else result + bias
