@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import shapely
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +25,8 @@ from perception.boxes import (
     rotated_iou_bev_pairs,
     wrap_angle,
 )
+
+shapely = pytest.importorskip("shapely")
 
 Boxes = npt.NDArray[np.float64]
 IOU_FUNCTIONS = [rotated_iou_bev, rotated_iou_3d, rotated_iou_bev_pairs, rotated_iou_3d_pairs]

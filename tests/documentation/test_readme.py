@@ -1,0 +1,59 @@
+"""README does what it says: its Python runs, its commands parse, its links lead somewhere, its figures are the results'."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception.cli import main
+
+TEXT = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    if not (repository / "perception/weights/pointpillars-kitti.safetensors").is_file():
+        pytest.skip("no shipped weights in this checkout")
+    rng = np.random.default_rng(0)
+    scan = rng.uniform([0, -30, -2, 0], [60, 30, 0, 1], size=(3000, 4)).astype(np.float32)
+    scan.tofile(tmp_path / "scan.bin")
+    monkeypatch.chdir(tmp_path)
+    found = blocks("python")
+    assert len(found) == 2
+    for block in found:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("line", [line for block in blocks("bash") for line in block.splitlines() if line])
+def test_commands_exist(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program, command, *rest = shlex.split(line, comments=True)
+    assert program == "perceive"
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    described = capsys.readouterr().out
+    for option in (part for part in rest if part.startswith("--")):
+        assert option in described
+
+
+def test_links_lead_somewhere(repository: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
+    assert len(links) > 8
+    missing = [link for link in links if "://" not in link and not (repository / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("file", ["detector-cpu", "detector-cuda"])
+@pytest.mark.parametrize("row", ["sparse", "dense"])
+def test_figures_are_those_of_the_results(repository: Path, file: str, row: str) -> None:
+    variants = json.loads((repository / f"benchmarks/results/{file}.json").read_text())["variants"]
+    median = variants[row]["time"]["median_ms"]
+    assert re.search(rf"\| \**(?:{median:.0f}|{median:.1f})\** \|", TEXT)
