@@ -1,4 +1,4 @@
-"""README does what it says: its Python runs, its commands parse, its links lead somewhere, its figures are the results'."""
+"""README does what it says: Python runs, commands parse, links lead somewhere, figures are the results'."""
 
 from __future__ import annotations
 
