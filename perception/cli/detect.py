@@ -30,6 +30,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     parser.add_argument("--score", type=float, help="lowest score reported (default: the configuration's)")
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
+    parser.add_argument("--show", action="store_true", help="open a window on each frame (extra 'viewers')")
     parser.add_argument("--json", action="store_true", help="print one JSON record a frame instead of tables")
     add_device_option(parser)
 
@@ -91,6 +92,10 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
                 ground_truth=frame.truth,
                 title=f"{frame.path.name}: {len(frame.detections)} objects",
             )
+    if options.show:
+        from perception.visualise import show_window
+
+        show_window(frame.cloud, frame.detections, ground_truth=frame.truth, title=name)
     if options.json:
         print(json.dumps(record), flush=True)
     else:

@@ -91,7 +91,7 @@ def draw_bev(
     found, truth = detected(detections, score_threshold), labelled(ground_truth)
     view = fit_view(points, found, truth, range_m)
     figure, axes = _new_figure(view)
-    heights_m = height_range(points)
+    heights_m = height_range(points[:, 2])
     axes.imshow(point_image(points, view, heights_m), extent=view.extent, origin="upper", aspect="auto")
     axes.set(xlim=(view.y_max, view.y_min), ylim=(view.x_min, view.x_max))
     _draw_rings(axes, view)

@@ -69,9 +69,9 @@ def percentile_range(values: FloatArray, low: float, high: float) -> tuple[float
     return float(bottom), float(top)
 
 
-def height_range(points: FloatArray) -> tuple[float, float]:
-    """Heights in metres that the two ends of the colour scale stand for, at least 1 m apart."""
-    low, high = percentile_range(points[:, 2], 2.0, 98.0)
+def height_range(heights: FloatArray) -> tuple[float, float]:
+    """Ends of the colour scale in metres, at least 1 m apart, for (N,) heights."""
+    low, high = percentile_range(heights, 2.0, 98.0)
     return low, max(high, low + 1.0)
 
 

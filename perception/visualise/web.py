@@ -145,7 +145,7 @@ def pack_points(points: FloatArray) -> PackedPoints:
         step_m,
         steps,
         np.rint(np.clip(intensity, 0.0, 1.0) * 255).astype(np.uint8),
-        height_range(kept),
+        height_range(kept[:, 2]),
         tuple(note for note in notes if note),
     )
 

@@ -80,7 +80,7 @@ def decoded_points(data: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_public_names() -> None:
-    assert visualise.__all__ == ["draw_bev", "write_html"]
+    assert visualise.__all__ == ["draw_bev", "show_window", "write_html"]
 
 
 def test_corners_follow_the_heading() -> None:
