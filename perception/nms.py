@@ -84,8 +84,8 @@ class _Proposals(NamedTuple):
 def rotated_nms(
     boxes: Tensor,
     scores: Tensor,
-    *,
     iou_threshold: float,
+    *,
     max_output: int | None = None,
     labels: Tensor | None = None,
     metric: Metric = "bev",
@@ -94,8 +94,8 @@ def rotated_nms(
 def rotated_nms(
     boxes: ArrayRows,
     scores: ArrayValues,
-    *,
     iou_threshold: float,
+    *,
     max_output: int | None = None,
     labels: ArrayValues | None = None,
     metric: Metric = "bev",
@@ -103,8 +103,8 @@ def rotated_nms(
 def rotated_nms(
     boxes: Rows,
     scores: Values,
-    *,
     iou_threshold: float,
+    *,
     max_output: int | None = None,
     labels: Values | None = None,
     metric: Metric = "bev",
@@ -143,8 +143,8 @@ def rotated_nms(
 def rotated_nms_exact(
     boxes: Tensor,
     scores: Tensor,
-    *,
     iou_threshold: float,
+    *,
     max_output: int | None = None,
     labels: Tensor | None = None,
     metric: Metric = "bev",
@@ -153,8 +153,8 @@ def rotated_nms_exact(
 def rotated_nms_exact(
     boxes: ArrayRows,
     scores: ArrayValues,
-    *,
     iou_threshold: float,
+    *,
     max_output: int | None = None,
     labels: ArrayValues | None = None,
     metric: Metric = "bev",
@@ -162,8 +162,8 @@ def rotated_nms_exact(
 def rotated_nms_exact(
     boxes: Rows,
     scores: Values,
-    *,
     iou_threshold: float,
+    *,
     max_output: int | None = None,
     labels: Values | None = None,
     metric: Metric = "bev",
