@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -15,12 +16,33 @@ class BackboneMaps(NamedTuple):
     """Maps that the neck joins.
 
     Attributes:
-        fine: (B, C_fine, H/s, W/s) at half the backbone's stride s/2 … dense, zeros where nothing is active.
-        coarse: (B, C_coarse, H/2s, W/2s) at the backbone's stride.
+        fine: (B, C_fine, 2H/s, 2W/s) for a grid of H x W pillars and a backbone of stride s; with a sparse
+            backbone zeros where nothing is active.
+        coarse: (B, C_coarse, H/s, W/s).
     """
 
     fine: Tensor
     coarse: Tensor
+
+
+def _make_stages(
+    config: BackboneConfig,
+    in_channels: int,
+    *,
+    unit: Callable[[int, int, int], nn.Module],
+    block: Callable[[int], nn.Module],
+) -> nn.ModuleList:
+    """The stages of either kind: ``unit(width_in, width_out, stride)`` where the map changes, then blocks."""
+    stages: list[nn.Module] = []
+    width = in_channels
+    for level, (channels, blocks) in enumerate(zip(config.channels, config.blocks, strict=True)):
+        layers: list[nn.Module] = []
+        if level > 0 or channels != width:
+            layers.append(unit(width, channels, 2 if level > 0 else 1))
+        layers.extend(block(channels) for _ in range(blocks))
+        stages.append(nn.Sequential(*layers))
+        width = channels
+    return nn.ModuleList(stages)
 
 
 class SparseBackbone(nn.Module):
@@ -37,16 +59,13 @@ class SparseBackbone(nn.Module):
         self, config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
     ) -> None:
         super().__init__()
-        stages: list[nn.Module] = []
-        width = in_channels
-        for level, (channels, blocks) in enumerate(zip(config.channels, config.blocks, strict=True)):
-            layers: list[nn.Module] = []
-            if level > 0 or channels != width:
-                layers.append(SparseUnit(width, channels, config, stride=2 if level > 0 else 1))
-            layers.extend(SparseBlock(channels, config) for _ in range(blocks))
-            stages.append(nn.Sequential(*layers))
-            width = channels
-        self.stages = nn.ModuleList(stages)
+        self.stages = _make_stages(
+            config,
+            in_channels,
+            unit=lambda width, channels, stride: SparseUnit(width, channels, config, stride=stride),
+            block=lambda channels: SparseBlock(channels, config),
+        )
+        width = config.channels[-1]
         self.lateral = SparseUnit(width, fine_channels, config, kernel_size=1, relu=False)
         self.down = SparseUnit(width, coarse_channels, config, stride=2)
 
@@ -66,16 +85,13 @@ class DenseBackbone(nn.Module):
         self, config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
     ) -> None:
         super().__init__()
-        stages: list[nn.Module] = []
-        width = in_channels
-        for level, (channels, blocks) in enumerate(zip(config.channels, config.blocks, strict=True)):
-            layers: list[nn.Module] = []
-            if level > 0 or channels != width:
-                layers.append(DenseUnit(width, channels, stride=2 if level > 0 else 1))
-            layers.extend(DenseBlock(channels) for _ in range(blocks))
-            stages.append(nn.Sequential(*layers))
-            width = channels
-        self.stages = nn.ModuleList(stages)
+        self.stages = _make_stages(
+            config,
+            in_channels,
+            unit=lambda width, channels, stride: DenseUnit(width, channels, stride=stride),
+            block=DenseBlock,
+        )
+        width = config.channels[-1]
         self.lateral = DenseUnit(width, fine_channels, kernel_size=1, relu=False)
         self.down = DenseUnit(width, coarse_channels, stride=2)
 

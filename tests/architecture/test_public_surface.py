@@ -70,7 +70,7 @@ def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> No
     [
         ("perception:Detector.from_pretrained", ["name_or_path", "device"]),
         ("perception:Detector.__call__", ["self", "cloud"]),
-        ("perception.nms:rotated_nms", ["boxes", "scores"]),
+        ("perception.nms:rotated_nms", ["boxes", "scores", "iou_threshold"]),
         ("sparse_core.conv:build_table", ["coordinates", "spatial_shape"]),
         ("sparse_core.conv:sparse_convolution", ["features", "weight", "kernel_map"]),
     ],
