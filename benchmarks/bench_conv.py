@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor, nn
 
+from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Side, Summary, interleave
@@ -50,10 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _options(arguments)
     device = torch.device(options.device)
-    torch.set_num_threads(options.threads)
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True
+    configure(device, options.threads)
     frames = load_frames(options.data, options.frames, seed=options.seed)
     config = PillarConfig()
     tables = [make_pillars([torch.from_numpy(p).to(device)], config).table for p in frames.points]
@@ -90,24 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = common_parser(__doc__, "conv")
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
     parser.add_argument("--frames", type=int, help="scans to measure on (5; 2 with --quick)")
     parser.add_argument("--rounds", type=int, help="measured calls on each scan (10; 5 with --quick)")
     parser.add_argument("--channels", type=int, nargs="+", default=[64, 128])
-    parser.add_argument("--threads", type=int, default=2, help="threads on the CPU")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, help="result file (benchmarks/results/conv-DEVICE.json)")
-    parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
-    options = parser.parse_args(arguments)
+    options = parse(parser, arguments)
     options.frames = options.frames or (2 if options.quick else 5)
     options.rounds = options.rounds or (5 if options.quick else 10)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device")
     return options
 
 

@@ -25,6 +25,7 @@ import torch
 from rich.table import Table
 
 from benchmarks import chart, memory
+from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import (
     Frames,
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _options(arguments)
     device = torch.device(options.device)
-    _configure(device, options.threads)
+    configure(device, options.threads)
     source = WeightSource.open(options.weights, options.dense_weights, options.config, seed=options.seed)
     frames = load_frames(options.data, options.frames, seed=options.seed)
     if options.memory_of:
@@ -74,10 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = common_parser(__doc__, "detector", quick="fewer scans and sizes: about two minutes")
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
     parser.add_argument("--frames", type=int, help="scans to measure on (20; 8 with --quick)")
     parser.add_argument(
@@ -86,9 +84,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name, file, or 'random'")
     parser.add_argument("--dense-weights", metavar="FILE", help="weights of the dense twin (default: random)")
     parser.add_argument("--config", type=Path, help="training configuration to build with --weights random")
-    parser.add_argument("--threads", type=int, default=2, help="threads on the CPU")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="fewer scans and sizes: about two minutes")
     parser.add_argument(
         "--no-compile", action="store_true", help="leave out the rows that need torch.compile"
     )
@@ -97,24 +92,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--compile-limit-s", type=float, default=120.0, help="give up compiling after this long"
     )
-    parser.add_argument("--out", type=Path, help="result file (benchmarks/results/detector-DEVICE.json)")
-    parser.add_argument("--json", action="store_true", help="print the JSON instead of the tables")
     parser.add_argument("--png", type=Path, help="draw a chart as well")
     parser.add_argument("--memory-of", metavar="ROW", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parse(parser, arguments)
     options.frames = options.frames or (8 if options.quick else 20)
     options.rounds = options.rounds or (2 if options.quick else 3)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device")
     return options
-
-
-def _configure(device: torch.device, threads: int) -> None:
-    torch.set_num_threads(threads)
-    if device.type == "cuda":
-        # Convolutions use TF32 by default; products get it too, so that float32 means the same on both sides.
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True
 
 
 def _measure(

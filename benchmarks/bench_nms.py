@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor
 
+from benchmarks.options import common_parser, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
 from perception.nms import rotated_nms, rotated_nms_exact
@@ -52,23 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = common_parser(__doc__, "nms")
     parser.add_argument("--counts", type=int, nargs="+", help="numbers of boxes (64 … 4096)")
     parser.add_argument("--rounds", type=int, help="measured calls of each side (15; 5 with --quick)")
     parser.add_argument("--iou-threshold", type=float, default=0.1)
-    parser.add_argument("--threads", type=int, default=2, help="threads on the CPU")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, help="result file (benchmarks/results/nms-DEVICE.json)")
-    parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
-    options = parser.parse_args(arguments)
+    options = parse(parser, arguments)
     options.rounds = options.rounds or (5 if options.quick else 15)
     options.counts = options.counts or [64, 256, 1024, 4096]
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device")
     return options
 
 

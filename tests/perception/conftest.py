@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,15 @@ from perception.weights import save_weights
 CLASSES = ("Car", "Pedestrian")
 SIZES_M = np.array([[3.9, 1.6, 1.5], [0.8, 0.6, 1.7]])
 GROUND_M = -1.7
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads cost more than they bring on networks this small."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

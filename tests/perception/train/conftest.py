@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-import torch
 
 from perception.config import AugmentConfig, DetectorConfig, TrainConfig
 from perception.train.batches import Batch, collate
@@ -42,9 +41,5 @@ def without_objects(street: Callable[[int], TrainingFrame]) -> TrainingFrame:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads cost more than they bring on networks this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _one_thread(one_thread: None) -> None:
+    """Every test of this folder runs on one thread."""
