@@ -22,6 +22,8 @@ $(READY): pyproject.toml Makefile
 	# A bare "torch" range would fetch gigabytes of CUDA libraries; this pin has a CPU build.
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet --editable ".[dev]"
+	# Built from source: without a C++ compiler its comparisons skip themselves.
+	$(BIN)/pip install --quiet "ilupp>=1.0" >/dev/null 2>&1 || echo "ilupp was not built (no C++ compiler?): its comparisons are skipped"
 	touch $(READY)
 
 .PHONY: system-packages
@@ -50,6 +52,11 @@ bench: $(READY)  ## sparse against dense on this machine, results in benchmarks/
 	$(BIN)/python benchmarks/bench_detector.py --device cpu --data "$(DATA)"
 	$(BIN)/python benchmarks/bench_conv.py --device cpu --data "$(DATA)"
 	$(BIN)/python benchmarks/bench_nms.py --device cpu
+	$(BIN)/python benchmarks/bench_spmv.py --device cpu
+	$(BIN)/python benchmarks/bench_block_spmm.py --device cpu
+	$(BIN)/python benchmarks/bench_assembly.py --device cpu
+	$(BIN)/python benchmarks/bench_solvers.py --device cpu
+	$(BIN)/python benchmarks/bench_formats.py --device cpu
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -136,6 +136,149 @@ def test_nms_result_holds_both_sides_and_they_agree(
     assert all(row["equal"] for row in values["cases"])
 
 
+def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -> None:
+    out = tmp_path / "spmv.json"
+    arguments = ["--quick", "--rounds", "2", "--threads", "1", "--out", str(out)]
+    assert load("bench_spmv").main(arguments) == 0
+    values = json.loads(out.read_text())
+    _check_frame(values, "spmv")
+    assert len(values["cases"]) == 9
+    for row in values["cases"]:
+        assert {"torch CSR", "CSR", "chosen", "CompactCSR"} <= row["sides"].keys()
+        for side in row["sides"].values():
+            assert side["agrees"]
+            assert side["time"].keys() == SUMMARY
+            # 1 GB/s is a million bytes a millisecond.
+            rate = side["bytes"] / 1e6 / side["time"]["median_ms"]
+            assert side["gb_s"] == pytest.approx(rate, rel=0.01, abs=0.1)
+            assert side["of_copy"] == pytest.approx(side["gb_s"] / row["copy_gb_s"], abs=0.02)
+        assert row["sides"]["torch CSR"]["speedup"]["median"] == 1.0
+        assert {"choose_format", "first product", "SlicedELL", "CompactCSR"} <= row["conversions"].keys()
+        assert row["chosen"]["name"] in ("CSR", "dense")
+    ratios = [row["sides"]["CSR"]["speedup"]["median"] for row in values["cases"]]
+    summary = values["summary"]["CSR over torch CSR"]
+    assert summary["geometric_mean"] == pytest.approx(np.exp(np.log(ratios).mean()), abs=1e-3)
+    assert summary["worst"] == min(ratios)
+
+
+def test_block_spmm_result_holds_all_sides_and_the_break_even(load: Any, tmp_path: Path) -> None:
+    out = tmp_path / "block_spmm.json"
+    arguments = ["--quick", "--size", "128", "--blocks", "32", "--rounds", "1", "--threads", "1"]
+    assert load("bench_block_spmm").main([*arguments, "--out", str(out)]) == 0
+    values = json.loads(out.read_text())
+    _check_frame(values, "block_spmm")
+    assert [(row["block"], row["sparsity"]) for row in values["cases"]] == [(32, 0.5), (32, 0.9)]
+    assert [row["blocks"] for row in values["cases"]] == [8, 2]
+    for row in values["cases"]:
+        assert {"BSR", "dense"} <= row["sides"].keys()
+        assert all(side["agrees"] for side in row["sides"].values())
+    assert values["break_even"].keys() == {"32"}
+
+
+def test_break_even_is_where_the_speed_up_crosses_one(load: Any) -> None:
+    break_even = load("bench_block_spmm").break_even
+
+    def rows(*points: tuple[float, float]) -> list[dict[str, Any]]:
+        return [{"sparsity": share, "over": {"dense": {"median": gain}}} for share, gain in points]
+
+    assert break_even(rows((0.3, 0.5), (0.5, 2.0), (0.9, 8.0))) == {"sparsity": 0.4, "found": "between"}
+    assert break_even(rows((0.3, 1.2), (0.5, 2.0))) == {"sparsity": 0.3, "found": "below"}
+    assert break_even(rows((0.3, 0.2), (0.5, 0.9))) == {"sparsity": None, "found": "never"}
+    # A later loss counts: from there on it wins.
+    assert break_even(rows((0.3, 2.0), (0.5, 0.5), (0.7, 2.0)))["sparsity"] == pytest.approx(0.6)
+
+
+def test_assembly_sides_agree(load: Any, tmp_path: Path) -> None:
+    out = tmp_path / "assembly.json"
+    arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]
+    assert load("bench_assembly").main(arguments) == 0
+    values = json.loads(out.read_text())
+    _check_frame(values, "assembly")
+    kinds = {(row["duplicates"], row["order"]) for row in values["cases"]}
+    assert kinds == {(share, order) for share in (0.0, 0.1, 0.5) for order in ("shuffled", "sorted")}
+    for row in values["cases"]:
+        assert row["agrees"]
+        assert row["time"].keys() == {"ours", "ours int64", "torch", "scipy"}
+        assert row["stored"] == pytest.approx((1 - row["duplicates"]) * row["entries"], rel=0.02)
+
+
+def test_assembly_of_another_structure_does_not_agree(load: Any) -> None:
+    assembly = load("bench_assembly")
+    entries = assembly.make_entries(1000, 100, 0.5, "shuffled", torch.device("cpu"), seed=0)
+    exact = assembly._torch_csr(entries, entries.values.double())
+    sides = assembly._sides(entries)
+    assert all(assembly._error(side(), exact) <= 1e-5 for side in sides.values())
+    moved = entries._replace(indices=entries.indices.flip(0))
+    assert all(assembly._error(side(), exact) == float("inf") for side in assembly._sides(moved).values())
+    doubled = entries._replace(values=2 * entries.values)
+    assert all(assembly._error(side(), exact) > 0.1 for side in assembly._sides(doubled).values())
+
+
+def test_solvers_reach_the_residual_and_are_drawn(load: Any, tmp_path: Path) -> None:
+    out = tmp_path / "solvers.json"
+    arguments = ["--grid", "8", "--rounds", "1", "--threads", "1", "--out", str(out)]
+    assert load("bench_solvers").main(arguments) == 0
+    values = json.loads(out.read_text())
+    _check_frame(values, "solvers")
+    rows = {row["name"]: row for row in values["cases"]}
+    assert {"none", "jacobi", "gauss_seidel", "ic0 multicolour", "scipy"} <= rows.keys()
+    assert all(row["agrees"] and row["residual"] <= 2e-6 for row in rows.values())
+    assert rows["ic0 multicolour"]["iterations"] < rows["none"]["iterations"]
+    assert len(rows["none"]["result"]["residuals"]) == rows["none"]["iterations"] + 1
+    drawn = (tmp_path / "solvers.png").read_bytes()
+    assert len(drawn) > 10_000
+    again = tmp_path / "again.png"
+    assert load("bench_solvers").main(["--draw-from", str(out), "--png", str(again)]) == 0
+    assert again.read_bytes() == drawn
+
+
+def test_the_textbook_solver_solves(load: Any) -> None:
+    from sparse_core.formats import generators
+
+    matrix = generators.poisson_2d(8, dtype=torch.float64)
+    b = torch.arange(64.0, dtype=torch.float64)
+    found = load("bench_solvers").textbook_cg(matrix.to_torch(), b, 1e-10)
+    torch.testing.assert_close(found.x, torch.linalg.solve(matrix.to_dense(), b))
+    assert found.iterations % 10 == 0
+
+
+def test_formats_result_holds_the_regrets_and_they_are_drawn(load: Any, tmp_path: Path) -> None:
+    out, png = tmp_path / "formats.json", tmp_path / "regret.png"
+    arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out), "--png", str(png)]
+    assert load("bench_formats").main(arguments) == 0
+    values = json.loads(out.read_text())
+    _check_frame(values, "formats")
+    assert {row["group"] for row in values["cases"]} == {"sparsity", "row lengths", "blocks", "size"}
+    assert {row["operation"] for row in values["cases"]} == {"spmv", "spmm"}
+    for row in values["cases"]:
+        assert row["agrees"]
+        medians = {name: entry["median_ms"] for name, entry in row["time"].items()}
+        assert row["best"] == min(medians, key=lambda name: medians[name])
+        for rule in ("ours", "classic"):
+            assert row[rule]["format"] in medians
+            assert row[rule]["regret"] >= 1.0
+    for operation, rules in values["summary"].items():
+        regrets = [row["ours"]["regret"] for row in values["cases"] if row["operation"] == operation]
+        assert rules["ours"]["worst"] == max(regrets)
+        assert rules["ours"]["geometric_mean"] == pytest.approx(np.exp(np.log(regrets).mean()), abs=1e-3)
+    drawn = png.read_bytes()
+    assert len(drawn) > 10_000
+    assert load("bench_formats").main(["--draw-from", str(out)]) == 0
+    assert out.with_suffix(".png").read_bytes() == drawn
+
+
+def test_the_sweep_makes_what_its_names_say(load: Any) -> None:
+    formats = load("bench_formats")
+    matrix = formats.random_lengths(200, 3, 7, 0, torch.device("cpu"))
+    matrix.validate()
+    lengths = matrix.row_lengths()
+    assert (int(lengths.min()), int(lengths.max())) == (3, 7)
+    cases = {case.name: case for case in formats.sweep(torch.device("cpu"), quick=True, seed=0)}
+    assert cases["256², 90 % zero"].build(torch.device("cpu")).sparsity == pytest.approx(0.9, abs=0.01)
+    blocks = cases["256², 16-blocks, 90 % zero"].build(torch.device("cpu"))
+    assert blocks.sparsity == pytest.approx(0.9, abs=0.01)
+
+
 def test_summary_is_that_of_numpy(load: Any) -> None:
     samples = np.random.default_rng(1).exponential(size=57)
     summary = load("timing").Summary.of(samples)

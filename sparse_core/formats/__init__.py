@@ -1,0 +1,36 @@
+"""Sparse matrices: validated containers, conversions between them, to torch, scipy and dense."""
+
+from sparse_core.formats.assemble import Assembled, assemble_csr
+from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.bsr import BSR
+from sparse_core.formats.choose import Choice, choose_format
+from sparse_core.formats.compact import CompactCSR
+from sparse_core.formats.coo import COO
+from sparse_core.formats.csr import CSR
+from sparse_core.formats.describe import Description, RowLengths
+from sparse_core.formats.ell import ELL
+from sparse_core.formats.files import load_matrix, save_matrix
+from sparse_core.formats.hyb import HYB
+from sparse_core.formats.nm import NM
+from sparse_core.formats.sliced_ell import SlicedELL
+
+__all__ = [
+    "BSR",
+    "COO",
+    "CSR",
+    "ELL",
+    "HYB",
+    "NM",
+    "Assembled",
+    "Choice",
+    "CompactCSR",
+    "Description",
+    "RowLengths",
+    "SlicedELL",
+    "SparseMatrix",
+    "assemble_csr",
+    "choose_format",
+    "index_dtype_for",
+    "load_matrix",
+    "save_matrix",
+]

@@ -1,0 +1,141 @@
+"""Coordinates to compressed rows: checks and choice of implementation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
+from sparse_core.errors import ImplementationError
+from sparse_core.formats.assemble import reference
+from sparse_core.formats.assemble.common import Assembled, Assembly
+
+_INT32_MAX = torch.iinfo(torch.int32).max
+
+
+def assemble_csr(
+    row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, impl: Impl = "auto"
+) -> Assembled:
+    """Compressed rows of entries in any order; entries of one cell are summed.
+
+    The sums do not depend on the device or the run: the entries of a cell are added in their order of input
+    (beyond 256 of them in pieces of 256), half types in float32 and rounded once. ``"reference"`` and
+    ``"triton"`` agree to the last bit. NaN stays in its own cell. Zeros that are stored, or that a sum gives,
+    are kept. The gradient of ``values`` is a gather.
+
+    Args:
+        row, col: (N,) int32 or int64 (the same for both), inside ``shape``.
+        values: (N,) floating or complex, on the same device.
+        shape: rows and columns; either may be zero.
+        impl: ``"reference"`` sorts linear keys (any device); ``"triton"`` hands the entries to their rows and
+            sorts each row in registers (CUDA, or Triton's interpreter); ``"vendor"`` is torch's ``coalesce``
+            on CUDA and scipy on a CPU, both without a promised order of the sums. ``"auto"`` is Triton for
+            CUDA tensors where it is installed, else the reference.
+
+    Returns:
+        ``Assembled(row_ptr, col, values)``; indices have the input's type, int64 if more than 2^31 - 1
+        entries are stored. ``col`` and ``values`` never share memory with the input.
+
+    Raises:
+        TypeError: indices are not int32 or int64 or differ in type; values are neither floating nor complex.
+        ValueError: wrong shapes, different devices, or an index outside ``shape`` (named with its position).
+        ImplementationError: ``impl`` cannot run here.
+    """
+    check_impl(impl)
+    rows, cols = int(shape[0]), int(shape[1])
+    _check(row, col, values, rows, cols)
+    if len(row) == 0:
+        row_ptr = torch.zeros(rows + 1, dtype=col.dtype, device=col.device)
+        return Assembled(row_ptr, col.clone(), values.clone())
+    made = _assemble(row, col, values, (rows, cols), impl)
+    if made.target is None:
+        return Assembled(made.row_ptr, made.col, made.values)
+    return Assembled(made.row_ptr, made.col, _GatherGradient.apply(values, made.values, made.target))
+
+
+class _GatherGradient(torch.autograd.Function):
+    """The sums as a function of the entries: every entry's gradient is that of its cell."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, summed: Tensor, target: Tensor) -> Tensor:
+        """Hand the sums on and remember where each entry went."""
+        ctx.save_for_backward(target)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
+        """Gather the gradient of each entry's cell."""
+        (target,) = ctx.saved_tensors
+        return gradients[0].index_select(0, target), None, None
+
+
+def _assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], impl: Impl) -> Assembly:
+    target = values.requires_grad and torch.is_grad_enabled()
+    arguments = (row.contiguous(), col.contiguous(), values.detach().contiguous(), shape)
+    name = _resolve(impl, row, shape)
+    if name == "triton":
+        from sparse_core.formats.assemble import triton
+
+        made = triton.assemble(*arguments, target=target)
+        if made is not None:
+            return made
+        # The kernels met an index outside the matrix: the checks below name it.
+    _check_range("row", row, shape[0], "rows")
+    _check_range("col", col, shape[1], "columns")
+    if name == "vendor":
+        from sparse_core.formats.assemble import vendor
+
+        return vendor.assemble(*arguments, target=target)
+    return reference.assemble(*arguments, target=target)
+
+
+def _resolve(impl: Impl, row: Tensor, shape: tuple[int, int]) -> str:
+    fits = max(len(row), *shape) < _INT32_MAX
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install triton")
+        from sparse_core.formats.assemble import triton
+
+        triton.check_runnable(row)
+        if not fits:
+            raise ImplementationError(
+                f"impl='triton' packs a column and a position of 31 bits each; got shape {shape} and"
+                f" {len(row)} entries (impl='reference' has no such limit)"
+            )
+        return "triton"
+    if impl == "auto":
+        return "triton" if row.is_cuda and fits and module_available("triton") else "reference"
+    if impl == "vendor" and shape[0] * shape[1] >= 2**63:
+        raise ImplementationError(f"impl='vendor' needs fewer than 2^63 cells, got shape {shape}")
+    return impl
+
+
+def _check(row: Tensor, col: Tensor, values: Tensor, rows: int, cols: int) -> None:
+    for name, index in (("row", row), ("col", col)):
+        if index.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"{name} must be int32 or int64, got {index.dtype}")
+        if index.ndim != 1 or len(index) != len(row):
+            raise ValueError(
+                f"row and col must be (N,) and equally long, got {tuple(row.shape)} and {tuple(col.shape)}"
+            )
+    if row.dtype != col.dtype:
+        raise TypeError(f"row and col must have the same dtype, got {row.dtype} and {col.dtype}")
+    if not (values.is_floating_point() or values.is_complex()):
+        raise TypeError(f"values must be floating or complex, got {values.dtype} (use values.float())")
+    if values.shape != row.shape:
+        raise ValueError(f"values must be {tuple(row.shape)} like row and col, got {tuple(values.shape)}")
+    if not (row.device == col.device == values.device):
+        raise ValueError(
+            f"row, col and values must be on one device, got {row.device}, {col.device} and {values.device}"
+        )
+    if rows < 0 or cols < 0:
+        raise ValueError(f"shape must not be negative, got {(rows, cols)}")
+
+
+def _check_range(name: str, index: Tensor, size: int, unit: str) -> None:
+    low, high = torch.aminmax(index)
+    if int(low) >= 0 and int(high) < size:
+        return
+    position = int(((index < 0) | (index >= size)).nonzero()[0, 0])
+    raise ValueError(f"{name}[{position}] = {int(index[position])} is outside the matrix of {size} {unit}")

@@ -1,0 +1,87 @@
+"""What the implementations of the assembly share: the result, the order of the sums, index types."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+#: Duplicates are summed one after the other in pieces of this many, then the pieces one after the other, and
+#: so on: the input alone fixes the order, and a cell stored a million times does not take a million steps.
+PIECE = 256
+
+
+class Assembled(NamedTuple):
+    """Compressed rows.
+
+    Attributes:
+        row_ptr: (rows + 1,) int32 or int64, where each row begins in ``col`` and ``values``.
+        col: (nnz,) columns, rising strictly within a row.
+        values: (nnz,) the sum of all entries of each cell.
+    """
+
+    row_ptr: Tensor
+    col: Tensor
+    values: Tensor
+
+
+class Assembly(NamedTuple):
+    """What an implementation returns: :class:`Assembled` without gradient, and where each entry went.
+
+    Attributes:
+        row_ptr, col, values: as in :class:`Assembled`.
+        target: (entries,) position in ``values`` that each input entry was added to; None if not asked for.
+    """
+
+    row_ptr: Tensor
+    col: Tensor
+    values: Tensor
+    target: Tensor | None
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Type that sums are kept in: float32 for half types, else the type itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def result_index_dtype(index: torch.dtype, stored: int) -> torch.dtype:
+    """The type of the input's indices, unless the number of stored entries needs 64 bits."""
+    return torch.int64 if stored > torch.iinfo(torch.int32).max else index
+
+
+def sum_runs(values: Tensor, starts: Tensor) -> Tensor:
+    """Sum consecutive runs in the order described at ``PIECE``; the same bits on every device.
+
+    Args:
+        values: (N,) in the type the sums are kept in.
+        starts: (M,) int64, where each run begins; rising, first 0, so no run is empty.
+
+    Returns:
+        (M,) sums.
+    """
+    if len(starts) == 0:
+        return values[:0].clone()
+    ends = torch.cat([starts[1:], starts.new_tensor([len(values)])])
+    lengths = ends - starts
+    if int(lengths.max()) <= PIECE:
+        return _sum_short_runs(values, starts, lengths)
+    pieces = torch.div(lengths + PIECE - 1, PIECE, rounding_mode="floor")
+    first_piece = pieces.cumsum(0) - pieces
+    run = torch.repeat_interleave(torch.arange(len(starts), device=starts.device), pieces)
+    within = torch.arange(len(run), device=starts.device) - first_piece[run]
+    piece_starts = starts[run] + within * PIECE
+    piece_lengths = torch.minimum(ends[run] - piece_starts, piece_starts.new_tensor(PIECE))
+    return sum_runs(_sum_short_runs(values, piece_starts, piece_lengths), first_piece)
+
+
+def _sum_short_runs(values: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
+    """Add the second entry of every run that has one, then the third, and so on."""
+    totals = values[starts]
+    longer = (lengths > 1).nonzero()[:, 0]
+    step = 1
+    while len(longer):
+        totals[longer] += values[starts[longer] + step]
+        step += 1
+        longer = longer[lengths[longer] > step]
+    return totals

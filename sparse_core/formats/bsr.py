@@ -1,0 +1,251 @@
+"""BSR: dense blocks in compressed block rows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.blocks import block_dimensions, block_keys, entries_by_row, scalar_places
+from sparse_core.formats.csr import CSR
+from sparse_core.formats.indexing import (
+    ceil_div,
+    expand_pointers,
+    pointers_from_rows,
+    scatter_values,
+)
+from sparse_core.formats.validation import (
+    check_indices,
+    check_pointer_ends,
+    check_pointers,
+    check_range,
+    check_rising,
+    check_size,
+    check_values_dtype,
+    element,
+    first_true,
+)
+
+
+class BSR(SparseMatrix):
+    """Block sparse rows: block row b holds blocks ``row_ptr[b]`` to ``row_ptr[b + 1] - 1``.
+
+    The shape need not be a multiple of the block size: blocks at the lower and right edge are filled with
+    zeros outside the matrix. Within a block zeros cannot be told from absent entries: every scalar of a
+    stored block that lies inside the matrix counts as an entry, and conversions keep it.
+
+    Args:
+        row_ptr: (block rows + 1,) int32 or int64, from 0 to the number of blocks, never falling.
+        col: (blocks,) of the same type, block columns, rising strictly within a block row.
+        values: (blocks, r, c) floating point or complex; r x c is the block size.
+        shape: rows, columns.
+        validate: check every element (see :meth:`validate`); by default only sizes, types, devices and,
+            on a CPU, the ends of ``row_ptr``.
+
+    Attributes:
+        row_ptr, col, values, shape: as given.
+
+    Raises:
+        TypeError: wrong dtypes.
+        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+    """
+
+    def __init__(
+        self,
+        row_ptr: Tensor,
+        col: Tensor,
+        values: Tensor,
+        shape: tuple[int, int],
+        *,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(shape)
+        check_values_dtype(values)
+        if values.ndim != 3 or min(values.shape[1:]) < 1:
+            raise ValueError(
+                f"values must have shape (blocks, block_rows, block_cols) with blocks of at least 1x1,"
+                f" got {tuple(values.shape)}"
+            )
+        check_indices((*self.shape, len(values)), values.device, row_ptr=row_ptr, col=col)
+        check_size("col", col, (len(values),), "one block column a block")
+        self.row_ptr = row_ptr
+        self.col = col
+        self.values = values
+        block_rows = self.block_shape[0]
+        check_size("row_ptr", row_ptr, (block_rows + 1,), "block rows + 1")
+        if row_ptr.device.type == "cpu" and not validate:
+            check_pointer_ends("row_ptr", row_ptr, len(values))
+        if validate:
+            self.validate()
+
+    @property
+    def block_size(self) -> tuple[int, int]:
+        """Rows and columns of a block."""
+        return self.values.shape[1], self.values.shape[2]
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Block rows and block columns of the matrix."""
+        height, width = self.block_size
+        return ceil_div(self.shape[0], height), ceil_div(self.shape[1], width)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the shape is not a multiple of the block size."""
+        return self.shape[0] % self.block_size[0] != 0 or self.shape[1] % self.block_size[1] != 0
+
+    @property
+    def nnz(self) -> int:
+        """Scalars of stored blocks that lie inside the matrix."""
+        return self.cached("nnz", self._count) if self.is_ragged else self.values.numel()
+
+    def _nnz_known(self) -> bool:
+        return not self.is_ragged or "nnz" in self._structure_cache
+
+    def _count(self) -> int:
+        height, width = self._extents()
+        return int((height * width).sum())
+
+    def _extents(self) -> tuple[Tensor, Tensor]:
+        # Rows and columns of each block that lie inside the matrix.
+        (r, c), (rows, columns) = self.block_size, self.shape
+        block_row = expand_pointers(self.row_ptr, len(self.col)).long()
+        return (rows - block_row * r).clamp(max=r), (columns - self.col.long() * c).clamp(max=c)
+
+    @property
+    def T(self) -> BSR:
+        """The transposed matrix: blocks are transposed and sorted; the order is worked out once."""
+        row_ptr, col, order, cache = self.cached("transpose", self._plan_transpose)
+        values = self.values.index_select(0, order).transpose(1, 2).contiguous()
+        transposed = BSR(row_ptr, col, values, (self.shape[1], self.shape[0]))
+        transposed._structure_cache = cache
+        return transposed
+
+    def _plan_transpose(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
+        col, order = torch.sort(self.col, stable=True)
+        block_row = expand_pointers(self.row_ptr, len(col)).index_select(0, order)
+        return pointers_from_rows(col, self.block_shape[1]), block_row, order, {}
+
+    def row_lengths(self) -> Tensor:
+        """(M,) int64, scalars of stored blocks inside the matrix, by row."""
+        _, width = self._extents()
+        block_row = expand_pointers(self.row_ptr, len(self.col)).long()
+        lengths = torch.zeros(self.block_shape[0], dtype=torch.int64, device=self.device)
+        lengths.index_add_(0, block_row, width)
+        return lengths.repeat_interleave(self.block_size[0])[: self.shape[0]]
+
+    def validate(self) -> None:
+        """Check pointers, block columns and that edge blocks are zero outside the matrix.
+
+        Raises:
+            ValueError: names array and position.
+        """
+        check_pointers("row_ptr", self.row_ptr, len(self.col))
+        block_row = expand_pointers(self.row_ptr, len(self.col))
+        check_range("col", self.col, self.block_shape[1], block_row)
+        check_rising("col", self.col, block_row, "BSR.from_coo sorts and sums duplicates", "block row")
+        row, column = scalar_places(self.row_ptr, self.col, self.block_size)
+        outside = (row >= self.shape[0]) | (column >= self.shape[1])
+        at = first_true(outside & (self.values.detach() != 0))
+        if at is not None:
+            raise ValueError(
+                f"{element('values', self.values, at)} lies outside the {self.shape[0]}x{self.shape[1]}"
+                f" matrix and must be 0, got {self.values.detach().reshape(-1)[at].item()}"
+            )
+
+    @classmethod
+    def from_csr(cls, csr: CSR, *, block_size: int | tuple[int, int] = 16) -> Self:  # type: ignore[override]
+        """Convert from CSR: every block that holds an entry is stored.
+
+        Args:
+            csr: the matrix.
+            block_size: rows and columns of a block, or one number for both.
+        """
+        r, c = block_dimensions(block_size)
+        rows, columns = csr.shape
+        block_rows, block_columns = ceil_div(rows, r), ceil_div(columns, c)
+        row, col = csr.row_indices().long(), csr.col.long()
+        keys = block_keys(row, col, (r, c), block_columns)
+        blocks, block_of = torch.unique(keys, return_inverse=True)
+        positions = block_of * (r * c) + (row % r) * c + col % c
+        values = scatter_values(csr.values, positions, len(blocks) * r * c).reshape(-1, r, c)
+        return cls._from_keys(blocks, (block_rows, block_columns), values, csr.shape)
+
+    @classmethod
+    def _from_keys(
+        cls, keys: Tensor, block_shape: tuple[int, int], values: Tensor, shape: tuple[int, int]
+    ) -> Self:
+        dtype = index_dtype_for(*shape, len(keys))
+        block_row = torch.div(keys, max(block_shape[1], 1), rounding_mode="floor").to(dtype)
+        col = (keys % max(block_shape[1], 1)).to(dtype)
+        return cls(pointers_from_rows(block_row, block_shape[0]), col, values, shape)
+
+    @classmethod
+    def from_dense(cls, dense: Tensor, *, block_size: int | tuple[int, int] = 16) -> Self:  # type: ignore[override]
+        """Store every block that holds a nonzero (NaN is one).
+
+        Args:
+            dense: (M, N) floating point or complex.
+            block_size: rows and columns of a block, or one number for both.
+        """
+        dense = torch.as_tensor(dense)
+        check_values_dtype(dense, "dense")
+        if dense.ndim != 2:
+            raise ValueError(f"dense must be two-dimensional, got shape {tuple(dense.shape)}")
+        r, c = block_dimensions(block_size)
+        rows, columns = dense.shape
+        grid = (ceil_div(rows, r), ceil_div(columns, c))
+        padding = (0, grid[1] * c - columns, 0, grid[0] * r - rows)
+        padded = torch.nn.functional.pad(dense, padding) if any(padding) else dense
+        blocks = padded.reshape(grid[0], r, grid[1], c).transpose(1, 2).reshape(grid[0] * grid[1], r, c)
+        keys = blocks.detach().ne(0).flatten(1).any(dim=1).nonzero().squeeze(1)
+        return cls._from_keys(keys, grid, blocks.index_select(0, keys), (rows, columns))
+
+    @staticmethod
+    def planned_nbytes(csr: CSR, *, block_size: int | tuple[int, int] = 16) -> int:
+        """Bytes that ``from_csr`` with the same options would take, without converting."""
+        r, c = block_dimensions(block_size)
+        keys = block_keys(csr.row_indices().long(), csr.col, (r, c), ceil_div(csr.shape[1], c))
+        blocks = len(torch.unique(keys))
+        index = index_dtype_for(*csr.shape, blocks).itemsize
+        pointers = ceil_div(csr.shape[0], r) + 1
+        return (pointers + blocks) * index + blocks * r * c * csr.dtype.itemsize
+
+    def to_dense(self) -> Tensor:
+        """(M, N) tensor; what edge blocks hold outside the matrix is left out."""
+        (r, c), (rows, columns) = self.block_size, self.shape
+        grid = self.block_shape
+        places = expand_pointers(self.row_ptr.long(), len(self.col)) * grid[1] + self.col
+        blocks = scatter_values(self.values, places, grid[0] * grid[1])
+        dense = blocks.reshape(*grid, r, c).transpose(1, 2).reshape(grid[0] * r, grid[1] * c)
+        return dense[:rows, :columns].contiguous()
+
+    def to_scipy(self) -> Any:
+        """A ``scipy.sparse.bsr_array``; a ``csr_array`` when the shape is no multiple of the block size.
+
+        Half types become float32.
+        """
+        from sparse_core.formats.convert import bsr_to_scipy
+
+        return super().to_scipy() if self.is_ragged else bsr_to_scipy(self)
+
+    def to_torch(self) -> Tensor:
+        """A ``torch.sparse_bsr`` tensor, or CSR when the shape is not a multiple of the block size."""
+        from sparse_core.formats.convert import bsr_to_torch
+
+        return super().to_torch() if self.is_ragged else bsr_to_torch(self)
+
+    def _to_csr(self) -> CSR:
+        order, row = entries_by_row(self.row_ptr, self.col, self.block_size, self.shape)
+        block = torch.div(order, self.block_size[0] * self.block_size[1], rounding_mode="floor")
+        c = self.block_size[1]
+        column = self.col.long().index_select(0, block) * c + order % c
+        dtype = index_dtype_for(*self.shape, len(order))
+        values = self.values.reshape(-1).index_select(0, order)
+        row_ptr = pointers_from_rows(row.to(dtype), self.shape[0])
+        return CSR(row_ptr, column.to(dtype), values, self.shape)
+
+    def _index_tensors(self) -> dict[str, Tensor]:
+        return {"row_ptr": self.row_ptr, "col": self.col}

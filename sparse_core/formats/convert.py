@@ -1,0 +1,189 @@
+"""To and from dense tensors, scipy and torch. Between formats CSR is the hub."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.bsr import BSR
+from sparse_core.formats.coo import COO
+from sparse_core.formats.csr import CSR
+from sparse_core.formats.indexing import narrow, pointers_from_rows
+from sparse_core.formats.validation import check_values_dtype
+
+
+def csr_from_dense(dense: Any) -> CSR:
+    """CSR of the nonzero entries of a dense matrix, NaN among them.
+
+    Args:
+        dense: (M, N) tensor, or what ``torch.as_tensor`` accepts.
+
+    Raises:
+        TypeError: integer or bool values.
+        ValueError: not two-dimensional.
+    """
+    dense = torch.as_tensor(dense)
+    check_values_dtype(dense, "dense")
+    if dense.ndim != 2:
+        raise ValueError(f"dense must be two-dimensional, got shape {tuple(dense.shape)}")
+    rows, columns = dense.shape
+    # Flat positions are sorted by (row, column) already.
+    flat = dense.reshape(-1)
+    places = flat.detach().ne(0).nonzero().squeeze(1)
+    dtype = index_dtype_for(rows, columns, len(places))
+    row = torch.div(places, max(columns, 1), rounding_mode="floor").to(dtype)
+    col = (places % max(columns, 1)).to(dtype)
+    return CSR(pointers_from_rows(row, rows), col, flat.index_select(0, places), (rows, columns))
+
+
+def from_torch(tensor: Tensor) -> SparseMatrix:
+    """The format that is closest to the layout of a 2-D torch tensor, on its device.
+
+    COO gives COO (duplicates stay; they are summed when the tensor requires grad, as torch then shows only
+    coalesced values), CSR and CSC give CSR, BSR and BSC give BSR, a strided tensor gives CSR.
+
+    Raises:
+        TypeError: not a tensor, integer values, or another layout.
+        ValueError: not two-dimensional, or a sparse tensor with dense dimensions.
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"expected a torch tensor, got {type(tensor).__name__}")
+    if tensor.layout == torch.strided:
+        return csr_from_dense(tensor)
+    if tensor.ndim != 2 or tensor.dense_dim():
+        raise ValueError(
+            f"expected a two-dimensional sparse tensor without dense or batch dimensions, got shape"
+            f" {tuple(tensor.shape)} with {tensor.dense_dim()} dense"
+        )
+    rows, columns = tensor.shape
+    if tensor.layout == torch.sparse_coo:
+        return _from_torch_coo(tensor)
+    by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    if not by_row and tensor.layout not in (torch.sparse_csc, torch.sparse_bsc):
+        raise TypeError(f"tensors of layout {tensor.layout} cannot be converted")
+    pointers = tensor.crow_indices() if by_row else tensor.ccol_indices()
+    indices = tensor.col_indices() if by_row else tensor.row_indices()
+    values = tensor.values()
+    dtype = index_dtype_for(rows, columns, values.numel())
+    pointers, indices = narrow(pointers, dtype), narrow(indices, dtype)
+    shape = (rows, columns) if by_row else (columns, rows)
+    if values.ndim == 1:
+        csr = CSR(pointers, indices, values, shape)
+        return csr if by_row else csr.T
+    bsr = BSR(pointers, indices, values if by_row else values.transpose(1, 2), shape)
+    return bsr if by_row else bsr.T
+
+
+def _from_torch_coo(tensor: Tensor) -> COO:
+    known = True if tensor.is_coalesced() else None
+    if tensor.requires_grad and not known:
+        tensor, known = tensor.coalesce(), True
+    indices = tensor._indices()
+    values = tensor.values() if known else tensor._values()
+    shape = (tensor.shape[0], tensor.shape[1])
+    row, col = narrow(indices, index_dtype_for(*shape, len(values)))
+    return COO(row.contiguous(), col.contiguous(), values, shape, is_coalesced=known)
+
+
+def from_scipy(matrix: Any) -> SparseMatrix:
+    """The format that is closest to that of a scipy sparse matrix, on the CPU; memory is not shared.
+
+    BSR gives BSR, CSR gives CSR when it is sorted and without duplicates, everything else gives COO.
+
+    Raises:
+        TypeError: not a scipy sparse matrix, or values of a type that is not stored.
+        ValueError: not two-dimensional.
+    """
+    import scipy.sparse
+
+    if not scipy.sparse.issparse(matrix):
+        raise TypeError(f"expected a scipy sparse matrix or array, got {type(matrix).__name__}")
+    if matrix.ndim != 2:
+        raise ValueError(f"expected a two-dimensional sparse array, got shape {matrix.shape}")
+    rows, columns = (int(size) for size in matrix.shape)
+    canonical = matrix.format in ("csr", "bsr") and bool(matrix.has_canonical_format)
+    if canonical:
+        values = _values_from_numpy(matrix.data)
+        dtype = index_dtype_for(rows, columns, values.numel())
+        pointers, indices = (_indices_from_numpy(part, dtype) for part in (matrix.indptr, matrix.indices))
+        target = CSR if matrix.format == "csr" else BSR
+        # scipy may hold room for more entries than row_ptr counts.
+        stored = int(pointers[-1])
+        return target(pointers, indices[:stored], values[:stored], (rows, columns))
+    coo = matrix.tocoo()
+    values = _values_from_numpy(coo.data)
+    dtype = index_dtype_for(rows, columns, len(values))
+    row, col = (_indices_from_numpy(part, dtype) for part in (coo.row, coo.col))
+    return COO(row, col, values, (rows, columns))
+
+
+def _values_from_numpy(data: Any) -> Tensor:
+    array = np.asarray(data)
+    if array.dtype.kind not in "fc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
+        raise TypeError(
+            f"values of scipy dtype {array.dtype} are not stored: convert with matrix.astype('float64')"
+            " (or float32, complex64, complex128)"
+        )
+    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+
+
+def _indices_from_numpy(indices: Any, dtype: torch.dtype) -> Tensor:
+    return narrow(torch.from_numpy(np.array(indices)), dtype)
+
+
+def values_to_numpy(values: Tensor) -> Any:
+    """A numpy copy of the values; float16 and bfloat16 become float32, which scipy can compute with."""
+    values = values.detach().cpu()
+    if values.dtype in (torch.float16, torch.bfloat16):
+        return values.float().numpy()
+    return values.numpy().copy()
+
+
+def coo_to_scipy(coo: COO) -> Any:
+    """A ``scipy.sparse.coo_array`` with the same entries in the same order."""
+    import scipy.sparse
+
+    row, col = coo.row.cpu().numpy().copy(), coo.col.cpu().numpy().copy()
+    array = scipy.sparse.coo_array((values_to_numpy(coo.values), (row, col)), shape=coo.shape)
+    array.has_canonical_format = bool(coo.is_coalesced)
+    return array
+
+
+def csr_to_scipy(csr: CSR) -> Any:
+    """A ``scipy.sparse.csr_array`` with the same entries."""
+    import scipy.sparse
+
+    parts = (values_to_numpy(csr.values), csr.col.cpu().numpy().copy(), csr.row_ptr.cpu().numpy().copy())
+    return scipy.sparse.csr_array(parts, shape=csr.shape)
+
+
+def bsr_to_scipy(bsr: BSR) -> Any:
+    """A ``scipy.sparse.bsr_array``; the shape must be a multiple of the block size."""
+    import scipy.sparse
+
+    parts = (values_to_numpy(bsr.values), bsr.col.cpu().numpy().copy(), bsr.row_ptr.cpu().numpy().copy())
+    return scipy.sparse.bsr_array(parts, shape=bsr.shape, blocksize=bsr.block_size)
+
+
+def csr_to_torch(csr: CSR) -> Tensor:
+    """A ``torch.sparse_csr`` tensor that shares memory with ``csr``."""
+    with warnings.catch_warnings():
+        # torch says once that its CSR is a beta; here the caller asked for it by name.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            csr.row_ptr, csr.col, csr.values, size=csr.shape, check_invariants=False
+        )
+
+
+def bsr_to_torch(bsr: BSR) -> Tensor:
+    """A ``torch.sparse_bsr`` tensor; the shape must be a multiple of the block size."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse BSR tensor support is in beta")
+        return torch.sparse_bsr_tensor(
+            bsr.row_ptr, bsr.col, bsr.values, size=bsr.shape, check_invariants=False
+        )

@@ -1,0 +1,215 @@
+"""COO: one row and one column index for each entry, in any order, duplicates allowed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats.assemble import assemble_csr
+from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.csr import CSR
+from sparse_core.formats.indexing import narrow, pointers_from_rows, scatter_values
+from sparse_core.formats.validation import (
+    check_indices,
+    check_range,
+    check_size,
+    check_values_dtype,
+    check_vector,
+    first_true,
+)
+
+
+class COO(SparseMatrix):
+    """Coordinates: entry i is ``values[i]`` at (``row[i]``, ``col[i]``); entries of one place add up.
+
+    Args:
+        row, col: (nnz,) int32 or int64, both of one type.
+        values: (nnz,) floating point or complex.
+        shape: rows, columns.
+        is_coalesced: True when the entries are known to be sorted by (row, col) without duplicates,
+            False when they are known not to be, None when unknown.
+        validate: check every element (see :meth:`validate`); by default only sizes, types and devices.
+
+    Attributes:
+        row, col, values, shape, is_coalesced: as given.
+
+    Raises:
+        TypeError: wrong dtypes.
+        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+    """
+
+    def __init__(
+        self,
+        row: Tensor,
+        col: Tensor,
+        values: Tensor,
+        shape: tuple[int, int],
+        *,
+        is_coalesced: bool | None = None,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(shape)
+        check_values_dtype(values)
+        check_indices(self.shape, values.device, row=row, col=col)
+        check_vector("values", values)
+        for name, array in (("row", row), ("col", col)):
+            check_size(name, array, (len(values),), "one index a value")
+        self.row = row
+        self.col = col
+        self.values = values
+        self.is_coalesced = is_coalesced
+        if validate:
+            self.validate()
+
+    @property
+    def nnz(self) -> int:
+        """Stored entries; duplicates count each."""
+        return len(self.row)
+
+    @property
+    def T(self) -> Self:
+        """The transposed matrix: row and column change places, the order of the entries stays."""
+        clone = self._clone()
+        clone._structure_cache = {}
+        clone.shape = (self.shape[1], self.shape[0])
+        clone.row, clone.col = self.col, self.row
+        clone.is_coalesced = None if self.nnz > 1 else self.is_coalesced
+        return clone
+
+    def row_lengths(self) -> Tensor:
+        """(M,) int64, stored entries of each row, duplicates counted."""
+        return torch.bincount(self.row, minlength=self.shape[0])
+
+    def validate(self) -> None:
+        """Check that indices are inside ``shape`` and that ``is_coalesced=True`` is true.
+
+        Raises:
+            ValueError: names array and position.
+        """
+        check_range("row", self.row, self.shape[0])
+        check_range("col", self.col, self.shape[1], self.row)
+        if not self.is_coalesced:
+            return
+        step = self.row[1:] - self.row[:-1]
+        at = first_true((step < 0) | ((step == 0) & (self.col[1:] <= self.col[:-1])))
+        if at is not None:
+            raise ValueError(
+                f"is_coalesced=True, but entry {at + 1} at ({int(self.row[at + 1])}, {int(self.col[at + 1])})"
+                f" comes after entry {at} at ({int(self.row[at])}, {int(self.col[at])}):"
+                " entries must rise by (row, col) without duplicates (coalesce() sorts and sums)"
+            )
+
+    def coalesce(self) -> COO:
+        """Sort by (row, col) and sum duplicates, always in input order, on any device.
+
+        Half types are summed in float32 and rounded once. Zeros and NaN are kept.
+        """
+        if self.is_coalesced:
+            return self
+        csr = self._to_csr()
+        return COO(csr.row_indices(), csr.col, csr.values, self.shape, is_coalesced=True)
+
+    def sort(self, by: Literal["row", "morton"] = "row") -> COO:
+        """The same entries in another order; duplicates stay, in input order.
+
+        Args:
+            by: ``"row"``: by (row, col). ``"morton"``: along the Z curve, whose code interleaves the
+                bits of row (higher) and column (G. M. Morton, 1966), so that entries that are close in
+                the matrix are close in memory.
+
+        Raises:
+            ValueError: another name, or ``"morton"`` with a dimension above 2^31.
+        """
+        if by == "row":
+            if self.is_coalesced:
+                return self
+            # Two stable sorts: a linear key of row and column could overflow 64 bits.
+            order = torch.argsort(self.col, stable=True)
+            order = order[torch.argsort(self.row[order], stable=True)]
+        elif by == "morton":
+            order = torch.argsort(morton_codes(self.row, self.col, self.shape), stable=True)
+        else:
+            raise ValueError(f'by must be "row" or "morton", got {by!r}')
+        values = self.values.index_select(0, order)
+        # After a sort by row it is still unknown whether duplicates remain.
+        return COO(self.row[order], self.col[order], values, self.shape)
+
+    @classmethod
+    def from_csr(cls, csr: CSR, **options: Any) -> Self:
+        """Convert from CSR; takes no options."""
+        if options:
+            raise TypeError(f"{cls.__name__} takes no options, got {sorted(options)}")
+        dtype = index_dtype_for(csr.nnz, *csr.shape)
+        row, col = narrow(csr.row_indices(), dtype), narrow(csr.col, dtype)
+        return cls(row, col, csr.values, csr.shape, is_coalesced=True)
+
+    @staticmethod
+    def planned_nbytes(csr: CSR) -> int:
+        """Bytes that ``from_csr`` would take, without converting."""
+        index = index_dtype_for(csr.nnz, *csr.shape).itemsize
+        return csr.nnz * (2 * index + csr.dtype.itemsize)
+
+    def to_dense(self) -> Tensor:
+        """(M, N) tensor; duplicates are summed as in :meth:`coalesce`."""
+        matrix = self.coalesce()
+        rows, columns = self.shape
+        places = matrix.row.long() * columns + matrix.col
+        return scatter_values(matrix.values, places, rows * columns).reshape(rows, columns)
+
+    def to_scipy(self) -> Any:
+        """A ``scipy.sparse.coo_array``; duplicates, NaN and zeros stay, half types become float32."""
+        from sparse_core.formats.convert import coo_to_scipy
+
+        return coo_to_scipy(self)
+
+    def to_torch(self) -> Tensor:
+        """A ``torch.sparse_coo`` tensor; duplicates stay."""
+        indices = torch.stack([self.row, self.col]).long()
+        known = True if self.is_coalesced else None
+        return torch.sparse_coo_tensor(
+            indices, self.values, self.shape, is_coalesced=known, check_invariants=False
+        )
+
+    def _to_csr(self) -> CSR:
+        if self.is_coalesced:
+            row_ptr, col = self.cached("csr", self._compress)
+            return CSR(row_ptr, col, self.values, self.shape)
+        row, col = self._narrowed()
+        return CSR(*assemble_csr(row, col, self.values, self.shape), self.shape)
+
+    def _compress(self) -> tuple[Tensor, Tensor]:
+        row, col = self._narrowed()
+        return pointers_from_rows(row, self.shape[0]), col
+
+    def _narrowed(self) -> tuple[Tensor, Tensor]:
+        dtype = index_dtype_for(self.nnz, *self.shape)
+        return narrow(self.row, dtype), narrow(self.col, dtype)
+
+    def _index_tensors(self) -> dict[str, Tensor]:
+        return {"row": self.row, "col": self.col}
+
+
+def morton_codes(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Place of each (row, col) along the Z curve: (nnz,) int64, row bits above column bits.
+
+    Raises:
+        ValueError: a dimension above 2^31, whose codes would not fit 64 bits.
+    """
+    if max(shape) > 2**31:
+        raise ValueError(f"a Morton code holds 31 bits a dimension; shape {shape} needs more")
+    return (_spread_bits(row.long()) << 1) | _spread_bits(col.long())
+
+
+def _spread_bits(numbers: Tensor) -> Tensor:
+    # Moves bit i to bit 2 i, halving the distance at every step.
+    for shift, mask in (
+        (16, 0x0000FFFF0000FFFF),
+        (8, 0x00FF00FF00FF00FF),
+        (4, 0x0F0F0F0F0F0F0F0F),
+        (2, 0x3333333333333333),
+        (1, 0x5555555555555555),
+    ):
+        numbers = (numbers | (numbers << shift)) & mask
+    return numbers

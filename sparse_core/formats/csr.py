@@ -1,0 +1,145 @@
+"""CSR: the entries of each row side by side, columns rising; the hub of all conversions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.indexing import expand_pointers, pointers_from_rows, scatter_values
+from sparse_core.formats.validation import (
+    check_indices,
+    check_pointer_ends,
+    check_pointers,
+    check_range,
+    check_rising,
+    check_size,
+    check_values_dtype,
+    check_vector,
+)
+
+
+class CSR(SparseMatrix):
+    """Compressed sparse rows: row r holds entries ``row_ptr[r]`` to ``row_ptr[r + 1] - 1``.
+
+    Args:
+        row_ptr: (M + 1,) int32 or int64, from 0 to nnz, never falling.
+        col: (nnz,) of the same type, rising strictly within a row.
+        values: (nnz,) floating point or complex.
+        shape: rows, columns.
+        validate: check every element (see :meth:`validate`); by default only sizes, types, devices and,
+            on a CPU, the ends of ``row_ptr``.
+
+    Attributes:
+        row_ptr, col, values, shape: as given.
+
+    Raises:
+        TypeError: wrong dtypes.
+        ValueError: wrong shapes or devices, more entries than the index type can count, or a wrong
+            element with ``validate=True``.
+    """
+
+    def __init__(
+        self,
+        row_ptr: Tensor,
+        col: Tensor,
+        values: Tensor,
+        shape: tuple[int, int],
+        *,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(shape)
+        check_values_dtype(values)
+        check_indices((*self.shape, values.numel()), values.device, row_ptr=row_ptr, col=col)
+        check_vector("values", values)
+        check_size("col", col, (len(values),), "one column a value")
+        check_size("row_ptr", row_ptr, (self.shape[0] + 1,), "rows + 1")
+        if row_ptr.device.type == "cpu" and not validate:
+            check_pointer_ends("row_ptr", row_ptr, len(values))
+        self.row_ptr = row_ptr
+        self.col = col
+        self.values = values
+        if validate:
+            self.validate()
+
+    @property
+    def nnz(self) -> int:
+        """Stored entries, explicit zeros among them."""
+        return len(self.col)
+
+    @property
+    def T(self) -> CSR:
+        """The transposed matrix as CSR. The order is worked out once per structure."""
+        plan = self.cached("transpose", self._plan_transpose)
+        values = self.values.index_select(0, plan.order)
+        transposed = CSR(plan.row_ptr, plan.col, values, (self.shape[1], self.shape[0]))
+        transposed._structure_cache = plan.structure_cache
+        return transposed
+
+    def _plan_transpose(self) -> _TransposePlan:
+        col, order = torch.sort(self.col, stable=True)
+        rows = expand_pointers(self.row_ptr, self.nnz).index_select(0, order)
+        row_ptr = pointers_from_rows(col, self.shape[1])
+        return _TransposePlan(row_ptr, rows, order.to(self.index_dtype), {})
+
+    def row_lengths(self) -> Tensor:
+        """(M,) of the index type, stored entries of each row."""
+        return self.row_ptr.diff()
+
+    def row_indices(self) -> Tensor:
+        """(nnz,) of the index type, row of each entry; kept for the structure."""
+        return self.cached("row_indices", lambda: expand_pointers(self.row_ptr, self.nnz))
+
+    def validate(self) -> None:
+        """Check that ``row_ptr`` never falls and that columns are inside ``shape`` and rise within rows.
+
+        Raises:
+            ValueError: names array and position.
+        """
+        check_pointers("row_ptr", self.row_ptr, self.nnz)
+        rows = expand_pointers(self.row_ptr, self.nnz)
+        check_range("col", self.col, self.shape[1], rows)
+        check_rising("col", self.col, rows, "CSR.from_coo sorts and sums duplicates")
+
+    def without_zeros(self) -> CSR:
+        """The matrix without entries whose value is 0 (NaN stays); the structure depends on the values."""
+        kept = self.values.detach().ne(0).nonzero().squeeze(1)
+        rows = self.row_indices().index_select(0, kept)
+        row_ptr = pointers_from_rows(rows, self.shape[0])
+        return CSR(row_ptr, self.col.index_select(0, kept), self.values.index_select(0, kept), self.shape)
+
+    @classmethod
+    def from_csr(cls, csr: CSR, **options: Any) -> Self:
+        """The matrix itself; takes no options."""
+        if options:
+            raise TypeError(f"{cls.__name__} takes no options, got {sorted(options)}")
+        if isinstance(csr, cls):
+            return csr
+        return cls(csr.row_ptr, csr.col, csr.values, csr.shape)
+
+    @staticmethod
+    def planned_nbytes(csr: CSR) -> int:
+        """Bytes of the matrix with indices as narrow as they can be."""
+        index = index_dtype_for(csr.nnz, *csr.shape).itemsize
+        return (csr.shape[0] + 1 + csr.nnz) * index + csr.nnz * csr.dtype.itemsize
+
+    def to_dense(self) -> Tensor:
+        """(M, N) tensor; positions without an entry are 0."""
+        rows, columns = self.shape
+        places = expand_pointers(self.row_ptr.long(), self.nnz) * columns + self.col
+        return scatter_values(self.values, places, rows * columns).reshape(rows, columns)
+
+    def _to_csr(self) -> CSR:
+        return self
+
+    def _index_tensors(self) -> dict[str, Tensor]:
+        return {"row_ptr": self.row_ptr, "col": self.col}
+
+
+class _TransposePlan(NamedTuple):
+    row_ptr: Tensor
+    col: Tensor
+    order: Tensor
+    structure_cache: dict[str, Any]

@@ -1,0 +1,178 @@
+"""Sparse matrices in files: Matrix Market (``.mtx``, ``.mtx.gz``) and scipy's ``.npz``."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from sparse_core.formats.base import SparseMatrix
+from sparse_core.formats.convert import from_scipy
+from sparse_core.formats.csr import CSR
+
+_SUFFIXES = (".mtx", ".mtx.gz", ".npz")
+
+
+def load_matrix(
+    path: str | os.PathLike[str],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> SparseMatrix:
+    """Read a matrix.
+
+    Args:
+        path: a Matrix Market file, https://math.nist.gov/MatrixMarket/formats.html (coordinate or array, any
+            symmetry; symmetric ones are expanded, the ones of a pattern are 1.0), or an ``.npz`` that
+            ``scipy.sparse.save_npz`` wrote.
+        dtype: type of the values; by default that of the file, float64 for integers and patterns.
+        device: where to put it.
+
+    Returns:
+        BSR for a file that stores blocks, else CSR, duplicates summed.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another suffix, or a file that is damaged or not a two-dimensional sparse matrix.
+    """
+    file = Path(path)
+    suffix = _suffix(file)
+    if not file.is_file():
+        kind = "a folder, not a file" if file.is_dir() else "no such file"
+        raise FileNotFoundError(f"{file}: {kind}")
+    matrix = from_scipy(_as_floating(_read_npz(file) if suffix == ".npz" else _read_market(file)))
+    # COO from a file is only a list of entries: compressed rows are what one computes with.
+    loaded = matrix if matrix.values.ndim == 3 else matrix.to(CSR)
+    return (loaded if dtype is None else loaded.to(dtype)).to(device)
+
+
+def save_matrix(matrix: SparseMatrix, path: str | os.PathLike[str]) -> Path:
+    """Write a matrix; an existing file is replaced only once the new one is complete.
+
+    Values come back as they were, explicit zeros included; float16 and bfloat16 are written as float32, and a
+    Matrix Market file, which is text, does not tell float32 from float64.
+
+    Args:
+        matrix: any format. ``.npz`` keeps COO, CSR and BSR (blocks that divide the shape) as they are and
+            stores others as CSR.
+        path: ends in ``.mtx``, ``.mtx.gz`` or ``.npz``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: another suffix.
+    """
+    import scipy.io
+    import scipy.sparse
+
+    file = Path(path)
+    suffix = _suffix(file)
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
+    stored = matrix.detach().to_scipy()
+    if suffix == ".npz":
+        _replace(file, lambda stream: scipy.sparse.save_npz(stream, stored))
+        return file
+
+    def write(stream: IO[bytes]) -> None:
+        # Without a declared symmetry the writer would look for one and might drop explicit zeros.
+        scipy.io.mmwrite(stream, stored.tocoo(), symmetry="general")
+
+    if suffix == ".mtx":
+        _replace(file, write)
+    else:
+        _replace(file, lambda stream: _compressed(stream, write))
+    return file
+
+
+def _suffix(file: Path) -> str:
+    for suffix in _SUFFIXES:
+        if file.name.lower().endswith(suffix):
+            return suffix
+    raise ValueError(f"{file}: expected a name that ends in {', '.join(_SUFFIXES)}")
+
+
+def _read_market(file: Path) -> Any:
+    import scipy.io
+    import scipy.sparse
+
+    try:
+        found = scipy.io.mmread(file, spmatrix=False)
+    except (ValueError, OverflowError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{file}: not a readable Matrix Market file ({_first_line(error)}); it should begin with"
+            " '%%MatrixMarket matrix coordinate real general' or the like (download or export it again)"
+        ) from error
+    return found if scipy.sparse.issparse(found) else scipy.sparse.coo_array(found)
+
+
+def _read_npz(file: Path) -> Any:
+    import scipy.sparse
+
+    try:
+        # Opened here, because numpy leaves a file open that turns out to be no archive.
+        with file.open("rb") as stream:
+            found = scipy.sparse.load_npz(stream)
+    except (ValueError, KeyError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{file}: not a readable sparse matrix ({_first_line(error)}); write it with"
+            " scipy.sparse.save_npz or save_matrix"
+        ) from error
+    if found.ndim != 2:
+        raise ValueError(f"{file}: expected a matrix, got an array of shape {found.shape}")
+    return _checked(file, found)
+
+
+def _checked(file: Path, matrix: Any) -> Any:
+    """The matrix, whose indices a damaged or hostile file may have led outside."""
+    try:
+        if matrix.format in ("csr", "csc", "bsr"):
+            matrix.check_format(full_check=True)
+        elif matrix.format == "coo":
+            matrix._check()
+    except ValueError as error:
+        raise ValueError(f"{file}: damaged, {_first_line(error)} (write it again)") from error
+    return matrix
+
+
+def _as_floating(matrix: Any) -> Any:
+    """Integers, patterns and booleans as float64; long doubles as doubles."""
+    if matrix.dtype.kind not in "fc":
+        return matrix.astype("float64")
+    if matrix.dtype.itemsize > (16 if matrix.dtype.kind == "c" else 8):
+        return matrix.astype("complex128" if matrix.dtype.kind == "c" else "float64")
+    return matrix
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _compressed(stream: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
+    # Without a time stamp equal matrices give equal files.
+    with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) as packed:
+        write(packed)  # type: ignore[arg-type]
+
+
+def _replace(file: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write beside the target and rename, so that a failure leaves what was there."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
+        # mkstemp makes files for one user only; give this one the rights of any other new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

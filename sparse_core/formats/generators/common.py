@@ -1,0 +1,28 @@
+"""What the generators share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Device = torch.device | str
+
+
+def checked_size(name: str, size: int) -> int:
+    """``size`` if it is a whole number and not negative, else ``ValueError``."""
+    if not isinstance(size, int) or size < 0:
+        raise ValueError(f"{name} must be a whole number and not negative, got {size!r}")
+    return size
+
+
+def pointers_of(lengths: Tensor, index: torch.dtype) -> Tensor:
+    """Row pointers (M + 1,) of rows of these lengths (M,)."""
+    pointers = torch.zeros(len(lengths) + 1, dtype=index, device=lengths.device)
+    torch.cumsum(lengths, 0, dtype=index, out=pointers[1:])
+    return pointers
+
+
+def normal_values(count: int, seed: int, dtype: torch.dtype) -> Tensor:
+    """Normal values (count,) on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, generator=generator, dtype=dtype if dtype.is_complex else None).to(dtype)

@@ -1,0 +1,173 @@
+"""HYB: an ELL wide enough for most rows, and a COO for what is left over."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.coo import COO
+from sparse_core.formats.csr import CSR
+from sparse_core.formats.ell import ELL
+from sparse_core.formats.indexing import narrow, pointers_from_rows, rank_within_rows
+
+
+class HYB(SparseMatrix):
+    """The sum of an ELL and a COO (Bell and Garland, 2009).
+
+    ``from_*`` put the first entries of each row into the ELL, as many as 95 % of the rows have at most
+    (option ``quantile``), and the rest into the COO. Parts given to the constructor may overlap: what
+    both hold at one place adds up.
+
+    Args:
+        ell: the regular part.
+        coo: the rest; same dtype and device.
+        shape: rows, columns of both.
+        validate: check every element of both parts.
+
+    Attributes:
+        ell, coo, shape: as given.
+
+    Raises:
+        TypeError: other types, or dtypes that differ.
+        ValueError: shapes or devices differ, or a wrong element with ``validate=True``.
+    """
+
+    def __init__(self, ell: ELL, coo: COO, shape: tuple[int, int], *, validate: bool = False) -> None:
+        super().__init__(shape)
+        if not isinstance(ell, ELL) or not isinstance(coo, COO):
+            raise TypeError(f"HYB needs an ELL and a COO, got {type(ell).__name__} and {type(coo).__name__}")
+        for name, part in (("ell", ell), ("coo", coo)):
+            if part.shape != self.shape:
+                raise ValueError(f"{name} has shape {part.shape}, expected {self.shape}")
+        if coo.dtype != ell.dtype:
+            raise TypeError(f"ell holds {ell.dtype} but coo holds {coo.dtype}: convert one with .to(dtype)")
+        if coo.index_dtype != ell.index_dtype:
+            raise TypeError(f"indices of ell are {ell.index_dtype} but those of coo are {coo.index_dtype}")
+        if coo.device != ell.device:
+            raise ValueError(f"ell is on {ell.device} but coo is on {coo.device}")
+        self.ell = ell
+        self.coo = coo
+        if validate:
+            self.validate()
+
+    @property
+    def values(self) -> Tensor:  # type: ignore[override]
+        """(width * M + nnz of the COO,) values of the ELL, padding among them, and then those of the COO.
+
+        A copy: change values with :meth:`with_values`.
+        """
+        return torch.cat([self.ell.values.reshape(-1), self.coo.values])
+
+    def _set_values(self, values: Tensor) -> None:
+        split = self.ell.values.numel()
+        self.ell = self.ell.with_values(values[:split].reshape(self.ell.values.shape))
+        self.coo = self.coo.with_values(values[split:])
+
+    def _value_tensors(self) -> tuple[Tensor, ...]:
+        return self.ell.values, self.coo.values
+
+    def _moved(self, device: torch.device) -> Self:
+        return type(self)(self.ell.to(device), self.coo.to(device), self.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the values."""
+        return self.ell.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of all tensors."""
+        return self.ell.device
+
+    @property
+    def nnz(self) -> int:
+        """Stored entries of both parts, padding not counted."""
+        return self.ell.nnz + self.coo.nnz
+
+    def _nnz_known(self) -> bool:
+        return self.ell._nnz_known()
+
+    @property
+    def T(self) -> HYB:
+        """The transposed matrix, divided anew with the default quantile."""
+        return HYB.from_csr(self._to_csr().T)
+
+    def row_lengths(self) -> Tensor:
+        """(M,) int64, stored entries of each row."""
+        return self.ell.row_lengths() + self.coo.row_lengths()
+
+    def validate(self) -> None:
+        """Check both parts.
+
+        Raises:
+            ValueError: names array and position.
+        """
+        for name, part in (("ell", self.ell), ("coo", self.coo)):
+            try:
+                part.validate()
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+
+    @classmethod
+    def from_csr(cls, csr: CSR, *, quantile: float = 0.95) -> Self:  # type: ignore[override]
+        """Convert from CSR.
+
+        Args:
+            csr: the matrix.
+            quantile: share of the rows that fit into the ELL entirely, 0 to 1.
+        """
+        width = _width(csr.row_lengths(), quantile)
+        row = csr.row_indices()
+        inside = rank_within_rows(csr.row_ptr, row) < width
+        kept, rest = inside.nonzero().squeeze(1), (~inside).nonzero().squeeze(1)
+        kept_rows = row.index_select(0, kept)
+        row_ptr = pointers_from_rows(kept_rows, csr.shape[0])
+        regular = CSR(row_ptr, csr.col.index_select(0, kept), csr.values.index_select(0, kept), csr.shape)
+        ell = ELL.from_csr(regular, width=width)
+        coo = COO(
+            narrow(row.index_select(0, rest), ell.index_dtype),
+            narrow(csr.col.index_select(0, rest), ell.index_dtype),
+            csr.values.index_select(0, rest),
+            csr.shape,
+            is_coalesced=True,
+        )
+        return cls(ell, coo, csr.shape)
+
+    @staticmethod
+    def planned_nbytes(csr: CSR, *, quantile: float = 0.95) -> int:
+        """Bytes that ``from_csr`` with the same options would take, without converting."""
+        rows = csr.shape[0]
+        lengths = csr.row_lengths().long()
+        width = _width(lengths, quantile)
+        rest = int((lengths - width).clamp(min=0).sum())
+        index = index_dtype_for(*csr.shape).itemsize
+        value = csr.dtype.itemsize
+        return rows * width * (index + value) + rows * 4 + rest * (2 * index + value)
+
+    def _to_csr(self) -> CSR:
+        regular = self.ell._to_csr()
+        if self.coo.nnz == 0:
+            return regular
+        both = COO(
+            torch.cat([regular.row_indices(), self.coo.row]),
+            torch.cat([regular.col, self.coo.col]),
+            torch.cat([regular.values, self.coo.values]),
+            self.shape,
+        )
+        return both._to_csr()
+
+    def _index_tensors(self) -> dict[str, Tensor]:
+        ell, coo = self.ell, self.coo
+        return {"ell.col": ell.col, "ell.lengths": ell.lengths, "coo.row": coo.row, "coo.col": coo.col}
+
+
+def _width(lengths: Tensor, quantile: float) -> int:
+    if not 0 <= quantile <= 1:
+        raise ValueError(f"quantile must lie between 0 and 1, got {quantile}")
+    rows = len(lengths)
+    covered = math.ceil(quantile * rows)
+    return int(torch.sort(lengths).values[covered - 1]) if covered else 0

@@ -1,0 +1,231 @@
+"""Direct factorisations by way of libraries: SuperLU (scipy) and CHOLMOD (scikit-sparse).
+
+They run on the CPU; right-hand sides on another device travel there and back.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import splu
+from torch import Tensor
+
+from sparse_core.dispatch import Impl, check_impl, module_available
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import CSR
+from sparse_core.linalg.factorisation.pattern import check_same_structure, check_square
+from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+
+
+class LUFactors(ApproximateSolver):
+    """``P_r A P_c = L U`` by SuperLU.
+
+    Attributes:
+        shape: rows and columns.
+        column_order: (M,) int64 numpy array, column of the matrix that takes each place.
+        factors: scipy's ``SuperLU`` object of the matrix with its columns so ordered, None without rows.
+    """
+
+    graph_safe = False
+
+    def __init__(self, matrix: CSR, column_order: Any | None = None) -> None:
+        check_square(matrix)
+        self.shape = matrix.shape
+        self._matrix = matrix
+        self.factors: Any = None
+        self.column_order = np.arange(matrix.shape[0])
+        if matrix.shape[0] == 0:
+            return
+        columns = _scipy(matrix).tocsc()
+        if column_order is None:
+            # The first factorisation finds the ordering; its factors are those of the reordered matrix.
+            self.factors = _superlu(columns, permc_spec="COLAMD")
+            self.column_order = np.argsort(self.factors.perm_c)
+            self._reordered = False
+        else:
+            self.factors = _superlu(columns[:, column_order], permc_spec="NATURAL")
+            self.column_order = column_order
+            self._reordered = True
+
+    def solve(self, b: Tensor) -> Tensor:
+        """Solution for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
+        check_right_side(b, self.shape)
+        if b.numel() == 0:
+            return torch.empty_like(b)
+        solution = _solve_superlu(self.factors, b)
+        if not self._reordered:
+            return solution
+        place = torch.from_numpy(np.argsort(self.column_order)).to(b.device)
+        return solution[place]
+
+    def refactor(self, matrix: CSR) -> LUFactors:
+        """Factors of a matrix with the same structure and new values; the column ordering is reused.
+
+        Raises:
+            ValueError: another structure, or a singular matrix.
+        """
+        check_square(matrix)
+        check_same_structure(self._matrix, matrix)
+        return LUFactors(matrix, self.column_order)
+
+
+class CholeskyFactors(ApproximateSolver):
+    """``P A P^T = L L^T``, or ``L D L^T`` with a positive ``D``, by CHOLMOD or SuperLU.
+
+    Attributes:
+        shape: rows and columns.
+        library: ``"cholmod"`` or ``"superlu"``.
+    """
+
+    graph_safe = False
+
+    def __init__(self, matrix: CSR, library: str, symbolic: Any | None = None) -> None:
+        check_square(matrix)
+        if matrix.dtype.is_complex:
+            raise TypeError(f"cholesky takes real values, got {matrix.dtype}: use lu")
+        self.shape = matrix.shape
+        self.library = library
+        self._matrix = matrix
+        self._symbolic = symbolic
+        self._factors: Any = None
+        if matrix.shape[0] == 0:
+            return
+        array = _scipy(matrix).tocsc()
+        _check_symmetric(array)
+        factorise = self._factorise_cholmod if library == "cholmod" else self._factorise_superlu
+        self._factors = factorise(array)
+
+    def _factorise_cholmod(self, array: Any) -> Any:
+        cholmod = importlib.import_module("sksparse.cholmod")
+        array = array.astype(np.float64)
+        if self._symbolic is None:
+            self._symbolic = cholmod.analyze(array, mode="simplicial")
+        try:
+            factors = self._symbolic.cholesky(array)
+        except cholmod.CholmodNotPositiveDefiniteError as error:
+            _refuse(int(error.factor.P()[error.column]))
+        _check_pivots(factors.D(), factors.P())
+        return factors
+
+    def _factorise_superlu(self, array: Any) -> Any:
+        symmetric = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+        if self._symbolic is None:
+            order = np.argsort(_superlu(array, permc_spec="MMD_AT_PLUS_A", **symmetric).perm_c)
+            self._symbolic = order
+        order = self._symbolic
+        # Without pivoting, a positive definite matrix has positive pivots only, and conversely.
+        factors = _superlu(array[order][:, order], permc_spec="NATURAL", **symmetric)
+        _check_pivots(np.where(factors.perm_r == np.arange(len(order)), factors.U.diagonal(), -1.0), order)
+        return factors
+
+    def solve(self, b: Tensor) -> Tensor:
+        """Solution for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
+        check_right_side(b, self.shape)
+        if b.numel() == 0:
+            return torch.empty_like(b)
+        if self.library == "cholmod":
+            solution = self._factors(b.detach().to("cpu", torch.float64).numpy())
+            return torch.from_numpy(solution).to(b.device, torch.promote_types(b.dtype, self._matrix.dtype))
+        order = torch.from_numpy(self._symbolic).to(b.device)
+        solution = _solve_superlu(self._factors, b[order])
+        return torch.empty_like(solution).index_copy_(0, order, solution)
+
+    def refactor(self, matrix: CSR) -> CholeskyFactors:
+        """Factors of a matrix with the same structure and new values; the ordering is reused.
+
+        Raises:
+            ValueError: another structure, not symmetric, or not positive definite.
+        """
+        check_square(matrix)
+        check_same_structure(self._matrix, matrix)
+        return CholeskyFactors(matrix, self.library, self._symbolic)
+
+
+def lu(matrix: CSR) -> LUFactors:
+    """Direct LU factorisation by SuperLU with partial pivoting (scipy), on the CPU.
+
+    Args:
+        matrix: (M, M) CSR, float32, float64 or complex; on CUDA it is copied to the CPU.
+
+    Raises:
+        TypeError: not CSR, or values of another type.
+        ValueError: not square, or singular.
+    """
+    return LUFactors(matrix)
+
+
+def cholesky(matrix: CSR, *, impl: Impl = "auto") -> CholeskyFactors:
+    """Direct Cholesky factorisation of a symmetric positive definite matrix, on the CPU.
+
+    Args:
+        matrix: (M, M) CSR, float32 or float64, both triangles stored; on CUDA it is copied to the CPU.
+        impl: ``"vendor"`` is CHOLMOD by way of scikit-sparse 0.4 (``pip install "scikit-sparse<0.5"``),
+            ``"reference"`` is SuperLU in its symmetric mode; ``"auto"`` is CHOLMOD where it is installed.
+
+    Raises:
+        TypeError: not CSR, or values of another type.
+        ValueError: not square, not symmetric, or not positive definite; the row is named.
+        ImplementationError: ``impl`` cannot run here.
+    """
+    check_impl(impl)
+    if impl == "triton":
+        raise ImplementationError("cholesky has no Triton implementation")
+    if impl == "reference" or (impl == "auto" and not _cholmod_available()):
+        return CholeskyFactors(matrix, "superlu")
+    if not _cholmod_available():
+        raise ImplementationError(
+            "impl='vendor' needs scikit-sparse 0.4, which is not installed: pip install 'scikit-sparse<0.5'"
+        )
+    return CholeskyFactors(matrix, "cholmod")
+
+
+def _cholmod_available() -> bool:
+    # Version 0.5 has another interface.
+    return module_available("sksparse") and hasattr(importlib.import_module("sksparse.cholmod"), "analyze")
+
+
+def _scipy(matrix: CSR) -> Any:
+    return matrix.detach().to("cpu").to_scipy()
+
+
+def _superlu(array: Any, **options: Any) -> Any:
+    # SuperLU counts with 32 bits.
+    array.indices, array.indptr = array.indices.astype(np.int32), array.indptr.astype(np.int32)
+    try:
+        return splu(array, **options)
+    except RuntimeError as error:
+        raise ValueError(f"the matrix cannot be factorised: {error}") from error
+
+
+def _solve_superlu(factors: Any, b: Tensor) -> Tensor:
+    """SuperLU takes right-hand sides of the factors' own dtype."""
+    dtype = torch.from_numpy(np.zeros(0, factors.L.dtype)).dtype
+    wide = torch.promote_types(b.dtype, dtype)
+    right = b.detach().cpu()
+    if wide.is_complex and not dtype.is_complex:
+        parts = [_solve_superlu(factors, part) for part in (right.real, right.imag)]
+        return torch.complex(*parts).to(b.device, wide)
+    solution = factors.solve(right.to(dtype).contiguous().numpy())
+    return torch.from_numpy(np.ascontiguousarray(solution)).to(b.device, wide)
+
+
+def _check_symmetric(array: Any) -> None:
+    difference = abs(array - array.T).tocoo()
+    allowed = np.finfo(array.dtype).eps ** 0.5 * abs(array).max()
+    wrong = np.flatnonzero(difference.data > allowed)
+    if len(wrong):
+        row, column = sorted((difference.row[wrong[0]], difference.col[wrong[0]]))
+        raise ValueError(f"matrix is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ")
+
+
+def _check_pivots(pivots: Any, order: Any) -> None:
+    bad = np.flatnonzero(~(pivots > 0))
+    if len(bad):
+        _refuse(int(order[bad[0]]))
+
+
+def _refuse(row: int) -> NoReturn:
+    raise ValueError(f"matrix is not positive definite: the pivot of row {row} is not positive")

@@ -1,0 +1,153 @@
+"""BiCGSTAB for general systems.
+
+Van der Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of nonsymmetric
+linear systems", 1992; preconditioned from the right, so that its residual is that of ``A x = b``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.linalg.krylov.loop import run
+from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, column_dots, column_norms, prepare
+from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
+from sparse_core.linalg.krylov.result import SolveResult
+
+
+class BiconjugateGradientStabilised:
+    """State and step of the recurrence in plain torch; every column has its own coefficients."""
+
+    method = "bicgstab"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
+        self.x = problem.x
+        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
+        self.shadow, self.direction, self.image = (torch.zeros_like(self.residual) for _ in range(3))
+        scalar = problem.tolerance.to(problem.b.dtype)
+        self.rho, self.alpha, self.omega = (torch.ones_like(scalar) for _ in range(3))
+        self.shadow_norm = torch.ones_like(problem.tolerance)
+        self.norm = torch.ones_like(problem.tolerance)
+        # As small as scipy's threshold, but relative to the vectors, so that the scale of b does not matter.
+        self.vanishing = torch.finfo(problem.b.dtype).eps ** 2
+
+    def begin(self, columns: Tensor, residual: Tensor) -> None:
+        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
+        norm = column_norms(residual)
+        self.progress.begin(norm, columns)
+        self.residual.copy_(residual)
+        self.shadow.copy_(residual)
+        self.norm.copy_(norm)
+        self.shadow_norm.copy_(norm)
+        for vector in (self.direction, self.image):
+            vector.zero_()
+        for scalar in (self.rho, self.alpha, self.omega):
+            scalar.fill_(1)
+
+    def step(self, slot: int) -> None:
+        """One iteration, in place and without the host."""
+        rho = column_dots(self.shadow, self.residual)
+        beta = (rho / self.rho) * (self.alpha / self.omega)
+        self.direction.sub_(self.omega * self.image).mul_(beta).add_(self.residual)
+        towards = self._precondition(self.direction)
+        self.image.copy_(self.problem.apply(towards))
+        denominator = column_dots(self.shadow, self.image)
+        alpha = rho / denominator
+        half = self.residual - alpha * self.image
+        half_norm = column_norms(half)
+        correction = self._precondition(half)
+        image = self.problem.apply(correction)
+        omega = self._omega(image, half, half_norm)
+
+        failure = self._failure(rho, denominator, column_norms(self.image))
+        finite = torch.isfinite(omega.abs()) | (failure != 0)
+        failure = torch.where(finite, failure, int(Status.NOT_FINITE))
+        allowed = self.progress.running & (failure == 0)
+        add_scaled(self.x, alpha, towards, allowed)
+        add_scaled(self.x, omega, correction, allowed)
+        torch.sub(half, omega * image, out=self.residual)
+        self.norm.copy_(column_norms(self.residual))
+        detail = torch.where(failure == int(Status.DENOMINATOR_VANISHED), denominator.abs(), rho.abs())
+        self.progress.record(slot, self.norm, failure, detail)
+        for kept, new in ((self.rho, rho), (self.alpha, alpha), (self.omega, omega)):
+            kept.copy_(new)
+
+    def _omega(self, image: Tensor, half: Tensor, half_norm: Tensor) -> Tensor:
+        """Length of the minimising step; zero where half a step was enough or the step does nothing."""
+        image_norm = column_norms(image)
+        overlap = column_dots(image, half)
+        useless = overlap.abs() <= self.vanishing * image_norm * half_norm
+        enough = half_norm <= self.progress.tolerance
+        # A column of zeros divides zero by zero; `useless` covers it.
+        return torch.where(useless | enough, torch.zeros_like(overlap), overlap / image_norm.square())
+
+    def _failure(self, rho: Tensor, denominator: Tensor, image_norm: Tensor) -> Tensor:
+        """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
+        rho_small = rho.abs() <= self.vanishing * self.shadow_norm * self.norm
+        small = denominator.abs() <= self.vanishing * self.shadow_norm * image_norm
+        failure = torch.where(small, int(Status.DENOMINATOR_VANISHED), 0)
+        failure = torch.where(rho_small, int(Status.RHO_VANISHED), failure)
+        failure = torch.where(self.omega == 0, int(Status.OMEGA_VANISHED), failure)
+        finite = torch.isfinite(rho.abs()) & torch.isfinite(denominator.abs())
+        return torch.where(finite | (failure != 0), failure, int(Status.NOT_FINITE))
+
+    def _precondition(self, vector: Tensor) -> Tensor:
+        precondition = self.problem.precondition
+        return vector if precondition is None else precondition(vector)
+
+
+def bicgstab(
+    matrix: Operand,
+    b: Tensor,
+    x0: Tensor | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    max_iterations: int | None = None,
+    preconditioner: Operand | None = None,
+    callback: Callback | None = None,
+    check_every: int | None = None,
+    use_graph: bool | None = None,
+) -> SolveResult:
+    """Solve ``A x = b`` for a general square A by BiCGSTAB.
+
+    Each iteration has two products with A; one that reaches the tolerance after its first half counts as
+    an iteration. A breakdown (the recurrence divides by what has vanished) ends the loop with its
+    reason and the last iterate; gmres does not break down like this. Everything else is as in
+    :func:`sparse_core.linalg.cg`.
+
+    Args:
+        matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
+        b: (M,) or (M, N) float32, float64, complex64 or complex128.
+        x0: start, same shape as ``b``; None is zero.
+        rtol: tolerance relative to ``‖b‖``.
+        atol: absolute tolerance.
+        max_iterations: None is ``10 M``, as in scipy.
+        preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix.
+        callback: as in :func:`sparse_core.linalg.cg`.
+        check_every: iterations between two looks at the residual; None is 1 on a CPU or with a callback,
+            else 10.
+        use_graph: as in :func:`sparse_core.linalg.cg`.
+
+    Returns:
+        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
+
+    Raises:
+        TypeError: half precision or integer ``b``.
+        ValueError: shapes or devices that do not fit, negative tolerances.
+    """
+    problem = prepare(
+        matrix,
+        b,
+        x0,
+        rtol=rtol,
+        atol=atol,
+        max_iterations=max_iterations,
+        preconditioner=preconditioner,
+        callback=callback,
+        check_every=check_every,
+        use_graph=use_graph,
+    )
+    return run(BiconjugateGradientStabilised(problem))

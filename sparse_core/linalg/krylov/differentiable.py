@@ -1,0 +1,165 @@
+"""A solve that gradients flow through, by the adjoint system instead of the iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.formats.base import SparseMatrix
+from sparse_core.linalg.krylov.bicgstab import bicgstab
+from sparse_core.linalg.krylov.cg import cg
+from sparse_core.linalg.krylov.gmres import gmres
+from sparse_core.linalg.krylov.problem import Operand
+from sparse_core.linalg.krylov.result import SolveResult
+
+Method = Literal["cg", "bicgstab", "gmres"]
+_SOLVERS: dict[str, Callable[..., SolveResult]] = {"cg": cg, "bicgstab": bicgstab, "gmres": gmres}
+
+
+class _System(NamedTuple):
+    """What the backward pass needs besides tensors."""
+
+    matrix: Operand
+    method: Method
+    preconditioner: Operand | None
+    adjoint_preconditioner: Operand | None
+    options: dict[str, Any]
+
+    def solve(self, b: Tensor) -> Tensor:
+        result = _SOLVERS[self.method](self.matrix, b, preconditioner=self.preconditioner, **self.options)
+        return result.raise_if_failed().x
+
+    def solve_adjoint(self, gradient: Tensor) -> Tensor:
+        """``A^-H gradient``; A itself for cg, where it is Hermitian."""
+        hermitian = self.method == "cg"
+        matrix = self.matrix if hermitian else _adjoint(self.matrix)
+        preconditioner = self.adjoint_preconditioner
+        if preconditioner is None and hermitian:
+            preconditioner = self.preconditioner
+        return self._replace(matrix=matrix, preconditioner=preconditioner).solve(gradient)
+
+
+def _adjoint(matrix: Operand) -> Operand:
+    if isinstance(matrix, Tensor):
+        return matrix.mH
+    if isinstance(matrix, SparseMatrix):
+        from sparse_core.linalg.structure import transposed
+
+        transpose = transposed(matrix)
+        adjoint: SparseMatrix = transpose.with_values(transpose.values.conj().resolve_conj())
+        return adjoint
+    raise TypeError("the gradient needs the adjoint of the matrix: pass a matrix, or use method='cg'")
+
+
+class _Solve(torch.autograd.Function):
+    """``x = A^-1 b``; with ``g = A^-H dL/dx``: ``dL/db = g``, ``dL/dA[i, j] = -g[i] conj(x[j])``."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor | None, b: Tensor, pattern: Any, system: _System) -> Tensor:
+        x = system.solve(b)
+        ctx.save_for_backward(x)
+        ctx.system, ctx.pattern = system, pattern
+        ctx.dtypes = (None if values is None else values.dtype, b.dtype)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        values_dtype, b_dtype = ctx.dtypes
+        adjoint = ctx.system.solve_adjoint(gradient.contiguous())
+        of_values = None
+        if ctx.needs_input_grad[0]:
+            left, right = -adjoint.reshape(len(x), -1), x.conj().reshape(len(x), -1).mT
+            of_values = _real_where(_sampled(ctx.pattern, left, right), values_dtype)
+        of_b = _real_where(adjoint, b_dtype) if ctx.needs_input_grad[1] else None
+        return of_values, of_b, None, None
+
+
+def _sampled(pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right`` where the matrix has entries."""
+    if pattern is None:
+        product: Tensor = left @ right
+        return product
+    from sparse_core.linalg.sddmm import sddmm
+
+    values: Tensor = sddmm(pattern, left, right.resolve_conj()).values
+    return values
+
+
+def _real_where(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Gradient in the type of its operand: the real part for a real operand of a complex system."""
+    return (gradient if dtype.is_complex or not gradient.is_complex() else gradient.real).to(dtype)
+
+
+def solve(
+    matrix: Operand,
+    b: Tensor,
+    *,
+    method: Method = "cg",
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    preconditioner: Operand | None = None,
+    adjoint_preconditioner: Operand | None = None,
+    **options: Any,
+) -> Tensor:
+    """Solution of ``A x = b`` with gradients for the stored values of A and for ``b``.
+
+    The gradient is that of the exact solution, by one solve with the adjoint matrix to the same relative
+    tolerance; memory does not grow with the iterations. Each stored value counts as a parameter of its
+    own: where A is symmetric because one parameter fills both halves, autograd adds up both.
+
+    Args:
+        matrix: (M, M) sparse matrix of any format, dense tensor, or (no gradient for A, and ``method="cg"``
+            for one in ``b``) a function.
+        b: (M,), or (M, N) except for gmres.
+        method: ``"cg"`` (Hermitian positive definite A), ``"bicgstab"`` or ``"gmres"``.
+        rtol: tolerance relative to ``‖b‖``, and of the adjoint solve.
+        atol: absolute tolerance; the adjoint solve is as accurate relative to its right-hand side.
+        preconditioner: approximation of ``A^-1``; constant, no gradient flows into it.
+        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg, else none.
+        options: further options of :func:`cg`, :func:`bicgstab` or :func:`gmres`.
+
+    Returns:
+        The solution, same shape as ``b``, in the working dtype.
+
+    Raises:
+        ConvergenceError: the solve, or in the backward pass its adjoint, missed the tolerance.
+        TypeError: as the solvers; a gradient for a function with another method than cg.
+        ValueError: as the solvers; a method that does not exist.
+    """
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
+    for name in ("x0", "callback"):
+        if name in options:
+            raise TypeError(f"solve takes no {name}; call {method} for it")
+    values, pattern = _values(matrix)
+    detached = matrix.detach() if isinstance(matrix, SparseMatrix | Tensor) else matrix
+    rtol = max(rtol, _relative(atol, b))
+    system = _System(detached, method, preconditioner, adjoint_preconditioner, {"rtol": rtol, **options})
+    solution: Tensor = _Solve.apply(values, b, pattern, system)
+    return solution
+
+
+def _values(matrix: Operand) -> tuple[Tensor | None, Any]:
+    """Values that autograd follows, and the pattern they belong to (None for a dense matrix)."""
+    if isinstance(matrix, Tensor):
+        return matrix, None
+    if not isinstance(matrix, SparseMatrix) or not matrix.requires_grad:
+        return None, None
+    from sparse_core.linalg.structure import as_csr
+
+    csr = as_csr(matrix)
+    return csr.values, csr.detach()
+
+
+def _relative(atol: float, b: Tensor) -> float:
+    """``atol`` relative to the right-hand side, so that it means the same for the adjoint system."""
+    if not atol:
+        return 0.0
+    norm = float(torch.linalg.vector_norm(b.detach(), dim=0).min()) if b.numel() else 0.0
+    return atol / norm if norm else 0.0

@@ -1,0 +1,265 @@
+"""Restarted GMRES for general systems.
+
+Saad and Schultz, "GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear
+systems", 1986; preconditioned from the right (Saad, "Iterative methods for sparse linear systems", 2003,
+algorithm 9.5), so that the residual it minimises is that of ``A x = b``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, prepare
+from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
+from sparse_core.linalg.krylov.result import SolveResult
+from sparse_core.linalg.krylov.verdict import describe, stagnation
+
+
+class Arnoldi:
+    """Orthonormal basis of the Krylov space, built on the device.
+
+    Classical Gram-Schmidt done twice: as orthogonal as the modified one (Giraud et al., "The loss of
+    orthogonality in the Gram-Schmidt orthogonalization process", 2005), in two matrix products.
+    """
+
+    def __init__(self, problem: Problem, size: int) -> None:
+        self.problem = problem
+        self.basis = problem.b.new_zeros(size + 1, len(problem.b))
+        self.columns = problem.b.new_zeros(size, size + 1)
+
+    def begin(self, residual: Tensor, norm: float) -> None:
+        """First basis vector."""
+        torch.div(residual, norm, out=self.basis[0])
+
+    def extend(self, step: int) -> None:
+        """Basis vector ``step + 1`` and column ``step`` of the Hessenberg matrix, without the host."""
+        vector = self.basis[step]
+        precondition = self.problem.precondition
+        image = self.problem.apply(vector if precondition is None else precondition(vector))
+        known = self.basis[: step + 1]
+        before = torch.linalg.vector_norm(image)
+        overlap = known.conj() @ image
+        image = image - overlap @ known
+        again = known.conj() @ image
+        image = image - again @ known
+        after = torch.linalg.vector_norm(image)
+        # Nothing but rounding is left where the space is exhausted; zeros mark it. NaN stays NaN.
+        exhausted = after <= torch.finfo(image.dtype).eps * before
+        after = torch.where(exhausted, torch.zeros_like(after), after)
+        self.basis[step + 1] = torch.where(exhausted, torch.zeros_like(image), image / after)
+        self.columns[step, : step + 1] = overlap + again
+        self.columns[step, step + 1] = after
+
+    def combine(self, weights: NDArray) -> Tensor:
+        """Correction of ``x``: the preconditioned combination of basis vectors."""
+        vector = torch.from_numpy(weights).to(self.basis) @ self.basis[: len(weights)]
+        precondition = self.problem.precondition
+        return vector if precondition is None else precondition(vector)
+
+
+class LeastSquares:
+    """The small problem ``min ‖norm e1 - H y‖`` by Givens rotations, on the host in double precision."""
+
+    def __init__(self, norm: float, size: int) -> None:
+        self.triangle: NDArray = np.zeros((size, size), dtype=np.complex128)
+        self.right: NDArray = np.zeros(size + 1, dtype=np.complex128)
+        self.right[0] = norm
+        self.rotations: list[tuple[float, complex]] = []
+
+    def append(self, column: NDArray) -> float:
+        """Add a Hessenberg column (k + 2 entries); the residual norm of the larger space."""
+        column = column.astype(np.complex128)
+        for at, (cosine, sine) in enumerate(self.rotations):
+            upper, lower = column[at], column[at + 1]
+            column[at] = cosine * upper + sine * lower
+            column[at + 1] = -np.conj(sine) * upper + cosine * lower
+        at = len(self.rotations)
+        cosine, sine, diagonal = _rotation(complex(column[at]), complex(column[at + 1]))
+        self.rotations.append((cosine, sine))
+        self.triangle[: at + 1, at] = [*column[:at], diagonal]
+        self.right[at + 1] = -np.conj(sine) * self.right[at]
+        self.right[at] *= cosine
+        # Where the matrix is singular on the space, nothing reduces this component.
+        return float(abs(self.right[at if diagonal == 0 else at + 1]))
+
+    def solve(self) -> NDArray:
+        """The weights ``y``; a direction in which the matrix is singular gets none."""
+        size = len(self.rotations)
+        weights = self.right[:size].copy()
+        for at in range(size - 1, -1, -1):
+            diagonal = self.triangle[at, at]
+            weights[at] = 0 if diagonal == 0 else weights[at] / diagonal
+            weights[:at] -= weights[at] * self.triangle[:at, at]
+        return weights
+
+
+def _rotation(upper: complex, lower: complex) -> tuple[float, complex, complex]:
+    """Cosine (real), sine and diagonal of the rotation that clears ``lower``."""
+    length = float(np.hypot(abs(upper), abs(lower)))
+    if length == 0:
+        return 1.0, 0j, 0j
+    if upper == 0:
+        return 0.0, complex(np.conj(lower)) / length, complex(length)
+    phase = upper / abs(upper)
+    return abs(upper) / length, phase * complex(np.conj(lower)) / length, phase * length
+
+
+class _Solve:
+    """One call of :func:`gmres`: cycles of Arnoldi steps, and the residual computed afresh between them."""
+
+    def __init__(self, problem: Problem, restart: int) -> None:
+        self.problem = problem
+        self.size = max(1, min(restart, len(problem.b)))
+        self.x = problem.x
+        self.tolerance = float(problem.tolerance)
+        self.arnoldi = Arnoldi(problem, self.size)
+        self.history: list[float] = []
+
+    @property
+    def iterations(self) -> int:
+        return len(self.history) - 1
+
+    def run(self) -> SolveResult:
+        problem = self.problem
+        residual = problem.b if problem.starts_at_zero else problem.residual(self.x)
+        norm = float(torch.linalg.vector_norm(residual))
+        self.history.append(norm)
+        reason = self._judge(norm)
+        while not reason:
+            start = self.x.clone()
+            predicted, exhausted = self._cycle(residual, norm)
+            if np.isfinite(predicted):
+                residual = problem.residual(self.x)
+                before, norm = norm, float(torch.linalg.vector_norm(residual))
+                if not norm <= before:
+                    # Rounding on a nearly singular space: the start of the cycle was better.
+                    self.x, norm = start, before
+                    residual = problem.residual(self.x)
+                solved = predicted <= self.tolerance
+                reason = self._judge(norm) or self._progress(before, norm, solved, exhausted)
+            else:
+                reason = self._explain(Status.NOT_FINITE)
+            if problem.callback is not None and problem.callback(self.iterations, self.x, norm) is True:
+                reason = reason or "stopped by callback"
+        return SolveResult(
+            x=self.x,
+            converged=reason == "converged",
+            iterations=self.iterations,
+            residuals=tuple(self.history),
+            tolerance=self.tolerance,
+            reason=reason,
+            true_residual=norm,
+            method="gmres",
+        )
+
+    def _cycle(self, residual: Tensor, norm: float) -> tuple[float, bool]:
+        """Up to ``restart`` iterations: the residual norm they predict, whether the space is exhausted."""
+        squares = LeastSquares(norm, self.size)
+        self.arnoldi.begin(residual, norm)
+        limit = min(self.size, self.problem.max_iterations - self.iterations)
+        predicted, exhausted, done = norm, False, 0
+        while done < limit and predicted > self.tolerance and not exhausted:
+            fresh = range(done, min(done + self.problem.check_every, limit))
+            for step in fresh:
+                self.arnoldi.extend(step)
+            columns = self.arnoldi.columns[fresh.start : fresh.stop].cpu().numpy()
+            for step, column in zip(fresh, columns, strict=True):
+                if not np.isfinite(column[: step + 2]).all():
+                    return float("nan"), False
+                predicted = squares.append(column[: step + 2])
+                self.history.append(predicted)
+                done, exhausted = step + 1, bool(column[step + 1] == 0)
+                if predicted <= self.tolerance or exhausted:
+                    break
+        weights = squares.solve()
+        self.x += self.arnoldi.combine(weights if self.x.is_complex() else weights.real)
+        return predicted, exhausted
+
+    def _judge(self, norm: float) -> str:
+        if not np.isfinite(norm):
+            return self._explain(Status.NOT_FINITE)
+        if norm <= self.tolerance:
+            return "converged"
+        return "max_iterations" if self.iterations >= self.problem.max_iterations else ""
+
+    def _progress(self, before: float, norm: float, solved: bool, exhausted: bool) -> str:
+        """Why another cycle would be in vain; empty when it would not."""
+        # What is left after the small problem was solved is rounding, which another cycle may repair.
+        if exhausted and norm > WORTHWHILE * before:
+            return "breakdown: the Krylov space is exhausted before the tolerance (is the matrix singular?)"
+        if solved:
+            return stagnation(norm, self.x.dtype) if norm > WORTHWHILE * before else ""
+        if norm >= before * (1 - 10 * torch.finfo(self.x.dtype).eps):
+            return f"stagnation: {self.size} iterations between restarts no longer lower the residual"
+        return ""
+
+    def _explain(self, status: Status) -> str:
+        reading = Reading([int(status)], [self.iterations], [0.0], [])
+        return describe(status, reading, 0, self.problem, "gmres")
+
+
+@torch.no_grad()
+def gmres(
+    matrix: Operand,
+    b: Tensor,
+    x0: Tensor | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int = 20,
+    max_iterations: int | None = None,
+    preconditioner: Operand | None = None,
+    callback: Callback | None = None,
+    check_every: int | None = None,
+) -> SolveResult:
+    """Solve ``A x = b`` for a general square A by restarted GMRES.
+
+    The tolerance means what it means in scipy: ``converged`` says that the residual computed from ``x``
+    satisfies ``‖b - A x‖ <= max(rtol * ‖b‖, atol)``. The preconditioner is applied from the right, where
+    scipy applies it from the left and aims at the preconditioned residual first: without one both take the
+    same steps, with one the counts differ a little and ``residuals`` are those of ``A x = b``.
+
+    Args:
+        matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
+        b: (M,) float32, float64, complex64 or complex128.
+        x0: start, same shape as ``b``; None is zero.
+        rtol: tolerance relative to ``‖b‖``.
+        atol: absolute tolerance.
+        restart: iterations between restarts; ``restart + 1`` vectors are held.
+        max_iterations: products with A in all; None is ``10 M``. (scipy's ``maxiter`` counts restarts.)
+        preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix; the same
+            linear map at every call.
+        callback: called as ``callback(iteration, x, residual norm)`` after every restart, when there is an
+            ``x``; it is the solver's own buffer. Returning True ends the solve.
+        check_every: iterations between two looks at the residual; None is 1 on a CPU, else 10. The result
+            does not depend on it.
+
+    Returns:
+        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
+
+    Raises:
+        TypeError: half precision or integer ``b``.
+        ValueError: shapes or devices that do not fit, negative tolerances, ``restart`` below one.
+    """
+    if restart < 1:
+        raise ValueError(f"restart must be at least 1, got {restart}")
+    if isinstance(b, Tensor) and b.ndim != 1:
+        raise ValueError(f"gmres takes one right-hand side of shape (M,), got {tuple(b.shape)}")
+    problem = prepare(
+        matrix,
+        b,
+        x0,
+        rtol=rtol,
+        atol=atol,
+        max_iterations=max_iterations,
+        preconditioner=preconditioner,
+        callback=None,
+        check_every=check_every,
+        use_graph=False,
+    )
+    return _Solve(replace(problem, callback=callback), restart).run()

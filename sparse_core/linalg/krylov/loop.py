@@ -1,0 +1,208 @@
+"""The loop around a recurrence: looks at the residual, CUDA graphs, verification, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sparse_core.errors import ImplementationError
+from sparse_core.linalg.krylov.problem import Problem, column_norms
+from sparse_core.linalg.krylov.progress import WORTHWHILE, Progress, Reading, Status
+from sparse_core.linalg.krylov.result import SolveResult
+from sparse_core.linalg.krylov.verdict import describe, worst
+
+
+class Recurrence(Protocol):
+    """A Krylov method as the loop sees it: buffers on the device, changed in place."""
+
+    method: str
+    problem: Problem
+    progress: Progress
+    x: Tensor
+
+    def begin(self, columns: Tensor, residual: Tensor) -> None:
+        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
+
+    def step(self, slot: int) -> None:
+        """One iteration that ends with ``progress.record(slot, ...)``."""
+
+
+class Chunk:
+    """``check_every`` steps: run plainly once, then replayed as a CUDA graph where that is possible."""
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.recurrence = recurrence
+        self.steps = recurrence.problem.check_every
+        self.refusal = recurrence.problem.graph_reason
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm = False
+
+    @property
+    def execution(self) -> str:
+        """What :class:`SolveResult` calls ``execution``."""
+        if self.graph is not None:
+            return f"CUDA graph of {self.steps} iterations"
+        return f"plain: {self.refusal}" if self.refusal else "plain: finished before a graph was captured"
+
+    def __call__(self) -> None:
+        """Advance by ``check_every`` steps."""
+        if self.graph is None and self.warm and not self.refusal:
+            self._capture()
+        if self.graph is not None:
+            self.graph.replay()
+            return
+        self._run()
+        self.warm = True
+
+    def _run(self) -> None:
+        for slot in range(self.steps):
+            self.recurrence.step(slot)
+
+    def _capture(self) -> None:
+        """Record the steps; torch.cuda.graph would first empty the allocator's cache, which costs more."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.stream(stream):
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self._run()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            if self.recurrence.problem.graph_required:
+                raise ImplementationError(
+                    f"use_graph=True: cannot capture the iterations: {error}"
+                ) from error
+            self.refusal = f"capture failed ({str(error).splitlines()[0]})"
+            torch.cuda.synchronize()
+            return
+        self.graph = graph
+
+
+class _History:
+    """Norms of every column, taken from the readings."""
+
+    def __init__(self, columns: int) -> None:
+        self.norms: list[list[float]] = [[] for _ in range(columns)]
+
+    def start(self, reading: Reading) -> None:
+        for norms, first in zip(self.norms, reading.norms[0], strict=True):
+            norms.append(first)
+
+    def extend(self, reading: Reading) -> None:
+        for column, norms in enumerate(self.norms):
+            # The first entry is the start; a frozen column wrote slots that do not count.
+            fresh = reading.count[column] + 1 - len(norms)
+            norms.extend(row[column] for row in reading.norms[:fresh])
+
+
+@torch.no_grad()
+def run(recurrence: Recurrence) -> SolveResult:
+    """Iterate until every right-hand side has converged or cannot go on."""
+    problem, progress = recurrence.problem, recurrence.progress
+    chunk = Chunk(recurrence)
+    everything = torch.ones_like(progress.status, dtype=torch.bool)
+    start = problem.b if problem.starts_at_zero else problem.residual(recurrence.x)
+    recurrence.begin(everything, start)
+    reading = progress.read()
+    history = _History(len(reading.status))
+    history.start(reading)
+    check = _Verification(recurrence)
+    while True:
+        while Status.RUNNING in reading.status:
+            chunk()
+            reading = progress.read()
+            history.extend(reading)
+            if _stopped(recurrence, reading, history):
+                progress.status.masked_fill_(progress.running, int(Status.STOPPED))
+                reading = progress.read()
+        if not check.restarted():
+            break
+        reading = progress.read()
+    return _result(recurrence, progress.read(), history, check.true_norms(), chunk.execution)
+
+
+def _stopped(recurrence: Recurrence, reading: Reading, history: _History) -> bool:
+    callback: Callable | None = recurrence.problem.callback
+    if callback is None:
+        return False
+    largest = max(norms[-1] for norms in history.norms)
+    return callback(max(reading.count), recurrence.x, largest) is True
+
+
+class _Verification:
+    """Recomputes ``‖b - A x‖`` of what the recurrence holds for converged.
+
+    The recurrence's residual drifts from the true one by rounding (Greenbaum, "Estimating the attainable
+    accuracy of recursively computed residual methods", 1997). Restarting from the true residual makes up
+    for it as long as ``x`` itself can be represented well enough.
+    """
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.recurrence = recurrence
+        self.norms: Tensor | None = None
+        self.previous = torch.full_like(recurrence.progress.tolerance, float("inf"))
+        self.best: Tensor | None = None
+
+    def restarted(self) -> bool:
+        """Check the converged columns; whether any was sent back to work."""
+        problem, progress, x = self.recurrence.problem, self.recurrence.progress, self.recurrence.x
+        residual = problem.residual(x)
+        self.norms = column_norms(residual).double()
+        short = (progress.status == Status.CONVERGED) & ~(self.norms <= progress.tolerance)
+        if not short.any():
+            return False
+        hopeless = short & ~(self.norms <= WORTHWHILE * self.previous)
+        again = short & ~hopeless
+        self._give_up(hopeless)
+        self.previous.copy_(torch.where(again, self.norms, self.previous))
+        if not again.any():
+            return False
+        self.best = x.clone()
+        self.recurrence.begin(again, residual)
+        return True
+
+    def _give_up(self, columns: Tensor) -> None:
+        """Mark ``columns`` as stagnated, with the better of their last two verified solutions."""
+        progress, x = self.recurrence.progress, self.recurrence.x
+        if self.norms is None or not columns.any():
+            return
+        progress.status.masked_fill_(columns, int(Status.STAGNATED))
+        worse = columns & ~(self.norms <= self.previous)
+        if self.best is not None:
+            torch.where(worse, self.best, x, out=x)
+            self.norms = torch.where(worse, self.previous, self.norms)
+        progress.detail.copy_(torch.where(columns, self.norms, progress.detail))
+
+    def true_norms(self) -> list[float]:
+        """``‖b - A x‖`` of every column at the end."""
+        if self.norms is None:
+            self.norms = column_norms(self.recurrence.problem.residual(self.recurrence.x)).double()
+        norms: list[float] = self.norms.reshape(-1).tolist()
+        return norms
+
+
+def _result(
+    recurrence: Recurrence, reading: Reading, history: _History, true_norms: list[float], execution: str
+) -> SolveResult:
+    problem = recurrence.problem
+    tolerances = recurrence.progress.tolerance.reshape(-1).tolist()
+    columns = [
+        SolveResult(
+            x=recurrence.x if problem.b.ndim == 1 else recurrence.x[:, column],
+            converged=status == Status.CONVERGED,
+            iterations=reading.count[column],
+            residuals=tuple(history.norms[column]),
+            tolerance=tolerances[column],
+            reason=describe(Status(status), reading, column, problem, recurrence.method),
+            true_residual=true_norms[column],
+            method=recurrence.method,
+            execution=execution,
+        )
+        for column, status in enumerate(reading.status)
+    ]
+    return columns[0] if problem.b.ndim == 1 else worst(columns, recurrence.x, recurrence.method, execution)

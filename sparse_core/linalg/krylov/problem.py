@@ -1,0 +1,217 @@
+"""What every Krylov solver is given, checked and brought to one form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats.base import SparseMatrix
+
+Product = Callable[[Tensor], Tensor]
+#: Called with (iteration, x, residual norm); True stops the solver.
+Callback = Callable[[int, Tensor, float], object]
+#: What can stand for A, or for an approximation of its inverse.
+Operand = SparseMatrix | Tensor | Product
+
+_WORKING = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A checked system and the rules for ending.
+
+    Attributes:
+        apply: product with A.
+        precondition: product with the preconditioner, None without one.
+        b: (M,) or (M, N), working dtype.
+        x: start, same shape as ``b``, the solver's own; zero where a column of ``b`` is zero.
+        starts_at_zero: no start was given.
+        tolerance: real, () or (N,), ``max(rtol * ‖b‖, atol)``.
+        max_iterations: at most this many.
+        check_every: iterations between two looks at the residual from the host.
+        callback: called after every look.
+        graph_reason: why a CUDA graph is out of the question; empty when it is not.
+        graph_required: ``use_graph=True``: a failure to capture raises.
+    """
+
+    apply: Product
+    precondition: Product | None
+    b: Tensor
+    x: Tensor
+    starts_at_zero: bool
+    tolerance: Tensor
+    max_iterations: int
+    check_every: int
+    callback: Callback | None
+    graph_reason: str
+    graph_required: bool
+
+    def residual(self, x: Tensor) -> Tensor:
+        """``b - A x``, computed afresh."""
+        return self.b - self.apply(x)
+
+
+def column_norms(vectors: Tensor) -> Tensor:
+    """Euclidean norm of a vector (M,) or of each column of (M, N); real, shape () or (N,)."""
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=0)
+    return norms
+
+
+def column_dots(a: Tensor, b: Tensor) -> Tensor:
+    """``sum(conj(a) * b)`` of vectors (M,) or of each column of (M, N); shape () or (N,)."""
+    if a.ndim == 1 and not a.is_cuda:
+        return torch.vdot(a, b)
+    # cuBLAS promises no fixed order; torch's own reduction has one.
+    return (a.conj() * b).sum(dim=0)
+
+
+@torch.no_grad()
+def prepare(
+    matrix: Operand,
+    b: Tensor,
+    x0: Tensor | None,
+    *,
+    rtol: float,
+    atol: float,
+    max_iterations: int | None,
+    preconditioner: Operand | None,
+    callback: Callback | None,
+    check_every: int | None,
+    use_graph: bool | None,
+) -> Problem:
+    """Check the arguments of a solver; see :func:`sparse_core.linalg.cg` for their meaning.
+
+    Raises:
+        TypeError: a tensor of a dtype no solver works in.
+        ValueError: shapes or devices that do not fit, a negative tolerance, a count below one.
+    """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+    if check_every is not None and check_every < 1:
+        raise ValueError(f"check_every must be at least 1, got {check_every}")
+    if max_iterations is not None and max_iterations < 0:
+        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    if not isinstance(b, Tensor):
+        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}")
+    if b.ndim not in (1, 2):
+        raise ValueError(f"b must have shape (M,) or (M, N), got {tuple(b.shape)}")
+    dtype = _working_dtype(matrix, b, x0)
+    apply = _product(matrix, b, "matrix")
+    b = b.detach().to(dtype)
+    norms = column_norms(b)
+    x = _start(x0, b, norms)
+    precondition = None if preconditioner is None else _product(preconditioner, b, "preconditioner")
+    for name, operand in (("matrix", matrix), ("preconditioner", preconditioner)):
+        if _is_bare_function(operand) and b.numel():
+            _check_result(operand, b, name)
+    count = 10 * len(b) if max_iterations is None else max_iterations
+    default_check = 10 if b.is_cuda and callback is None else 1
+    return Problem(
+        apply=_in_dtype(apply, dtype),
+        precondition=None if precondition is None else _in_dtype(precondition, dtype),
+        b=b,
+        x=x,
+        starts_at_zero=x0 is None,
+        tolerance=(rtol * norms).clamp(min=atol),
+        max_iterations=count,
+        check_every=max(1, min(default_check if check_every is None else check_every, count)),
+        callback=callback,
+        graph_reason=_graph_reason(matrix, b, preconditioner, use_graph),
+        graph_required=use_graph is True,
+    )
+
+
+def _working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:
+    dtype = b.dtype
+    if isinstance(matrix, SparseMatrix | Tensor):
+        dtype = torch.promote_types(dtype, matrix.dtype)
+    if x0 is not None:
+        dtype = torch.promote_types(dtype, x0.dtype)
+    if dtype not in _WORKING:
+        raise TypeError(
+            f"the solvers work in float32, float64, complex64 and complex128, not in {dtype}:"
+            " pass b.to(torch.float32) (a matrix in half precision may stay as it is)"
+        )
+    return dtype
+
+
+def _product(operand: Operand, b: Tensor, name: str) -> Product:
+    """Function that multiplies with ``operand``, after checks of its shape and device."""
+    if not isinstance(operand, SparseMatrix | Tensor):
+        if callable(operand):
+            shape = getattr(operand, "shape", None)
+            if shape is not None and tuple(shape) != (len(b), len(b)):
+                raise ValueError(f"{name} has shape {tuple(shape)}, but b has {len(b)} rows")
+            return operand
+        raise TypeError(
+            f"{name} must be a SparseMatrix, a torch tensor or a function, got {type(operand).__name__}"
+            " (scipy matrices: CSR.from_scipy)"
+        )
+    shape = tuple(operand.shape)
+    if shape != (len(b), len(b)):
+        raise ValueError(f"{name} must be square with as many rows as b: {shape}, b has {len(b)} rows")
+    if operand.device != b.device:
+        raise ValueError(f"{name} is on {operand.device}, b on {b.device}: move one of them")
+    if isinstance(operand, Tensor):
+        # A dense product promotes nothing by itself.
+        dense = operand.detach()
+        return lambda x: dense.to(x.dtype) @ x
+    return operand.__matmul__
+
+
+def _in_dtype(product: Product, dtype: torch.dtype) -> Product:
+    return lambda x: product(x).to(dtype)
+
+
+def _start(x0: Tensor | None, b: Tensor, norms: Tensor) -> Tensor:
+    if x0 is None:
+        return torch.zeros_like(b, memory_format=torch.contiguous_format)
+    if x0.shape != b.shape or x0.device != b.device:
+        raise ValueError(
+            f"x0 must be like b, {tuple(b.shape)} on {b.device}; got {tuple(x0.shape)} on {x0.device}"
+        )
+    # The solution for a zero right-hand side is known; scipy returns it whatever the start, too.
+    return torch.where(norms == 0, torch.zeros_like(b), x0.detach().to(b.dtype)).contiguous()
+
+
+def _is_bare_function(operand: Operand | None) -> TypeGuard[Product]:
+    return (
+        callable(operand) and not isinstance(operand, SparseMatrix | Tensor) and not hasattr(operand, "shape")
+    )
+
+
+def _check_result(product: Product, x: Tensor, name: str) -> None:
+    """One product before the start: a function of the wrong shape is found before it is iterated."""
+    result = product(x)
+    if not isinstance(result, Tensor) or result.shape != x.shape or result.device != x.device:
+        found = (
+            f"{tuple(result.shape)} on {result.device}"
+            if isinstance(result, Tensor)
+            else type(result).__name__
+        )
+        raise ValueError(f"{name} turned a vector {tuple(x.shape)} on {x.device} into {found}")
+    if result.is_complex() and not x.is_complex():
+        raise TypeError(f"{name} turned {x.dtype} into {result.dtype}: pass b with that dtype")
+
+
+def _graph_reason(matrix: Operand, b: Tensor, preconditioner: Operand | None, use_graph: bool | None) -> str:
+    if not b.is_cuda:
+        if use_graph:
+            raise ValueError(f"use_graph=True needs CUDA tensors, b is on {b.device}")
+        return "no CUDA"
+    if use_graph:
+        return ""
+    if use_graph is False:
+        return "use_graph=False"
+    if not isinstance(matrix, SparseMatrix | Tensor):
+        return "the matrix is a function (use_graph=True asks for a graph all the same)"
+    stored = preconditioner is None or isinstance(preconditioner, SparseMatrix | Tensor)
+    if not stored and not getattr(preconditioner, "graph_safe", False):
+        return "the preconditioner does not declare graph_safe"
+    return ""

@@ -1,0 +1,72 @@
+"""Why a solve ended, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sparse_core.linalg.krylov.problem import Problem
+from sparse_core.linalg.krylov.progress import Reading, Status
+from sparse_core.linalg.krylov.result import SolveResult
+
+
+def describe(status: Status, reading: Reading, column: int, problem: Problem, method: str) -> str:
+    """``SolveResult.reason`` of one right-hand side."""
+    count, detail = reading.count[column], reading.detail[column]
+    at = f"at iteration {count + 1}"
+    match status:
+        case Status.CONVERGED:
+            return "converged"
+        case Status.MAX_ITERATIONS:
+            return "max_iterations"
+        case Status.STOPPED:
+            return "stopped by callback"
+        case Status.NOT_FINITE:
+            return f"breakdown: {_not_finite(problem, column, at)}"
+        case Status.NOT_POSITIVE_DEFINITE:
+            return (
+                f"not positive definite: p·Ap = {detail:.3g} {at}"
+                " (cg needs a Hermitian positive definite matrix; bicgstab and gmres do not)"
+            )
+        case Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE:
+            return f"not positive definite: r·M r <= 0 {at}, so the preconditioner M is not"
+        case Status.RHO_VANISHED:
+            return f"breakdown: rho = {detail:.3g} {at}: the residual is orthogonal to the first one"
+        case Status.DENOMINATOR_VANISHED:
+            return f"breakdown: r̂·Ap = {detail:.3g} {at}"
+        case Status.OMEGA_VANISHED:
+            return f"breakdown: omega = 0 {at}: A M s is orthogonal to s"
+        case Status.STAGNATED:
+            return stagnation(detail, problem.b.dtype)
+    raise AssertionError(f"{method} ended while running")
+
+
+def stagnation(residual: float, dtype: torch.dtype) -> str:
+    """Reason of a recurrence that met the tolerance where the true residual cannot."""
+    return (
+        f"stagnation: rounding in {str(dtype).removeprefix('torch.')} holds ‖b - A x‖ at {residual:.3g};"
+        " raise rtol or use more precision"
+    )
+
+
+def _not_finite(problem: Problem, column: int, at: str) -> str:
+    b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
+    wrong = (~torch.isfinite(b)).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        return f"b is not finite: {b[row].item()} at row {row}"
+    return f"a value is not finite {at}: NaN or infinity in the matrix, x0 or preconditioner, or an overflow"
+
+
+def worst(columns: list[SolveResult], x: Tensor, method: str, execution: str) -> SolveResult:
+    """One result for several right-hand sides: the first that failed, else the one that took longest."""
+    if not columns:
+        return SolveResult(x, True, 0, (), 0.0, "converged", 0.0, method, execution)
+    index = max(range(len(columns)), key=lambda at: (not columns[at].converged, columns[at].iterations))
+    failed = [at for at, result in enumerate(columns) if not result.converged]
+    index = failed[0] if failed else index
+    chosen = columns[index]
+    reason = chosen.reason if chosen.converged else f"{chosen.reason} (column {index})"
+    return replace(chosen, x=x, reason=reason, columns=tuple(columns))

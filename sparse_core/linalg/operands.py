@@ -1,0 +1,58 @@
+"""Operands of the products: what is accepted, the types of results, sums and gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats import SparseMatrix
+from sparse_core.formats.base import VALUE_DTYPES
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Type that sums are taken in: float32 for half-precision results, else the type itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def result_dtype(matrix: SparseMatrix, dense: Tensor) -> torch.dtype:
+    """Type of a product: the promotion of both operands (float16 with bfloat16 gives float32)."""
+    return torch.promote_types(matrix.dtype, dense.dtype)
+
+
+def as_gradient(gradient: Tensor, operand: Tensor) -> Tensor:
+    """A gradient in the type of its operand: the real part for a real operand of a complex product."""
+    if gradient.is_complex() and not operand.is_complex():
+        gradient = gradient.real
+    return gradient.to(operand.dtype)
+
+
+def check_matrix(matrix: object, name: str) -> None:
+    """Raise ``TypeError`` unless ``matrix`` is a container of sparse_core.formats."""
+    if not isinstance(matrix, SparseMatrix):
+        raise TypeError(
+            f"{name} must be a sparse matrix of sparse_core.formats, got {type(matrix).__name__}"
+            " (CSR.from_dense, from_scipy and from_torch make one)"
+        )
+
+
+def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
+    """Raise unless ``dense`` is a strided floating or complex tensor on ``device``.
+
+    Raises:
+        TypeError: not a strided tensor, or of another type.
+        ValueError: on another device.
+    """
+    if not isinstance(dense, Tensor) or dense.layout != torch.strided:
+        found = f"a tensor of layout {dense.layout}" if isinstance(dense, Tensor) else type(dense).__name__
+        raise TypeError(f"{name} must be a dense tensor, got {found}")
+    if dense.dtype not in VALUE_DTYPES:
+        raise TypeError(
+            f"{name} must be floating or complex, got {dense.dtype}: convert it with .to(float32)"
+        )
+    if dense.device != device:
+        raise ValueError(f"{name} is on {dense.device} and the matrix on {device}: move one of them with .to")
+
+
+def gradient_needed(*operands: SparseMatrix | Tensor) -> bool:
+    """Whether autograd records an operation on these matrices and tensors."""
+    return torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)

@@ -1,0 +1,154 @@
+"""Relaxations: damped Jacobi and multicolour Gauss-Seidel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats import CSR
+from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
+from sparse_core.linalg.factorisation.pattern import Pattern, check_square, pattern_of
+from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+from sparse_core.linalg.spmm import spmm
+from sparse_core.linalg.spmv import spmv
+from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
+from sparse_core.linalg.triangular.levels import pointer
+
+
+class Jacobi(ApproximateSolver):
+    """``damping / diagonal`` times the residual.
+
+    Attributes:
+        shape: rows and columns.
+        factor: (M,) damping over the diagonal.
+    """
+
+    def __init__(self, matrix: CSR, damping: float) -> None:
+        check_diagonal(matrix)
+        self.shape = matrix.shape
+        self.factor = damping / matrix.values.detach()[diagonal_positions(matrix)]
+
+    def solve(self, b: Tensor) -> Tensor:
+        """One damped Jacobi step from zero for ``b`` of shape (M,) or (M, N)."""
+        check_right_side(b, self.shape)
+        return b * (self.factor if b.ndim == 1 else self.factor[:, None])
+
+
+def jacobi(matrix: CSR, *, damping: float = 1.0) -> Jacobi:
+    """Jacobi preconditioner: the inverse of the diagonal.
+
+    Args:
+        matrix: (M, M) CSR.
+        damping: factor on the correction.
+
+    Raises:
+        TypeError: not CSR, or half precision.
+        ValueError: not square, or a diagonal value is zero or not stored; the row is named.
+    """
+    check_square(matrix)
+    return Jacobi(matrix, damping)
+
+
+class _Colour(NamedTuple):
+    """One colour of the reordered matrix: its places, its rows without the diagonal, its diagonal."""
+
+    first: int
+    last: int
+    rows: CSR
+    inverse_diagonal: Tensor
+
+
+class _Plan(NamedTuple):
+    """Structure of the reordered matrix: per colour the pattern of its rows and where the values are."""
+
+    order: MulticolourOrder
+    blocks: tuple[CSR, ...]
+    sources: tuple[Tensor, ...]
+
+
+class GaussSeidel(ApproximateSolver):
+    """Multicolour Gauss-Seidel sweeps from zero.
+
+    Attributes:
+        shape: rows and columns.
+        order: the ordering by colour.
+        sweeps: how many sweeps.
+        symmetric: each sweep goes through the colours and back.
+    """
+
+    def __init__(self, matrix: CSR, sweeps: int, symmetric: bool) -> None:
+        check_diagonal(matrix)
+        plan: _Plan = matrix.cached("multicolour rows", lambda: _build_plan(matrix))
+        values = matrix.values.detach()
+        inverse = values[diagonal_positions(matrix)][plan.order.permutation].reciprocal()
+        bounds = plan.order.colour_ptr
+        self.shape = matrix.shape
+        self.order = plan.order
+        self.sweeps, self.symmetric = sweeps, symmetric
+        self._dtype = values.dtype
+        self._colours = [
+            _Colour(first, last, block.with_values(values[source]), inverse[first:last])
+            for first, last, block, source in zip(bounds, bounds[1:], plan.blocks, plan.sources, strict=False)
+        ]
+        forward = list(range(plan.order.colours))
+        # Doing the same colour twice in a row changes nothing, so the turning points are done once.
+        round_trip = forward + forward[-2::-1]
+        again = round_trip[1:] if symmetric else forward
+        self._visits = (round_trip if symmetric else forward) + again * (sweeps - 1)
+
+    def solve(self, b: Tensor) -> Tensor:
+        """Approximate solution for ``b`` of shape (M,) or (M, N)."""
+        check_right_side(b, self.shape)
+        right = b[self.order.permutation].to(torch.promote_types(b.dtype, self._dtype))
+        x = torch.zeros_like(right)
+        for visit, index in enumerate(self._visits):
+            colour = self._colours[index]
+            residual = right[colour.first : colour.last]
+            if visit > 0:
+                known = spmv(colour.rows, x) if b.ndim == 1 else spmm(colour.rows, x)
+                residual = residual - known
+            scale = colour.inverse_diagonal if b.ndim == 1 else colour.inverse_diagonal[:, None]
+            x[colour.first : colour.last] = residual * scale
+        return torch.empty_like(x).index_copy_(0, self.order.permutation, x)
+
+
+def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True) -> GaussSeidel:
+    """Gauss-Seidel preconditioner in a multicolour ordering (see :func:`multicolour_order`).
+
+    All unknowns of a colour are updated at once, by a product with the rows of that colour. Symmetric
+    sweeps make a symmetric positive definite preconditioner of such a matrix, which conjugate gradients
+    needs.
+
+    Args:
+        matrix: (M, M) CSR.
+        sweeps: 1 or more.
+        symmetric: each sweep goes through the colours and back.
+
+    Raises:
+        TypeError: not CSR, or half precision.
+        ValueError: not square, ``sweeps`` below 1, or a diagonal value is zero or not stored.
+    """
+    check_square(matrix)
+    if sweeps < 1:
+        raise ValueError(f"sweeps must be 1 or more, got {sweeps}")
+    return GaussSeidel(matrix, sweeps, symmetric)
+
+
+def _build_plan(matrix: CSR) -> _Plan:
+    order = multicolour_order(matrix)
+    pattern = pattern_of(matrix, order.permutation)
+    coupled = (pattern.row != pattern.col).nonzero()[:, 0]
+    row_ptr = pointer(pattern.row[coupled], pattern.size)
+    rest = Pattern(row_ptr, pattern.row[coupled], pattern.col[coupled], pattern.source[coupled])
+    ends = row_ptr[torch.tensor(order.colour_ptr, device=matrix.device)].tolist()
+    blocks, sources = [], []
+    index, placeholder = matrix.col.dtype, matrix.values.detach().new_zeros(())
+    for colour, (first, last) in enumerate(zip(order.colour_ptr, order.colour_ptr[1:], strict=False)):
+        begin, end = ends[colour], ends[colour + 1]
+        ptr = (row_ptr[first : last + 1] - begin).to(index)
+        values = placeholder.expand(end - begin)
+        blocks.append(CSR(ptr, rest.col[begin:end].to(index), values, (last - first, pattern.size)))
+        sources.append(rest.source[begin:end])
+    return _Plan(order, tuple(blocks), tuple(sources))

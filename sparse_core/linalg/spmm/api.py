@@ -1,0 +1,119 @@
+"""Multiply a sparse matrix by a dense matrix, or by a batch of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.dispatch import Impl
+from sparse_core.formats import BSR, SparseMatrix
+from sparse_core.linalg.implementation import Chosen, choose_implementation
+from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, result_dtype
+from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.linalg.spmm import reference, vendor
+from sparse_core.linalg.spmm.common import apart, prefers_vendor, side_by_side
+from sparse_core.linalg.spmv.api import spmv
+from sparse_core.linalg.structure import as_csr, transposed
+
+
+def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: Impl = "auto") -> Tensor:
+    """``matrix @ dense``, or ``matrix.T @ dense``, with gradients for the values and for ``dense``.
+
+    BSR and CSR are multiplied as they are, other formats as CSR (converted once and kept on the matrix).
+
+    Args:
+        matrix: (M, K), any format.
+        dense: (K, N) or (batch, K, N), or with ``transpose`` M for K; floating or complex, on the device
+            of the matrix. A vector (K,) goes to :func:`sparse_core.linalg.spmv`.
+        transpose: multiply by the transpose (which is not conjugated).
+        impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
+            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU; ``"auto"`` is Triton or, where that was
+            measured to win, cuSPARSE on CUDA, and the library on a CPU (the reference for half precision).
+
+    Returns:
+        (M, N) or (batch, M, N), with ``transpose`` K for M, in the promoted type; half precision is
+        summed in float32.
+
+    Raises:
+        TypeError: ``matrix`` is not sparse, or values or ``dense`` are neither floating nor complex.
+        ValueError: shapes or devices do not fit.
+        ImplementationError: a named ``impl`` cannot run here.
+    """
+    check_matrix(matrix, "matrix")
+    check_dense(dense, "dense", matrix.device)
+    if dense.ndim == 1:
+        return spmv(matrix, dense, transpose=transpose, impl=impl)
+    _check_shape(matrix, dense, transpose)
+    if transpose:
+        matrix = transposed(matrix)
+    elif not isinstance(matrix, BSR):
+        matrix = as_csr(matrix)
+    chosen = choose_implementation(
+        impl,
+        matrix.device,
+        result_dtype(matrix, dense),
+        prefers_vendor=impl == "auto" and matrix.device.type == "cuda" and prefers_vendor(matrix, dense),
+    )
+    if gradient_needed(matrix, dense):
+        product: Tensor = _Product.apply(
+            matrix.values if matrix.requires_grad else None, dense, matrix, chosen
+        )
+        return product
+    return multiply(matrix, dense, chosen)
+
+
+def multiply(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
+    """``matrix @ dense`` by the chosen implementation, without gradients and without argument checks."""
+    if chosen != "triton":
+        implementation = reference if chosen == "reference" else vendor
+        return apart(implementation.spmm(as_csr(matrix), side_by_side(dense)), dense)
+    from sparse_core.linalg.spmm import triton
+
+    triton.check_runnable(matrix.values)
+    if isinstance(matrix, BSR):
+        from sparse_core.linalg.spmm import triton_bsr
+
+        return apart(triton_bsr.spmm(matrix, side_by_side(dense)), dense)
+    return triton.spmm(as_csr(matrix), dense)
+
+
+class _Product(torch.autograd.Function):
+    """``matrix @ dense`` with the gradients of PyTorch's convention (conjugated for complex numbers)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: Chosen
+    ) -> Tensor:
+        ctx.save_for_backward(values, dense)
+        # Without a gradient for the values, the matrix itself keeps its plans for the next call.
+        ctx.matrix = matrix if values is None else matrix.detach()
+        ctx.chosen = chosen
+        return multiply(ctx.matrix, dense, chosen)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        values, dense = ctx.saved_tensors
+        of_values = of_dense = None
+        if ctx.needs_input_grad[0]:
+            impl: Impl = "auto" if ctx.chosen == "vendor" else ctx.chosen
+            sampled = sampled_values(
+                ctx.matrix, side_by_side(gradient), side_by_side(dense).conj().transpose(0, 1), impl
+            )
+            of_values = as_gradient(sampled, values)
+        if ctx.needs_input_grad[1]:
+            product = multiply(transposed(ctx.matrix), gradient.conj(), ctx.chosen)
+            of_dense = as_gradient(product.conj(), dense)
+        return of_values, of_dense, None, None
+
+
+def _check_shape(matrix: SparseMatrix, dense: Tensor, transpose: bool) -> None:
+    if dense.ndim not in (2, 3):
+        raise ValueError(f"dense must have shape (K, N) or (batch, K, N), got {tuple(dense.shape)}")
+    needed = matrix.shape[0] if transpose else matrix.shape[1]
+    if dense.shape[-2] != needed:
+        name = f"the transpose of the {matrix.shape} matrix" if transpose else f"the {matrix.shape} matrix"
+        raise ValueError(f"{name} needs dense with {needed} rows, got shape {tuple(dense.shape)}")

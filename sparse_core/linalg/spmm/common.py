@@ -1,0 +1,32 @@
+"""What the implementations of the sparse matrix times dense matrix product share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sparse_core.formats import SparseMatrix
+
+
+def prefers_vendor(matrix: SparseMatrix, dense: Tensor) -> bool:
+    """Whether ``impl="auto"`` leaves this CUDA product to cuSPARSE, because it was measured to win there.
+
+    Args:
+        matrix: as it will be multiplied, after transposition.
+        dense: (K, N) or (batch, K, N).
+    """
+    return False
+
+
+def side_by_side(dense: Tensor) -> Tensor:
+    """(batch, K, N) as one (K, batch * N) matrix; a (K, N) matrix as it is."""
+    if dense.ndim == 2:
+        return dense
+    batch, rows, columns = dense.shape
+    return dense.transpose(0, 1).reshape(rows, batch * columns)
+
+
+def apart(product: Tensor, dense: Tensor) -> Tensor:
+    """Undo :func:`side_by_side` on a product (M, batch * N), for the batch of ``dense``."""
+    if dense.ndim == 2:
+        return product
+    return product.view(len(product), dense.shape[0], dense.shape[2]).transpose(0, 1)

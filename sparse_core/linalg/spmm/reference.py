@@ -1,0 +1,35 @@
+"""Sparse matrix times dense matrix in plain torch: gather, multiply, add up row by row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats import CSR
+from sparse_core.linalg.operands import accumulation_dtype
+from sparse_core.linalg.structure import segment_sum
+
+#: Products held at a time.
+_PRODUCTS = 2**24
+
+
+def spmm(matrix: CSR, dense: Tensor) -> Tensor:
+    """``matrix @ dense`` on any device, to the same bits every time; columns in slices of bounded memory.
+
+    Args:
+        matrix: (M, K).
+        dense: (K, N).
+
+    Returns:
+        (M, N) in the promoted type; half precision is summed in float32.
+    """
+    dtype = torch.promote_types(matrix.dtype, dense.dtype)
+    working = accumulation_dtype(dtype)
+    values = matrix.values.to(working)[:, None]
+    product = torch.empty(matrix.shape[0], dense.shape[1], dtype=dtype, device=dense.device)
+    width = max(1, _PRODUCTS // max(1, matrix.nnz))
+    for first in range(0, dense.shape[1], width):
+        columns = slice(first, first + width)
+        gathered = dense[:, columns].to(working)[matrix.col]
+        product[:, columns] = segment_sum(values * gathered, matrix.row_ptr).to(dtype)
+    return product

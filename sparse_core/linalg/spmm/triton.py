@@ -1,0 +1,271 @@
+"""Sparse matrix times dense matrix in Triton: rows of CSR, long rows in pieces of their own.
+
+A program sums a few rows over a block of columns. Rows longer than ``_PIECE`` entries are summed in pieces,
+in a second launch, and the pieces are added in order in a third: no atomics, so the bits do not change from
+run to run. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import CSR
+from sparse_core.linalg.operands import accumulation_dtype
+from sparse_core.linalg.spmm.common import apart, side_by_side
+
+#: Entries of a row that one program sums at most.
+_PIECE = 1024
+#: Batches that one launch covers: the second dimension of a CUDA grid.
+_BATCHES = 65535
+
+
+class RowPlan(NamedTuple):
+    """How the rows of a matrix are shared out; depends on the structure alone.
+
+    Attributes:
+        mean_length: entries a row, on average.
+        order: (M,) rows sorted by length when rows side by side differ much in length, else None.
+        long_rows: (L,) rows of more than ``_PIECE`` entries, or None when there is none.
+        first_piece: (L + 1,) first piece of each long row.
+        piece_start: (P,) first entry of each piece.
+        piece_end: (P,) one past the last entry of each piece.
+    """
+
+    mean_length: float
+    order: Tensor | None
+    long_rows: Tensor | None
+    first_piece: Tensor | None
+    piece_start: Tensor | None
+    piece_end: Tensor | None
+
+
+class Tile(NamedTuple):
+    """What a program works on at a time: rows, entries of each and columns; and its warps."""
+
+    rows: int
+    entries: int
+    columns: int
+    warps: int
+
+
+@triton.jit
+def _rows_kernel(  # type: ignore[no-untyped-def]
+    starts,
+    ends,
+    order,
+    col,
+    values,
+    dense,
+    out,
+    count,
+    width,
+    longest_allowed,
+    column_blocks,
+    batch_stride,
+    row_stride,
+    column_stride,
+    out_batch_stride,
+    ROWS: tl.constexpr,
+    ENTRIES: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ORDERED: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """Sum ROWS runs of entries over COLUMNS columns; a run longer than allowed is left at zero."""
+    share = tl.program_id(0).to(tl.int64)
+    batch = tl.program_id(1).to(tl.int64)
+    lane = (share // column_blocks) * ROWS + tl.arange(0, ROWS)
+    n = (share % column_blocks) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = lane < count
+    row = tl.load(order + lane, mask=inside, other=0).to(tl.int64) if ORDERED else lane
+    start = tl.load(starts + row, mask=inside, other=0).to(tl.int64)
+    length = tl.load(ends + row, mask=inside, other=0).to(tl.int64) - start
+    length = tl.where(length > longest_allowed, 0, length)
+    source = dense + batch * batch_stride + n[None, None, :] * column_stride
+    total = tl.zeros((ROWS, ENTRIES, COLUMNS), ACCUMULATOR)
+    for first in range(0, tl.max(length, axis=0), ENTRIES):
+        k = first + tl.arange(0, ENTRIES)
+        stored = k[None, :] < length[:, None]
+        position = start[:, None] + k[None, :]
+        column = tl.load(col + position, mask=stored, other=0).to(tl.int64)
+        value = tl.load(values + position, mask=stored, other=0.0).to(ACCUMULATOR)
+        wanted = stored[:, :, None] & (n < width)[None, None, :]
+        factor = tl.load(source + column[:, :, None] * row_stride, mask=wanted, other=0.0)
+        total += value[:, :, None] * factor.to(ACCUMULATOR)
+    result = tl.sum(total, axis=1)
+    target = out + batch * out_batch_stride + row[:, None] * width + n[None, :]
+    tl.store(target, result.to(out.dtype.element_ty), mask=inside[:, None] & (n < width)[None, :])
+
+
+@triton.jit
+def _combine_kernel(  # type: ignore[no-untyped-def]
+    partial,
+    long_rows,
+    first_piece,
+    out,
+    width,
+    column_blocks,
+    partial_batch_stride,
+    out_batch_stride,
+    COLUMNS: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """Add the pieces of one long row in their order."""
+    share = tl.program_id(0).to(tl.int64)
+    batch = tl.program_id(1).to(tl.int64)
+    which = share // column_blocks
+    n = (share % column_blocks) * COLUMNS + tl.arange(0, COLUMNS)
+    row = tl.load(long_rows + which).to(tl.int64)
+    total = tl.zeros((COLUMNS,), ACCUMULATOR)
+    source = partial + batch * partial_batch_stride + n
+    for piece in range(tl.load(first_piece + which), tl.load(first_piece + which + 1)):
+        total += tl.load(source + piece * width, mask=n < width, other=0.0)
+    target = out + batch * out_batch_stride + row * width + n
+    tl.store(target, total.to(out.dtype.element_ty), mask=n < width)
+
+
+def check_runnable(tensor: Tensor) -> None:
+    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
+    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
+    if not tensor.is_cuda and isinstance(_rows_kernel, triton.JITFunction):
+        raise ImplementationError(
+            f"impl='triton' needs CUDA tensors, got {tensor.device}"
+            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
+        )
+
+
+def spmm(matrix: CSR, dense: Tensor) -> Tensor:
+    """``matrix @ dense`` to the same bits every time.
+
+    Args:
+        matrix: (M, K), real values.
+        dense: (K, N) or (batch, K, N), real, any strides.
+
+    Returns:
+        (M, N) or (batch, M, N) in the promoted type; half precision is summed in float32.
+    """
+    dtype = torch.promote_types(matrix.dtype, dense.dtype)
+    batched = dense if dense.ndim == 3 else dense[None]
+    if batched.stride(2) != 1:
+        batched = batched.contiguous()
+    batch, _, width = batched.shape
+    if batch > _BATCHES:
+        return apart(spmm(matrix, side_by_side(dense)), dense)
+    out = torch.empty(batch, matrix.shape[0], width, dtype=dtype, device=dense.device)
+    if out.numel():
+        plan = matrix.cached("linalg spmm rows", lambda: plan_rows(matrix.row_ptr))
+        _multiply(matrix, batched, out, plan)
+    return out if dense.ndim == 3 else out[0]
+
+
+def plan_rows(row_ptr: Tensor) -> RowPlan:
+    """Share out the rows of a (non-empty) CSR structure; reads sizes back to the host, so once only.
+
+    Args:
+        row_ptr: (M + 1,) integer.
+    """
+    lengths = row_ptr.diff().long()
+    mean = int(row_ptr[-1]) / len(lengths)
+    # Groups of 16 rows would take as many steps as their longest: worth sorting when that doubles the work.
+    padded = torch.nn.functional.pad(lengths, (0, -len(lengths) % 16)).view(-1, 16)
+    steps = int(padded.clamp(max=_PIECE).amax(dim=1).sum()) * 16
+    order = (
+        torch.sort(lengths, stable=True).indices.to(row_ptr.dtype)
+        if steps > 2 * mean * len(lengths)
+        else None
+    )
+    long_rows = (lengths > _PIECE).nonzero()[:, 0]
+    if len(long_rows) == 0:
+        return RowPlan(mean, order, None, None, None, None)
+    pieces = -(-lengths[long_rows] // _PIECE)
+    first_piece = torch.nn.functional.pad(pieces.cumsum(0), (1, 0))
+    owner = torch.repeat_interleave(pieces)
+    within = torch.arange(len(owner), device=owner.device) - first_piece[owner]
+    piece_start = row_ptr[long_rows].long()[owner] + within * _PIECE
+    piece_end = torch.minimum(piece_start + _PIECE, row_ptr[long_rows + 1].long()[owner])
+    return RowPlan(mean, order, long_rows, first_piece, piece_start, piece_end)
+
+
+def choose_tile(mean_length: float, width: int) -> Tile:
+    """Tile for rows of this mean length: about 8 products a thread; columns first, then entries, rows."""
+    columns = min(128, triton.next_power_of_2(width))
+    entries = min(8, max(2, triton.next_power_of_2(int(mean_length) + 1) // 2))
+    rows = max(1, min(16, 1024 // (columns * entries)))
+    return Tile(rows, entries, columns, 4 if rows * entries * columns >= 512 else 1)
+
+
+def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
+    batch, _, width = out.shape
+    tile = choose_tile(plan.mean_length, width)
+    order = plan.order if tile.rows > 1 else None
+    _launch_rows(matrix.row_ptr[:-1], matrix.row_ptr[1:], order, matrix, dense, out, tile)
+    if (
+        plan.long_rows is None
+        or plan.first_piece is None
+        or plan.piece_start is None
+        or plan.piece_end is None
+    ):
+        return
+    working = accumulation_dtype(out.dtype)
+    partial = torch.empty(batch, len(plan.piece_start), width, dtype=working, device=out.device)
+    long_tile = choose_tile(_PIECE, width)._replace(rows=1)
+    _launch_rows(plan.piece_start, plan.piece_end, None, matrix, dense, partial, long_tile)
+    column_blocks = triton.cdiv(width, tile.columns)
+    _launch(
+        _combine_kernel,
+        (len(plan.long_rows) * column_blocks, batch),
+        partial,
+        plan.long_rows,
+        plan.first_piece,
+        out,
+        width,
+        column_blocks,
+        partial.stride(0),
+        out.stride(0),
+        COLUMNS=tile.columns,
+        ACCUMULATOR=_triton_dtype(working),
+    )
+
+
+def _launch_rows(
+    starts: Tensor, ends: Tensor, order: Tensor | None, matrix: CSR, dense: Tensor, out: Tensor, tile: Tile
+) -> None:
+    batch, count, width = out.shape
+    column_blocks = triton.cdiv(width, tile.columns)
+    _launch(
+        _rows_kernel,
+        (triton.cdiv(count, tile.rows) * column_blocks, batch),
+        starts,
+        ends,
+        starts if order is None else order,
+        matrix.col,
+        matrix.values,
+        dense,
+        out,
+        count,
+        width,
+        _PIECE,
+        column_blocks,
+        *dense.stride(),
+        out.stride(0),
+        ROWS=tile.rows,
+        ENTRIES=tile.entries,
+        COLUMNS=tile.columns,
+        ORDERED=order is not None,
+        ACCUMULATOR=_triton_dtype(accumulation_dtype(out.dtype)),
+        num_warps=tile.warps,
+    )
+
+
+def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **constants: Any) -> None:
+    kernel[grid](*arguments, **constants)
+
+
+def _triton_dtype(dtype: torch.dtype) -> Any:
+    return tl.float64 if dtype == torch.float64 else tl.float32

@@ -1,0 +1,424 @@
+"""Triton kernels of the sparse matrix-vector product.
+
+All sum in ``ACC`` (float32, or float64 for double operands) in an order that depends on the structure
+alone, so results repeat to the bit. Entries beyond a row's end and padding are never multiplied.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scalar_kernel(  # type: ignore[no-untyped-def]
+    row_ptr, col, values, x, y, rows, ROWS: tl.constexpr, STEPS: tl.constexpr, ACC: tl.constexpr
+):
+    """CSR, a thread a row, for rows of at most ``STEPS`` entries: every load is independent."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    start = tl.load(row_ptr + row, mask=inside, other=0)
+    end = tl.load(row_ptr + row + 1, mask=inside, other=0)
+    total = tl.zeros((ROWS,), ACC)
+    for step in tl.static_range(STEPS):
+        live = start + step < end
+        column = tl.load(col + start + step, mask=live, other=0)
+        value = tl.load(values + start + step, mask=live, other=0)
+        total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    tl.store(y + row, total, mask=inside)
+
+
+@triton.jit
+def scalar_loop_kernel(  # type: ignore[no-untyped-def]
+    row_ptr, col, values, x, y, rows, ROWS: tl.constexpr, STEPS: tl.constexpr, ACC: tl.constexpr
+):
+    """CSR, a thread a row, any length."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    start = tl.load(row_ptr + row, mask=inside, other=0)
+    end = tl.load(row_ptr + row + 1, mask=inside, other=0)
+    longest = tl.max(end - start, axis=0)
+    total = tl.zeros((ROWS,), ACC)
+    for base in range(0, longest, STEPS):
+        for step in tl.static_range(STEPS):
+            at = start + base + step
+            live = at < end
+            column = tl.load(col + at, mask=live, other=0)
+            value = tl.load(values + at, mask=live, other=0)
+            total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    tl.store(y + row, total, mask=inside)
+
+
+@triton.jit
+def vector_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    col,
+    values,
+    x,
+    y,
+    row_list,
+    rows,
+    limit,
+    LISTED: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """CSR, ``WIDTH`` lanes a row; rows in place that have at most ``limit`` entries, or those of a list."""
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = number < rows
+    row = number
+    if LISTED:
+        row = tl.load(row_list + number, mask=inside, other=0)
+    start = tl.load(row_ptr + row, mask=inside, other=0)
+    end = tl.load(row_ptr + row + 1, mask=inside, other=0)
+    inside = inside & (end - start <= limit)
+    end = tl.where(inside, end, start)
+    longest = tl.max(end - start, axis=0)
+    lane = tl.arange(0, WIDTH)
+    total = tl.zeros((ROWS, WIDTH), ACC)
+    for base in range(0, longest, WIDTH):
+        at = start[:, None] + (base + lane)[None, :]
+        live = at < end[:, None]
+        column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
+        value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
+        total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    tl.store(y + row, tl.sum(total, axis=1), mask=inside)
+
+
+@triton.jit
+def piece_kernel(  # type: ignore[no-untyped-def]
+    piece_start, piece_end, col, values, x, partial, WIDTH: tl.constexpr, ACC: tl.constexpr
+):
+    """Sum a piece of a long row."""
+    piece = tl.program_id(0)
+    start = tl.load(piece_start + piece)
+    end = tl.load(piece_end + piece)
+    total = tl.zeros((WIDTH,), ACC)
+    for base in range(start, end, WIDTH):
+        at = base + tl.arange(0, WIDTH)
+        live = at < end
+        column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
+        value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
+        total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    tl.store(partial + piece, tl.sum(total, axis=0))
+
+
+@triton.jit
+def join_pieces_kernel(  # type: ignore[no-untyped-def]
+    rows, piece_ptr, partial, y, WIDTH: tl.constexpr, ACC: tl.constexpr
+):
+    """Add the pieces of a long row."""
+    number = tl.program_id(0)
+    start = tl.load(piece_ptr + number)
+    end = tl.load(piece_ptr + number + 1)
+    total = tl.zeros((WIDTH,), ACC)
+    for base in range(start, end, WIDTH):
+        at = base + tl.arange(0, WIDTH)
+        total += tl.load(partial + at, mask=at < end, other=0)
+    tl.store(y + tl.load(rows + number), tl.sum(total, axis=0))
+
+
+@triton.jit
+def _add_within_row(first_a, sum_a, first_b, sum_b):  # type: ignore[no-untyped-def]
+    """Operator of the segmented scan: a sum starts anew at the first entry of a row."""
+    return first_a | first_b, tl.where(first_b != 0, sum_b, sum_a + sum_b)
+
+
+@triton.jit
+def merge_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    row_starts,
+    first_row,
+    col,
+    values,
+    x,
+    y,
+    head,
+    tail,
+    entries,
+    ITEMS: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """CSR by equal parts of the merged row ends and entries; see ``MergePlan``.
+
+    ``tail[p]`` is what program p has of a row that ends later, ``head[p]`` the end of a row begun earlier.
+    """
+    program = tl.program_id(0)
+    row = tl.load(first_row + program)
+    row_end = tl.load(first_row + program + 1)
+    entry = program.to(tl.int64) * ITEMS - row
+    entry_end = tl.minimum((program.to(tl.int64) + 1) * ITEMS - row_end, entries)
+    item = tl.arange(0, ITEMS)
+    live = entry + item < entry_end
+    column = tl.load(col + entry + item, mask=live, other=0, eviction_policy="evict_first")
+    value = tl.load(values + entry + item, mask=live, other=0, eviction_policy="evict_first")
+    word = tl.load(row_starts + ((entry + item) >> 5), mask=live, other=0)
+    first = (word >> ((entry + item) & 31).to(tl.int32)) & 1
+    product = value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    product = tl.where(live, product, 0.0)
+    _, running = tl.associative_scan((first, product), 0, _add_within_row)
+    ends_here = item < row_end - row
+    begin = tl.load(row_ptr + row + item, mask=ends_here, other=0) - entry
+    end = tl.load(row_ptr + row + item + 1, mask=ends_here, other=0) - entry
+    total = tl.gather(running, tl.maximum(end - 1, 0).to(tl.int32), 0)
+    total = tl.where((end > 0) & (end > begin), total, 0.0)
+    begun_earlier = (item == 0) & (begin < 0)
+    tl.store(y + row + item, total, mask=ends_here & ~begun_earlier)
+    tl.store(head + program + item, total, mask=ends_here & (item == 0))
+    count = (entry_end - entry).to(tl.int32)
+    # Rows begin before the entries that are left after the last row end, if there are any.
+    left = tl.load(row_ptr + row_end) < entry_end
+    tl.store(tail + program, tl.sum(tl.where((item == count - 1) & left, running, 0.0), axis=0))
+
+
+@triton.jit
+def join_split_kernel(  # type: ignore[no-untyped-def]
+    rows, first, last, head, tail, y, WIDTH: tl.constexpr, ACC: tl.constexpr
+):
+    """Add the parts of a row that lies in several programs of the merge kernel."""
+    number = tl.program_id(0)
+    start = tl.load(first + number)
+    end = tl.load(last + number)
+    total = tl.zeros((WIDTH,), ACC)
+    for base in range(start, end, WIDTH):
+        at = base + tl.arange(0, WIDTH)
+        total += tl.load(tail + at, mask=at < end, other=0)
+    tl.store(y + tl.load(rows + number), tl.sum(total, axis=0) + tl.load(head + end))
+
+
+@triton.jit
+def pattern_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    pattern,
+    offsets,
+    lengths,
+    values,
+    x,
+    y,
+    rows,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """CSR, a thread a row, columns from the row's pattern; see ``PatternPlan``."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    start = tl.load(row_ptr + row, mask=inside, other=0)
+    number = tl.load(pattern + row, mask=inside, other=0).to(tl.int32)
+    length = tl.load(lengths + number, mask=inside, other=0)
+    total = tl.zeros((ROWS,), ACC)
+    for step in tl.static_range(STEPS):
+        live = step < length
+        value = tl.load(values + start + step, mask=live, other=0)
+        offset = tl.load(offsets + number * WIDTH + step, mask=live, other=0)
+        total += value.to(ACC) * tl.load(x + row + offset, mask=live, other=0).to(ACC)
+    tl.store(y + row, total, mask=inside)
+
+
+@triton.jit
+def sliced_kernel(  # type: ignore[no-untyped-def]
+    slice_ptr,
+    col,
+    values,
+    lengths,
+    row_order,
+    pattern,
+    offsets,
+    x,
+    y,
+    rows,
+    HEIGHT: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    PATTERNED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ORDERED: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """Sliced ELL, a thread a row; neighbouring threads read neighbouring values.
+
+    ``lengths`` are those of the stored rows, or with ``PATTERNED`` those of the patterns.
+    """
+    stored = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = stored < rows
+    base = tl.load(slice_ptr + stored // HEIGHT, mask=inside, other=0).to(tl.int64) + stored % HEIGHT
+    number = stored
+    if PATTERNED:
+        number = tl.load(pattern + stored, mask=inside, other=0).to(tl.int32)
+    length = tl.load(lengths + number, mask=inside, other=0)
+    longest = tl.max(length, axis=0)
+    total = tl.zeros((ROWS,), ACC)
+    for begin in range(0, longest, STEPS):
+        for step in tl.static_range(STEPS):
+            live = begin + step < length
+            at = base + (begin + step) * HEIGHT
+            value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
+            if PATTERNED:
+                column = stored + tl.load(offsets + number * WIDTH + begin + step, mask=live, other=0)
+            else:
+                column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
+            total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    row = stored
+    if ORDERED:
+        row = tl.load(row_order + stored, mask=inside, other=0)
+    tl.store(y + row, total, mask=inside)
+
+
+@triton.jit
+def ell_kernel(  # type: ignore[no-untyped-def]
+    col, values, lengths, x, y, rows, ROWS: tl.constexpr, STEPS: tl.constexpr, ACC: tl.constexpr
+):
+    """ELL, a thread a row; entry k of all rows lies together."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    length = tl.load(lengths + row, mask=inside, other=0)
+    longest = tl.max(length, axis=0)
+    zero = tl.zeros((ROWS,), tl.int64)
+    total = tl.zeros((ROWS,), ACC)
+    for begin in range(0, longest, STEPS):
+        for step in tl.static_range(STEPS):
+            live = begin + step < length
+            at = (zero + begin + step) * rows + row
+            column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
+            value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
+            total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+    tl.store(y + row, total, mask=inside)
+
+
+@triton.jit
+def compact_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    delta,
+    values,
+    x,
+    y,
+    rows,
+    anchor_offset,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """Compact CSR, a thread a row, for rows of at most ``STEPS`` stored entries."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    start = tl.load(row_ptr + row, mask=inside, other=0)
+    end = tl.load(row_ptr + row + 1, mask=inside, other=0)
+    column = tl.maximum(row + anchor_offset, 0)
+    total = tl.zeros((ROWS,), ACC)
+    for step in tl.static_range(STEPS):
+        live = start + step < end
+        column += tl.load(delta + start + step, mask=live, other=0).to(tl.int32) & 0xFFFF
+        value = tl.load(values + start + step, mask=live, other=0)
+        # The bits of -0.0 mark a filler, which only moves the column on.
+        live = live & (value.to(tl.int16, bitcast=True) != -32768)
+        product = value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+        total += tl.where(live, product, 0.0)
+    tl.store(y + row, total, mask=inside)
+
+
+@triton.jit
+def compact_vector_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    delta,
+    values,
+    x,
+    y,
+    rows,
+    anchor_offset,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """Compact CSR, ``WIDTH`` lanes a row; columns are running sums of the gaps."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    start = tl.load(row_ptr + row, mask=inside, other=0)
+    end = tl.load(row_ptr + row + 1, mask=inside, other=0)
+    longest = tl.max(end - start, axis=0)
+    cursor = tl.maximum(row + anchor_offset, 0)
+    lane = tl.arange(0, WIDTH)
+    total = tl.zeros((ROWS, WIDTH), ACC)
+    for base in range(0, longest, WIDTH):
+        at = start[:, None] + (base + lane)[None, :]
+        live = at < end[:, None]
+        gap = tl.load(delta + at, mask=live, other=0).to(tl.int32) & 0xFFFF
+        value = tl.load(values + at, mask=live, other=0)
+        column = cursor[:, None] + tl.cumsum(gap, axis=1)
+        cursor += tl.sum(gap, axis=1)
+        live = live & (value.to(tl.int16, bitcast=True) != -32768)
+        product = value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+        total += tl.where(live, product, 0.0)
+    tl.store(y + row, tl.sum(total, axis=1), mask=inside)
+
+
+@triton.jit
+def block_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    col,
+    values,
+    x,
+    y,
+    rows,
+    columns,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    PADDED_COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """BSR, ``ROWS`` rows of a block row a program, ``GROUP`` blocks at a time."""
+    parts: tl.constexpr = (BLOCK_ROWS + ROWS - 1) // ROWS
+    block_row = tl.program_id(0) // parts
+    local_row = (tl.program_id(0) % parts) * ROWS + tl.arange(0, ROWS)
+    lane = tl.arange(0, GROUP * PADDED_COLUMNS)
+    member = lane // PADDED_COLUMNS
+    local_column = lane % PADDED_COLUMNS
+    start = tl.load(row_ptr + block_row)
+    end = tl.load(row_ptr + block_row + 1)
+    total = tl.zeros((ROWS, GROUP * PADDED_COLUMNS), ACC)
+    for first in range(start, end, GROUP):
+        block = (first + member).to(tl.int64)
+        live = (block < end) & (local_column < BLOCK_COLUMNS)
+        column = tl.load(col + block, mask=live, other=0) * BLOCK_COLUMNS + local_column
+        live = live & (column < columns)
+        at = block[None, :] * (BLOCK_ROWS * BLOCK_COLUMNS) + local_row[:, None] * BLOCK_COLUMNS
+        mask = live[None, :] & (local_row < BLOCK_ROWS)[:, None]
+        value = tl.load(values + at + local_column[None, :], mask=mask, other=0)
+        factor = tl.load(x + column, mask=live, other=0).to(ACC)
+        product = value.to(ACC) * factor[None, :]
+        total += tl.where(mask, product, 0.0)
+    row = block_row * BLOCK_ROWS + local_row
+    tl.store(y + row, tl.sum(total, axis=1), mask=(local_row < BLOCK_ROWS) & (row < rows))
+
+
+@triton.jit
+def group_kernel(  # type: ignore[no-untyped-def]
+    index,
+    values,
+    x,
+    y,
+    rows,
+    columns,
+    slots,
+    KEPT: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """N:M, ``WIDTH`` slots of a row at a time; slot s belongs to group s // KEPT of GROUP columns."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
+    total = tl.zeros((ROWS, WIDTH), ACC)
+    for base in range(0, slots, WIDTH):
+        slot = base + tl.arange(0, WIDTH)
+        mask = inside[:, None] & (slot < slots)[None, :]
+        at = row.to(tl.int64)[:, None] * slots + slot[None, :]
+        column = (slot // KEPT * GROUP)[None, :] + tl.load(index + at, mask=mask, other=0).to(tl.int32)
+        mask = mask & (column < columns)
+        value = tl.load(values + at, mask=mask, other=0)
+        total += value.to(ACC) * tl.load(x + column, mask=mask, other=0).to(ACC)
+    tl.store(y + row, tl.sum(total, axis=1), mask=inside)

@@ -1,0 +1,407 @@
+"""Sparse matrix-vector product in Triton: which kernel runs, and how it is launched.
+
+The launch shapes were measured on an H200; see the decision page on sparse formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
+from sparse_core.linalg.spmv import kernels
+from sparse_core.linalg.spmv.plan import (
+    MERGE_ITEMS,
+    SHORT_ROW,
+    UNROLLED,
+    adaptive_plan,
+    merge_plan,
+    pattern_plan,
+    row_profile,
+)
+from sparse_core.linalg.structure import as_csr
+
+#: Rows this many times longer than the mean call for the merge kernel.
+_SKEW = 16
+#: From this mean length a row gets a warp or more.
+_LONG_MEAN = 8
+_NO_LIMIT = 2**31 - 1
+
+
+def check_runnable(tensor: Tensor) -> None:
+    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
+    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
+    if not tensor.is_cuda and isinstance(kernels.scalar_kernel, triton.JITFunction):
+        raise ImplementationError(
+            f"impl='triton' needs CUDA tensors, got {tensor.device}"
+            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
+        )
+
+
+def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
+    """``matrix @ x`` without gradients; see :func:`sparse_core.linalg.spmv.spmv`.
+
+    The first product of a structure makes its work plan and may wait for the device; later ones do not,
+    and can be captured in a CUDA graph.
+
+    Raises:
+        ImplementationError: complex operands.
+        ValueError: a method that the format does not have.
+    """
+    dtype = torch.promote_types(matrix.dtype, x.dtype)
+    if dtype.is_complex:
+        raise ImplementationError(
+            f"impl='triton' has no complex numbers, got {dtype}; use impl='vendor' or 'reference'"
+        )
+    x = x.contiguous()
+    y = torch.empty(matrix.shape[0], dtype=dtype, device=x.device)
+    if len(y) == 0:
+        return y
+    if isinstance(matrix, CSR):
+        _csr_method(matrix, method)(matrix, x, y)
+        return y
+    if method != "auto":
+        raise ValueError(
+            f"method={method!r} is for CSR; {type(matrix).__name__} has one kernel, method='auto'"
+        )
+    launch: Callable[[Any, Tensor, Tensor], None] | None = _LAUNCHES.get(type(matrix))
+    if launch is None:
+        raise TypeError(f"no Triton product for {type(matrix).__name__}; convert it with .to(CSR)")
+    launch(matrix, x, y)
+    return y
+
+
+def _csr_method(matrix: CSR, method: str) -> Callable[[CSR, Tensor, Tensor], None]:
+    if method == "auto":
+        method = automatic_method(matrix)
+    if method not in _METHODS:
+        raise ValueError(f"method must be 'auto' or one of {', '.join(_METHODS)}; got {method!r}")
+    if method == "pattern" and pattern_plan(matrix) is None:
+        raise ValueError(
+            "method='pattern' needs rows of at most 32 entries that repeat at most 256 patterns of offsets"
+            " from the diagonal; this matrix has more (method='auto' chooses another kernel)"
+        )
+    return _METHODS[method]
+
+
+def automatic_method(matrix: CSR) -> str:
+    """Name of the CSR kernel that ``method="auto"`` runs."""
+    profile = row_profile(matrix)
+    if profile.longest > max(UNROLLED, _SKEW * profile.mean):
+        return "merge"
+    if profile.longest <= UNROLLED and pattern_plan(matrix) is not None:
+        return "pattern"
+    return "vector" if profile.mean >= _LONG_MEAN else "scalar"
+
+
+def _accumulator(y: Tensor, x: Tensor) -> tl.dtype:
+    return tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
+
+
+def _unrolled_shape(longest: int) -> tuple[int, int]:
+    """Rows and warps of a program that unrolls its rows; more registers a row want more threads."""
+    return (256, 4) if longest <= _LONG_MEAN else (256, 8)
+
+
+def _scalar(matrix: CSR, x: Tensor, y: Tensor) -> None:
+    longest = row_profile(matrix).longest
+    unrolled = longest <= UNROLLED
+    kernel = kernels.scalar_kernel if unrolled else kernels.scalar_loop_kernel
+    kernel[(triton.cdiv(len(y), 128),)](
+        matrix.row_ptr,
+        matrix.col,
+        _stored(matrix),
+        x,
+        y,
+        len(y),
+        ROWS=128,
+        STEPS=longest if unrolled else 4,
+        ACC=_accumulator(y, x),
+        num_warps=4,
+    )
+
+
+def _vector(matrix: CSR, x: Tensor, y: Tensor) -> None:
+    mean = row_profile(matrix).mean
+    width = min(256, max(4, triton.next_power_of_2(max(1, round(mean)))))
+    if 16 < width < 128:
+        width //= 2
+    _launch_vector(matrix, x, y, matrix.col, len(y), _NO_LIMIT, listed=False, width=width)
+
+
+def _launch_vector(
+    matrix: CSR, x: Tensor, y: Tensor, row_list: Tensor, rows: int, limit: int, *, listed: bool, width: int
+) -> None:
+    block = max(1, min(128, 1024 // width))
+    kernels.vector_kernel[(triton.cdiv(rows, block),)](
+        matrix.row_ptr,
+        matrix.col,
+        _stored(matrix),
+        x,
+        y,
+        row_list,
+        rows,
+        limit,
+        LISTED=listed,
+        ROWS=block,
+        WIDTH=width,
+        ACC=_accumulator(y, x),
+        num_warps=4,
+    )
+
+
+def _adaptive(matrix: CSR, x: Tensor, y: Tensor) -> None:
+    plan = adaptive_plan(matrix)
+    accumulator = _accumulator(y, x)
+    _launch_vector(matrix, x, y, matrix.col, len(y), SHORT_ROW, listed=False, width=4)
+    for rows, width in zip(plan.bins, (64, 256), strict=True):
+        if len(rows):
+            _launch_vector(matrix, x, y, rows, len(rows), _NO_LIMIT, listed=True, width=width)
+    if len(plan.long_rows) == 0:
+        return
+    partial = _scratch(len(plan.piece_start), y, accumulator)
+    kernels.piece_kernel[(len(plan.piece_start),)](
+        plan.piece_start,
+        plan.piece_end,
+        matrix.col,
+        _stored(matrix),
+        x,
+        partial,
+        WIDTH=1024,
+        ACC=accumulator,
+        num_warps=4,
+    )
+    kernels.join_pieces_kernel[(len(plan.long_rows),)](
+        plan.long_rows, plan.piece_ptr, partial, y, WIDTH=32, ACC=accumulator, num_warps=1
+    )
+
+
+def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
+    plan = merge_plan(matrix)
+    programs = len(plan.first_row) - 1
+    accumulator = _accumulator(y, x)
+    head, tail = (_scratch(programs, y, accumulator) for _ in range(2))
+    kernels.merge_kernel[(programs,)](
+        matrix.row_ptr,
+        plan.row_starts,
+        plan.first_row,
+        matrix.col,
+        _stored(matrix),
+        x,
+        y,
+        head,
+        tail,
+        len(matrix.col),
+        ITEMS=MERGE_ITEMS,
+        ACC=accumulator,
+        num_warps=4,
+    )
+    if len(plan.split_rows):
+        kernels.join_split_kernel[(len(plan.split_rows),)](
+            plan.split_rows,
+            plan.split_first,
+            plan.split_last,
+            head,
+            tail,
+            y,
+            WIDTH=32,
+            ACC=accumulator,
+            num_warps=1,
+        )
+
+
+def _pattern(matrix: CSR, x: Tensor, y: Tensor) -> None:
+    plan = pattern_plan(matrix)
+    assert plan is not None  # _csr_method has asked.
+    rows, warps = _unrolled_shape(plan.longest)
+    kernels.pattern_kernel[(triton.cdiv(len(y), rows),)](
+        matrix.row_ptr,
+        plan.pattern,
+        plan.offsets,
+        plan.lengths,
+        _stored(matrix),
+        x,
+        y,
+        len(y),
+        ROWS=rows,
+        STEPS=plan.longest,
+        WIDTH=plan.offsets.shape[1],
+        ACC=_accumulator(y, x),
+        num_warps=warps,
+    )
+
+
+_METHODS: dict[str, Callable[[CSR, Tensor, Tensor], None]] = {
+    "scalar": _scalar,
+    "vector": _vector,
+    "adaptive": _adaptive,
+    "merge": _merge,
+    "pattern": _pattern,
+}
+
+
+def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
+    plan = pattern_plan(matrix)
+    nothing = matrix.lengths
+    kernels.sliced_kernel[(triton.cdiv(len(y), 128),)](
+        matrix.slice_ptr,
+        matrix.col,
+        _stored(matrix),
+        matrix.lengths if plan is None else plan.lengths,
+        nothing if matrix.row_order is None else matrix.row_order,
+        nothing if plan is None else plan.pattern,
+        nothing if plan is None else plan.offsets,
+        x,
+        y,
+        len(y),
+        HEIGHT=matrix.slice_height,
+        ROWS=128,
+        STEPS=4,
+        PATTERNED=plan is not None,
+        WIDTH=1 if plan is None else plan.offsets.shape[1],
+        ORDERED=matrix.row_order is not None,
+        ACC=_accumulator(y, x),
+        num_warps=4,
+    )
+
+
+def _ell(matrix: ELL, x: Tensor, y: Tensor) -> None:
+    kernels.ell_kernel[(triton.cdiv(len(y), 128),)](
+        matrix.col,
+        _stored(matrix),
+        matrix.lengths,
+        x,
+        y,
+        len(y),
+        ROWS=128,
+        STEPS=4,
+        ACC=_accumulator(y, x),
+        num_warps=4,
+    )
+
+
+def _hybrid(matrix: HYB, x: Tensor, y: Tensor) -> None:
+    if matrix.coo.nnz == 0:
+        _ell(matrix.ell, x, y)
+        return
+    # The sum of both parts is rounded once, so half precision waits in float32.
+    full = y.dtype in (torch.float32, torch.float64)
+    wide = y if full else torch.empty(len(y), dtype=torch.float32, device=y.device)
+    rest = torch.empty_like(wide)
+    _ell(matrix.ell, x, wide)
+    tail = as_csr(matrix.coo)
+    _csr_method(tail, "auto")(tail, x, rest)
+    torch.add(wide, rest, out=wide)
+    if wide is not y:
+        y.copy_(wide)
+
+
+def _coordinates(matrix: COO, x: Tensor, y: Tensor) -> None:
+    csr = as_csr(matrix)
+    _csr_method(csr, "auto")(csr, x, y)
+
+
+def _compact(matrix: CompactCSR, x: Tensor, y: Tensor) -> None:
+    profile = stored_profile(matrix)
+    common = (
+        matrix.row_ptr,
+        matrix.delta,
+        _stored(matrix),
+        x,
+        y,
+        len(y),
+        matrix.anchor_offset,
+    )
+    longest, mean = profile
+    if longest <= UNROLLED:
+        rows, warps = _unrolled_shape(longest)
+        kernels.compact_kernel[(triton.cdiv(len(y), rows),)](
+            *common, ROWS=rows, STEPS=longest, ACC=_accumulator(y, x), num_warps=warps
+        )
+        return
+    width = min(256, max(8, triton.next_power_of_2(max(1, round(mean)))))
+    rows = max(1, 1024 // width)
+    kernels.compact_vector_kernel[(triton.cdiv(len(y), rows),)](
+        *common, ROWS=rows, WIDTH=width, ACC=_accumulator(y, x), num_warps=4
+    )
+
+
+def stored_profile(matrix: CompactCSR) -> tuple[int, float]:
+    """Longest and mean row of a compact matrix with its fillers."""
+
+    def build() -> tuple[int, float]:
+        lengths = matrix.row_ptr[1:] - matrix.row_ptr[:-1]
+        return int(lengths.max()), len(matrix.delta) / len(lengths)
+
+    return matrix.cached("spmv.stored_profile", build)
+
+
+def _blocks(matrix: BSR, x: Tensor, y: Tensor) -> None:
+    block_rows, block_columns = matrix.block_size
+    padded = triton.next_power_of_2(block_columns)
+    rows = min(8, triton.next_power_of_2(block_rows))
+    parts = triton.cdiv(block_rows, rows)
+    kernels.block_kernel[((len(matrix.row_ptr) - 1) * parts,)](
+        matrix.row_ptr,
+        matrix.col,
+        _stored(matrix),
+        x,
+        y,
+        len(y),
+        matrix.shape[1],
+        BLOCK_ROWS=block_rows,
+        BLOCK_COLUMNS=block_columns,
+        PADDED_COLUMNS=padded,
+        ROWS=rows,
+        GROUP=max(1, 256 // padded),
+        ACC=_accumulator(y, x),
+        num_warps=4,
+    )
+
+
+def _groups(matrix: NM, x: Tensor, y: Tensor) -> None:
+    slots = matrix.values[0].numel()
+    width = min(256, triton.next_power_of_2(max(1, slots)))
+    rows = max(1, 1024 // width)
+    kernels.group_kernel[(triton.cdiv(len(y), rows),)](
+        matrix.index,
+        _stored(matrix),
+        x,
+        y,
+        len(y),
+        matrix.shape[1],
+        slots,
+        KEPT=matrix.n,
+        GROUP=matrix.m,
+        ROWS=rows,
+        WIDTH=width,
+        ACC=_accumulator(y, x),
+        num_warps=4,
+    )
+
+
+_LAUNCHES: dict[type[SparseMatrix], Callable[[Any, Tensor, Tensor], None]] = {
+    COO: _coordinates,
+    ELL: _ell,
+    SlicedELL: _sliced,
+    HYB: _hybrid,
+    BSR: _blocks,
+    NM: _groups,
+    CompactCSR: _compact,
+}
+
+
+def _stored(matrix: SparseMatrix) -> Tensor:
+    """Values in the layout of the format; only values from outside may be strided otherwise."""
+    return matrix.values.contiguous()
+
+
+def _scratch(count: int, y: Tensor, accumulator: tl.dtype) -> Tensor:
+    dtype = torch.float64 if accumulator == tl.float64 else torch.float32
+    return torch.empty(count, dtype=dtype, device=y.device)

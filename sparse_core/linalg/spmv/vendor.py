@@ -1,0 +1,21 @@
+"""Sparse matrix-vector product by a library: cuSPARSE on CUDA; on a CPU MKL, or scipy for the rest.
+
+cuSPARSE may add in another order from call to call.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats import CSR
+from sparse_core.linalg.library import mkl_multiplies, scipy_csr, torch_csr
+
+
+def spmv(matrix: CSR, x: Tensor) -> Tensor:
+    """``matrix @ x``; see :func:`sparse_core.linalg.spmv.reference.spmv`."""
+    dtype = torch.promote_types(matrix.dtype, x.dtype)
+    x = x.detach().to(dtype).contiguous()
+    if matrix.device.type == "cpu" and not mkl_multiplies(matrix, dtype):
+        return torch.from_numpy(scipy_csr(matrix, dtype) @ x.resolve_conj().resolve_neg().numpy())
+    return torch_csr(matrix, dtype) @ x

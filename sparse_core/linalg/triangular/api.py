@@ -1,0 +1,139 @@
+"""Solve with one triangle of a sparse matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
+from sparse_core.formats import CSR
+from sparse_core.linalg.structure import row_of_entry
+from sparse_core.linalg.triangular import reference, vendor
+from sparse_core.linalg.triangular.common import System, triangular_plan, triangular_values
+
+
+def triangular_solve(
+    matrix: CSR,
+    b: Tensor,
+    *,
+    lower: bool = True,
+    unit_diagonal: bool = False,
+    transpose: bool = False,
+    impl: Impl = "auto",
+) -> Tensor:
+    """Solve ``T x = b``, where ``T`` is one triangle of ``matrix`` with its diagonal.
+
+    Equations are grouped into levels that can be solved at the same time; the levels are found once per
+    structure and kept on the matrix. Reordering (see ``multicolour_order``) makes them few. The solution
+    is differentiable in ``b`` and in ``matrix.values``.
+
+    Args:
+        matrix: (M, M) CSR. Entries of the other triangle are not read.
+        b: (M,) or (M, N), floating point or complex, on the matrix's device.
+        lower: solve with the lower triangle, else with the upper one.
+        unit_diagonal: take ones for the diagonal; the stored diagonal is then not read.
+        transpose: solve with the transpose of that triangle.
+        impl: ``"reference"`` (plain torch), ``"triton"`` (CUDA or Triton's interpreter, real numbers),
+            ``"vendor"`` (SuperLU on a CPU, cuSPARSE on CUDA). ``"auto"`` is Triton for real numbers on
+            CUDA where it is installed, else the vendor.
+
+    Returns:
+        Same shape as ``b``; dtype that ``matrix.values`` and ``b`` promote to. Half precision is computed
+        in float32.
+
+    Raises:
+        TypeError: ``matrix`` is not CSR, or ``b`` is not floating point.
+        ValueError: shapes or devices do not fit; a diagonal value is zero or not stored. The diagonal is
+            checked when a solve first sees the values, which waits for the device; later solves do not.
+        ImplementationError: ``impl`` cannot run here.
+    """
+    check_impl(impl)
+    _check(matrix, b)
+    dtype = torch.promote_types(matrix.dtype, b.dtype)
+    chosen = _resolve(impl, b, dtype)
+    system = System(lower, unit_diagonal, transpose)
+    right = b[:, None] if b.ndim == 1 else b
+    solution: Tensor = _TriangularSolve.apply(matrix.values, right, matrix, system, chosen, dtype)
+    return solution[:, 0] if b.ndim == 1 else solution
+
+
+class _TriangularSolve(torch.autograd.Function):
+    """``x = T^-1 b``; the gradient is one solve with the adjoint."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, b: Tensor, matrix: CSR, system: System, impl: str, dtype: torch.dtype
+    ) -> Tensor:
+        x = _solve(matrix, system, b, impl, dtype)
+        ctx.matrix, ctx.system, ctx.impl, ctx.dtype, ctx.b_dtype = matrix, system, impl, dtype, b.dtype
+        ctx.save_for_backward(values, x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        values, x = ctx.saved_tensors
+        matrix, system = ctx.matrix, ctx.system
+        adjoint = System(system.lower, system.unit_diagonal, not system.transpose)
+        # T^-H g = conj(T^-T conj(g))
+        of_b = _solve(matrix, adjoint, gradients[0].conj().resolve_conj(), ctx.impl, ctx.dtype)
+        of_b = of_b.conj().resolve_conj()
+        of_values = None
+        if ctx.needs_input_grad[0]:
+            row, col = row_of_entry(matrix), matrix.col
+            equation, unknown = (col, row) if system.transpose else (row, col)
+            of_values = -(of_b[equation] * x[unknown].conj()).sum(1)
+            read = (col <= row) if system.lower else (col >= row)
+            if system.unit_diagonal:
+                read = read & (col != row)
+            of_values = torch.where(read, _as_dtype(of_values, values.dtype), 0)
+        return of_values, _as_dtype(of_b, ctx.b_dtype), None, None, None, None
+
+
+def _as_dtype(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Gradient of a real input of a complex solve is the real part."""
+    return (gradient.real if gradient.is_complex() and not dtype.is_complex else gradient).to(dtype)
+
+
+def _solve(matrix: CSR, system: System, b: Tensor, impl: str, dtype: torch.dtype) -> Tensor:
+    arithmetic = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    right = b.detach().to(arithmetic)
+    if right.numel() == 0:
+        return torch.empty_like(right, dtype=dtype)
+    if impl == "vendor":
+        return vendor.solve(matrix, system, right).to(dtype)
+    plan = triangular_plan(matrix, system)
+    values = triangular_values(matrix, system, arithmetic)
+    if impl == "reference":
+        return reference.solve(plan, values, right).to(dtype)
+    from sparse_core.linalg.triangular import triton
+
+    return triton.solve(plan, triton.schedule(matrix, system, plan), values, right).to(dtype)
+
+
+def _resolve(impl: Impl, b: Tensor, dtype: torch.dtype) -> str:
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install triton")
+        from sparse_core.linalg.triangular import triton
+
+        triton.check_runnable(torch.empty(0, dtype=dtype, device=b.device))
+    if impl != "auto":
+        return impl
+    if b.is_cuda and not dtype.is_complex and module_available("triton"):
+        return "triton"
+    return "vendor"
+
+
+def _check(matrix: CSR, b: Tensor) -> None:
+    if not isinstance(matrix, CSR):
+        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
+    rows, columns = matrix.shape
+    if rows != columns:
+        raise ValueError(f"matrix must be square, got {rows} x {columns}")
+    if not (b.is_floating_point() or b.is_complex()):
+        raise TypeError(f"b must be floating point or complex, got {b.dtype}")
+    if b.ndim not in (1, 2) or b.shape[0] != rows:
+        raise ValueError(f"b must have shape ({rows},) or ({rows}, N), got {tuple(b.shape)}")
+    if b.device != matrix.device:
+        raise ValueError(f"b is on {b.device}, matrix on {matrix.device}")

@@ -1,0 +1,98 @@
+"""Level schedules: which unknowns of a triangular system, or entries of a factor, are ready together.
+
+The level of a node is the length of the longest chain of nodes it waits for (Anderson and Saad, "Solving
+sparse triangular linear systems on parallel computers", 1989). Nodes of one level do not need each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Peeling a level costs a dozen tensor operations; with fewer nodes a level than this, walking from node to
+#: node is cheaper.
+_NARROW = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Nodes in the order of their levels.
+
+    Attributes:
+        order: (M,) int64 nodes, by level and by number within a level.
+        bounds: level ``l`` is ``order[bounds[l]:bounds[l + 1]]``; a host tuple, so that nothing is read
+            back from the device later.
+    """
+
+    order: Tensor
+    bounds: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+
+def expand_segments(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of many segments behind one another.
+
+    Args:
+        start: (S,) first index of each segment.
+        length: (S,) their lengths; zero is allowed.
+
+    Returns:
+        (T,) int64 number of the segment and (T,) int64 index, ``T = length.sum()``.
+    """
+    segment = torch.repeat_interleave(torch.arange(len(start), device=start.device), length)
+    before = torch.cumsum(length, 0) - length
+    inside = torch.arange(len(segment), device=start.device) - before[segment]
+    return segment, start.to(torch.int64)[segment] + inside
+
+
+def pointer(index: Tensor, size: int) -> Tensor:
+    """Row pointer of (T,) sorted row numbers: (size + 1,) int64."""
+    return torch.searchsorted(index, torch.arange(size + 1, device=index.device))
+
+
+def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> Levels:
+    """Levels of an acyclic graph given as a CSR pattern.
+
+    Args:
+        row_ptr: (M + 1,) node ``i`` waits for ``needs[row_ptr[i]:row_ptr[i + 1]]``.
+        needs: (E,) node numbers, all lower than the node that waits (all higher with ``reverse``); a node
+            may be named more than once.
+        reverse: nodes wait for higher numbers.
+    """
+    size = len(row_ptr) - 1
+    waiting = row_ptr.to(torch.int64).diff()
+    level = torch.where(waiting == 0, 0, -1)
+    node = torch.repeat_interleave(torch.arange(size, device=row_ptr.device), waiting)
+    needed, by_need = torch.sort(needs.to(torch.int64), stable=True)
+    needed_ptr, waiting_node = pointer(needed, size), node[by_need]
+
+    ready = (level == 0).nonzero()[:, 0]
+    depth, done = 0, len(ready)
+    while done < size and depth < _NARROW + size // _NARROW:
+        depth += 1
+        start = needed_ptr[ready]
+        released = waiting_node[expand_segments(start, needed_ptr[ready + 1] - start)[1]]
+        # Integer counts: the sum does not depend on the order of the additions.
+        waiting.index_add_(0, released, torch.full_like(released, -1))
+        ready = torch.unique(released[waiting[released] == 0])
+        level[ready] = depth
+        done += len(ready)
+    if done < size:
+        level = _walk(row_ptr, needs, level, reverse)
+        depth = int(level.max())
+    order = torch.sort(level, stable=True).indices
+    counts = torch.bincount(level, minlength=depth + 1 if size else 0)
+    return Levels(order, (0, *torch.cumsum(counts, 0).tolist()))
+
+
+def _walk(row_ptr: Tensor, needs: Tensor, level: Tensor, reverse: bool) -> Tensor:
+    """Levels of the nodes still at -1, one node after the other on the host."""
+    starts, needed, found = row_ptr.tolist(), needs.tolist(), level.tolist()
+    nodes = [node for node, known in enumerate(found) if known < 0]
+    for node in reversed(nodes) if reverse else nodes:
+        found[node] = 1 + max(found[other] for other in needed[starts[node] : starts[node + 1]])
+    return torch.tensor(found, dtype=level.dtype, device=level.device)

@@ -1,0 +1,5 @@
+"""Many tridiagonal systems at once."""
+
+from sparse_core.linalg.tridiagonal.api import tridiagonal_solve
+
+__all__ = ["tridiagonal_solve"]

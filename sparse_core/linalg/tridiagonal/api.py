@@ -1,0 +1,183 @@
+"""Solve many tridiagonal systems, with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
+from sparse_core.errors import ImplementationError
+from sparse_core.linalg.tridiagonal import reference
+from sparse_core.linalg.tridiagonal.common import Solution
+
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+#: Fewer lanes leave most of a GPU idle for n steps; cyclic reduction is parallel within a system.
+_LANES_FOR_A_SYSTEM_EACH = 512
+
+
+def tridiagonal_solve(
+    lower: Tensor,
+    diagonal: Tensor,
+    upper: Tensor,
+    b: Tensor,
+    *,
+    check: bool = True,
+    impl: Impl = "auto",
+) -> Tensor:
+    """Solve ``lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1] = b[i]`` for a batch of systems.
+
+    ``"reference"`` and ``"triton"`` do not exchange rows: give them diagonally dominant or Hermitian
+    positive definite systems (diffusion, splines, implicit time steps). ``"vendor"`` pivots.
+
+    Args:
+        lower: (..., n); ``lower[..., 0]`` is ignored.
+        diagonal: (..., n).
+        upper: (..., n); ``upper[..., -1]`` is ignored.
+        b: (..., n), or (..., n, k) for k right-hand sides, told apart by the number of dimensions. Batch
+            dimensions of all four broadcast where one of them is 1. float32, float64, complex64 or
+            complex128; the operands are promoted to one type.
+        check: raise where a pivot is zero, which waits for the device; False leaves NaN or infinity in the
+            solution of such a system. NaN in the input is kept, in its own system, either way.
+        impl: ``"reference"`` is cyclic reduction in torch, ``"triton"`` a lane a system (real, CUDA or
+            Triton's interpreter), ``"vendor"`` LAPACK with pivoting (CPU); ``"auto"`` is LAPACK on a CPU, on
+            CUDA Triton, and there the reference for few or complex systems.
+
+    Returns:
+        Solution, shape of the broadcast ``b``; gradients flow into all four arguments.
+
+    Raises:
+        TypeError: a dtype that is not supported.
+        ValueError: shapes or devices that do not fit; a zero pivot, with its system and row.
+        ImplementationError: ``impl`` cannot run here.
+    """
+    check_impl(impl)
+    operands = _checked(lower, diagonal, upper, b)
+    lower, diagonal, upper, b = operands
+    several = b.ndim == diagonal.ndim + 1
+    batch = torch.broadcast_shapes(
+        *(part.shape[:-1] for part in operands[:3]), b.shape[: -2 if several else -1]
+    )
+    size, columns = diagonal.shape[-1], b.shape[-1] if several else 1
+    shape = (*batch, size, columns) if several else (*batch, size)
+    if 0 in shape:
+        return (b + 0 * (diagonal[..., None] if several else diagonal).sum()).expand(shape).clone()
+    bands = [part.expand(*batch, size).reshape(-1, size) for part in operands[:3]]
+    right = b.expand(shape).reshape(-1, size, columns)
+    chosen = _resolve(impl, right)
+    solution: Tensor = _Solve.apply(*bands, right, (chosen, check, batch))
+    return solution.reshape(shape)
+
+
+class _Solve(torch.autograd.Function):
+    """``x = T^-1 b``; with ``g = T^-H dL/dx``: ``dL/db = g``, ``dL/dT[i, j] = -g[i] conj(x[j])``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor, settings: tuple[str, bool, Any]
+    ) -> Tensor:
+        x = _run(lower, diagonal, upper, b, *settings)
+        ctx.save_for_backward(lower, diagonal, upper, x)
+        ctx.settings = settings
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        lower, diagonal, upper, x = ctx.saved_tensors
+        # Row i of the adjoint holds what row i - 1 has above, and row i + 1 below, the diagonal.
+        adjoint = upper.roll(1, dims=1).conj(), diagonal.conj(), lower.roll(-1, dims=1).conj()
+        of_b = _run(*adjoint, gradient, *ctx.settings)
+        of_lower, of_upper = torch.zeros_like(lower), torch.zeros_like(upper)
+        of_lower[:, 1:] = -(of_b[:, 1:] * x[:, :-1].conj()).sum(dim=2)
+        of_upper[:, :-1] = -(of_b[:, :-1] * x[:, 1:].conj()).sum(dim=2)
+        return of_lower, -(of_b * x.conj()).sum(dim=2), of_upper, of_b, None
+
+
+def _run(
+    lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor, chosen: str, check: bool, batch: Any
+) -> Tensor:
+    lower, upper = lower.clone(), upper.clone()
+    lower[:, 0], upper[:, -1] = 0, 0
+    parts = [part.resolve_conj().contiguous() for part in (lower, diagonal, upper, b)]
+    solution = _implementation(chosen, *parts)
+    if check and bool((solution.zero_pivot >= 0).any()):
+        system = int((solution.zero_pivot >= 0).nonzero()[0])
+        index = (
+            tuple(int(place) for place in torch.unravel_index(torch.tensor(system), batch)) if batch else ()
+        )
+        where = f"system {index if len(index) > 1 else index[0]}" if index else "the system"
+        raise ValueError(
+            f"zero pivot in row {int(solution.zero_pivot[system])} of {where}: it is singular"
+            + ("" if chosen == "vendor" else ", or needs row exchanges, which impl='vendor' makes on a CPU")
+        )
+    return solution.x
+
+
+def _implementation(chosen: str, lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor) -> Solution:
+    if chosen == "triton":
+        from sparse_core.linalg.tridiagonal import triton
+
+        return triton.solve(lower, diagonal, upper, b)
+    if chosen == "vendor":
+        from sparse_core.linalg.tridiagonal import vendor
+
+        return vendor.solve(lower, diagonal, upper, b)
+    return reference.solve(lower, diagonal, upper, b)
+
+
+def _resolve(impl: Impl, b: Tensor) -> str:
+    if impl == "vendor" or (impl == "auto" and b.device.type == "cpu"):
+        if b.device.type != "cpu":
+            raise ImplementationError(f"impl='vendor' is LAPACK and needs CPU tensors, got {b.device}")
+        return "vendor"
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install triton")
+        from sparse_core.linalg.tridiagonal import triton
+
+        triton.check_runnable(b)
+        return "triton"
+    lanes = b.shape[0] * b.shape[2]
+    if impl == "auto" and lanes >= _LANES_FOR_A_SYSTEM_EACH and b.is_cuda and not b.is_complex():
+        return "triton" if module_available("triton") else "reference"
+    return "reference"
+
+
+def _checked(*operands: Tensor) -> list[Tensor]:
+    """The operands in one dtype, after checks of what does not depend on the batch."""
+    names = ("lower", "diagonal", "upper", "b")
+    for name, part in zip(names, operands, strict=True):
+        if not isinstance(part, Tensor):
+            raise TypeError(f"{name} must be a torch tensor, got {type(part).__name__}")
+        if part.device != operands[1].device:
+            raise ValueError(f"{name} is on {part.device}, diagonal on {operands[1].device}")
+    lower, diagonal, upper, b = operands
+    dtype = diagonal.dtype
+    for part in operands:
+        dtype = torch.promote_types(dtype, part.dtype)
+    if dtype not in _DTYPES:
+        raise TypeError(
+            f"tridiagonal_solve works in float32, float64, complex64 or complex128, not in {dtype}"
+        )
+    bands = diagonal.shape
+    if diagonal.ndim < 1:
+        raise ValueError("diagonal must have shape (..., n), got a scalar")
+    for name, part in (("lower", lower), ("upper", upper)):
+        if part.ndim != diagonal.ndim or part.shape[-1] != bands[-1]:
+            raise ValueError(
+                f"{name} has shape {tuple(part.shape)}, diagonal {tuple(bands)}: both are (..., n)"
+            )
+    if b.ndim not in (diagonal.ndim, diagonal.ndim + 1) or b.shape[diagonal.ndim - 1] != bands[-1]:
+        raise ValueError(
+            f"b must be (..., n) or (..., n, k) for a diagonal of shape {tuple(bands)}, got {tuple(b.shape)}"
+        )
+    try:
+        torch.broadcast_shapes(lower.shape, bands, upper.shape, b.shape[: diagonal.ndim])
+    except RuntimeError as error:
+        raise ValueError(
+            "batch dimensions do not broadcast: "
+            + ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(names, operands, strict=True))
+        ) from error
+    return [part.to(dtype) for part in operands]

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import assemble_csr
+
+SCRIPT = Path(__file__).with_name("compare_assemble.py")
+#: Facts of a case that must hold.
+AGREEMENTS = ("row_ptr", "col", "values", "repeatable", "gradient", "own memory")
+
+
+def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
+    pytest.importorskip("triton")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(repository)
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), device, str(size)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def check(report: dict[str, Any]) -> None:
+    cases = report["cases"]
+    assert len(cases) == 16
+    for name, case in cases.items():
+        assert all(case[fact] for fact in AGREEMENTS), (name, case)
+    # The path that ran, twice each: five kernels find out what is stored, one more adds it up.
+    assert cases["sorted, distinct"]["launches"] == 10
+    assert cases["sorted with duplicates"]["launches"] == 12
+    # Rows too long for a kernel are counted again; complex values take one more pass.
+    assert cases["long rows"]["launches"] == 14
+    assert cases["complex64"]["launches"] >= 14
+    assert cases["one cell"]["stored"] == 1
+    assert cases["duplicates"]["stored"] == cases["sorted with duplicates"]["stored"]
+    assert len(report["refusals"]) == 3
+    assert report["refusals"][0] == "row[1] = 5 is outside the matrix of 3 rows"
+    assert report["refusals"][1] == "col[2] = -3 is outside the matrix of 4 columns"
+
+
+def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
+    report = run_comparison(repository, device="cpu", size=40, interpret=True)
+    assert report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
+    report = run_comparison(repository, device=str(cuda), size=300_000, interpret=False)
+    assert not report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_auto_takes_triton_on_cuda(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from sparse_core.formats.assemble import reference
+
+    index = torch.tensor([1, 0, 1], device=cuda)
+    monkeypatch.setattr(reference, "assemble", lambda *_, **__: pytest.fail("the reference ran"))
+    made = assemble_csr(index, index, torch.ones(3, device=cuda), (2, 2))
+    assert made.values.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.gpu
+def test_vendor_agrees_on_cuda(cuda: torch.device) -> None:
+    generator = torch.Generator(cuda).manual_seed(0)
+    row, col = torch.randint(0, 300, (2, 20_000), generator=generator, device=cuda)
+    values = torch.randn(20_000, generator=generator, device=cuda, requires_grad=True)
+    left = assemble_csr(row, col, values, (300, 300), impl="vendor")
+    right = assemble_csr(row, col, values, (300, 300), impl="reference")
+    assert torch.equal(left.row_ptr, right.row_ptr)
+    assert torch.equal(left.col, right.col)
+    torch.testing.assert_close(left.values, right.values)
+    upstream = torch.randn_like(left.values)
+    gradients = [torch.autograd.grad(made.values, values, upstream)[0] for made in (left, right)]
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.gpu
+def test_scipy_agrees_on_cuda(cuda: torch.device) -> None:
+    pytest.importorskip("triton")
+    import scipy.sparse
+
+    generator = torch.Generator().manual_seed(1)
+    row = torch.randint(0, 50_000, (400_000,), generator=generator, dtype=torch.int32)
+    col = torch.randint(0, 40, (400_000,), generator=generator, dtype=torch.int32)
+    values = torch.randn(400_000, generator=generator, dtype=torch.float64)
+    made = assemble_csr(row.to(cuda), col.to(cuda), values.to(cuda), (50_000, 40), impl="triton")
+    matrix = scipy.sparse.coo_array((values.numpy(), (row.numpy(), col.numpy())), shape=(50_000, 40)).tocsr()
+    matrix.sum_duplicates()
+    assert torch.equal(made.row_ptr.cpu(), torch.from_numpy(matrix.indptr))
+    assert torch.equal(made.col.cpu(), torch.from_numpy(matrix.indices))
+    torch.testing.assert_close(made.values.cpu(), torch.from_numpy(matrix.data))
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
+def test_compiled_kernels_refuse_cpu_tensors() -> None:
+    pytest.importorskip("triton")
+    index = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
+        assemble_csr(index, index, torch.ones(1), (1, 1), impl="triton")
+
+
+def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    index = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
+        assemble_csr(index, index, torch.ones(1), (1, 1), impl="triton")

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import gzip
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sparse_matrices import Entries, entries
+
+from sparse_core.formats import BSR, COO, CSR, SparseMatrix, load_matrix, save_matrix
+from sparse_core.formats.generators import block_sparse, poisson_2d, random_uniform
+
+SUFFIXES = [".mtx", ".mtx.gz", ".npz"]
+FIXTURE = [HealthCheck.function_scoped_fixture]
+
+
+def same(left: SparseMatrix, right: SparseMatrix) -> bool:
+    """Same stored entries and values, NaN equal to NaN."""
+    a, b = left.to(CSR), right.to(CSR)
+    return (
+        a.shape == b.shape
+        and torch.equal(a.row_ptr, b.row_ptr)
+        and torch.equal(a.col, b.col)
+        and np.array_equal(a.values.numpy(), b.values.numpy(), equal_nan=True)
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=FIXTURE)
+@given(case=entries(dtypes=[torch.float64, torch.complex128]), suffix=st.sampled_from(SUFFIXES))
+def test_matrices_come_back_as_they_were(case: Entries, suffix: str, tmp_path: Path) -> None:
+    matrix = case.coo().to(CSR)
+    path = tmp_path / f"matrix{suffix}"
+    assert save_matrix(matrix, path) == path
+    loaded = load_matrix(path)
+    loaded.validate()
+    # scipy reads every Matrix Market file without entries as real.
+    assert loaded.dtype == matrix.dtype or (matrix.nnz == 0 and suffix != ".npz")
+    assert same(loaded, matrix.to(loaded.dtype) if matrix.nnz == 0 else matrix)
+    # Nothing half-written stays behind.
+    assert {file.name for file in tmp_path.iterdir()} <= {f"matrix{known}" for known in SUFFIXES}
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=FIXTURE)
+@given(case=entries(dtypes=[torch.float64], specials=True), suffix=st.sampled_from([".mtx", ".npz"]))
+def test_nan_and_infinity_come_back(case: Entries, suffix: str, tmp_path: Path) -> None:
+    matrix = case.coo().to(CSR)
+    assert same(load_matrix(save_matrix(matrix, tmp_path / f"matrix{suffix}")), matrix)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_scipy_reads_what_is_written(suffix: str, tmp_path: Path) -> None:
+    matrix = random_uniform(20, 30, 4, dtype=torch.float64)
+    path = save_matrix(matrix, tmp_path / f"m{suffix}")
+    read: Any = scipy.sparse.load_npz(path) if suffix == ".npz" else scipy.io.mmread(path)
+    assert np.array_equal(read.toarray(), matrix.to_dense().numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_values_survive_in_every_dtype(suffix: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    matrix = random_uniform(9, 9, 3, dtype=dtype)
+    path = save_matrix(matrix, tmp_path / f"m{suffix}")
+    loaded = load_matrix(path, dtype=dtype)
+    assert loaded.dtype == dtype
+    assert torch.equal(loaded.to_dense(), matrix.to_dense())
+    assert load_matrix(path).dtype == (torch.float32 if suffix == ".npz" else torch.float64)
+
+
+def test_npz_keeps_blocks_and_other_formats_become_csr(tmp_path: Path) -> None:
+    blocks = block_sparse(8, 12, 4, 0.5)
+    loaded = load_matrix(save_matrix(blocks, tmp_path / "blocks.npz"))
+    assert isinstance(loaded, BSR)
+    assert torch.equal(loaded.values, blocks.values)
+    coo = COO(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 0]), torch.ones(3), (2, 2))
+    loaded = load_matrix(save_matrix(coo, tmp_path / "coo.npz"))
+    assert isinstance(loaded, CSR)
+    assert loaded.to_dense().tolist() == [[0.0, 1.0], [2.0, 0.0]]
+    ragged = block_sparse(7, 5, 4, 1.0)
+    assert torch.equal(load_matrix(save_matrix(ragged, tmp_path / "r.npz")).to_dense(), ragged.to_dense())
+    column = scipy.sparse.csc_array(blocks.to_scipy())
+    scipy.sparse.save_npz(tmp_path / "csc.npz", column)
+    assert same(load_matrix(tmp_path / "csc.npz"), CSR.from_scipy(column))
+
+
+MARKET = {
+    "pattern symmetric": ("coordinate pattern symmetric\n3 3 2\n2 1\n3 3", [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+    "skew": ("coordinate real skew-symmetric\n2 2 1\n2 1 3.5", [[0, -3.5], [3.5, 0]]),
+    "integer": ("coordinate integer general\n% comment\n2 3 2\n1 3 -4\n2 1 7", [[0, 0, -4], [7, 0, 0]]),
+    "hermitian": ("coordinate complex hermitian\n2 2 2\n1 1 1 0\n2 1 2 3", [[1, 2 - 3j], [2 + 3j, 0]]),
+    "array": ("array real general\n2 2\n1\n0\n2.5\n-1", [[1, 2.5], [0, -1]]),
+    "empty": ("coordinate real general\n0 4 0", np.zeros((0, 4))),
+    "duplicates": ("coordinate real general\n1 1 2\n1 1 2\n1 1 3", [[5]]),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", MARKET)
+def test_every_kind_of_market_file(kind: str, packed: bool, tmp_path: Path) -> None:
+    header, expected = MARKET[kind]
+    text = f"%%MatrixMarket matrix {header}\n".encode()
+    path = tmp_path / ("m.mtx.gz" if packed else "m.MTX")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    loaded = load_matrix(path)
+    loaded.validate()
+    assert isinstance(loaded, CSR)
+    assert loaded.dtype == (torch.complex128 if kind == "hermitian" else torch.float64)
+    assert np.array_equal(loaded.to_dense().numpy(), np.asarray(expected))
+
+
+def test_integers_in_npz_become_floating(tmp_path: Path) -> None:
+    scipy.sparse.save_npz(tmp_path / "i.npz", scipy.sparse.coo_array(np.array([[0, 2], [-3, 0]])))
+    assert load_matrix(tmp_path / "i.npz").to_dense().tolist() == [[0.0, 2.0], [-3.0, 0.0]]
+    scipy.sparse.save_npz(tmp_path / "b.npz", scipy.sparse.csr_array(np.eye(2, dtype=bool)))
+    assert load_matrix(tmp_path / "b.npz", dtype=torch.float16).dtype == torch.float16
+
+
+def test_loading_to_a_device(tmp_path: Path, device: torch.device) -> None:
+    path = save_matrix(poisson_2d(3), tmp_path / "p.npz")
+    assert load_matrix(str(path), device=device).device.type == device.type
+
+
+def test_shipped_matrices_load_as_scipy_reads_them(tmp_path: Path) -> None:
+    load_example = pytest.importorskip("pyamg.gallery").load_example
+    for name in ("airfoil", "helmholtz_2D"):
+        matrix = load_example(name)["A"].tocsr()
+        matrix.sort_indices()
+        scipy.sparse.save_npz(tmp_path / f"{name}.npz", matrix)
+        loaded = load_matrix(tmp_path / f"{name}.npz")
+        difference = scipy.sparse.csr_array(loaded.to_scipy()) - scipy.sparse.csr_array(matrix)
+        assert loaded.shape == matrix.shape
+        assert abs(difference).max() == 0
+
+
+def test_missing_files_and_wrong_names(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.mtx: no such file"):
+        load_matrix(tmp_path / "nothing.mtx")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"folder\.npz: a folder, not a file"):
+        load_matrix(tmp_path / "folder.npz")
+    for name in ("m.mat", "mtx", "m.npy", "m.gz"):
+        with pytest.raises(
+            ValueError, match=rf"{name}: expected a name that ends in \.mtx, \.mtx\.gz, \.npz"
+        ):
+            load_matrix(tmp_path / name)
+        with pytest.raises(ValueError, match="expected a name that ends in"):
+            save_matrix(poisson_2d(2), tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="absent does not exist"):
+        save_matrix(poisson_2d(2), tmp_path / "absent" / "m.npz")
+
+
+DAMAGED = {
+    "empty.mtx": b"",
+    "words.mtx": b"hello\n",
+    "short.mtx": b"%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1.0\n",
+    "outside.mtx": b"%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 1.0\n",
+    "zero.mtx": b"%%MatrixMarket matrix coordinate real general\n2 2 1\n0 1 1.0\n",
+    "letters.mtx": b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 x\n",
+    "plain.mtx.gz": b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 1.0\n",
+    "cut.mtx.gz": gzip.compress(b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 1.0\n")[:40],
+    "empty.npz": b"",
+    "words.npz": b"hello\n",
+    "cut.npz": b"PK\x03\x04\x14\x00",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files_are_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(DAMAGED[name])
+    with pytest.raises(ValueError, match=rf"{name}: not a readable"):
+        load_matrix(path)
+
+
+def test_npz_that_holds_something_else_or_lies(tmp_path: Path) -> None:
+    path = tmp_path / "dense.npz"
+    np.savez(path, weights=np.eye(3))
+    with pytest.raises(ValueError, match=r"dense\.npz: not a readable sparse matrix .*save_matrix"):
+        load_matrix(path)
+    lying = {"format": np.array(b"csr"), "shape": np.array([2, 2]), "data": np.ones(2)}
+    np.savez(path, **lying, indptr=np.array([0, 1, 2]), indices=np.array([0, 7]))
+    with pytest.raises(ValueError, match=r"dense\.npz: "):
+        load_matrix(path)
+    one_dimension = scipy.sparse.coo_array(np.array([0.0, 1.0, 2.0]))
+    scipy.sparse.save_npz(path, one_dimension)
+    with pytest.raises(ValueError, match=r"dense\.npz: "):
+        load_matrix(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_failed_write_leaves_what_was_there(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_matrix(poisson_2d(3), tmp_path / f"m{suffix}")
+    before = path.read_bytes()
+
+    def fail(stream: Any, *_: object, **__: object) -> None:
+        stream.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(scipy.io, "mmwrite", fail)
+    monkeypatch.setattr(scipy.sparse, "save_npz", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_matrix(poisson_2d(4), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_can_be_read_by_others_and_are_the_same_each_time(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    paths = [save_matrix(poisson_2d(3), tmp_path / f"{name}.mtx.gz") for name in ("a", "b")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert stat.S_IMODE(paths[0].stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_a_matrix_that_requires_grad_is_saved(tmp_path: Path) -> None:
+    matrix = poisson_2d(2).with_values(torch.ones(12, requires_grad=True))
+    assert load_matrix(save_matrix(matrix, tmp_path / "m.npz")).nnz == 12

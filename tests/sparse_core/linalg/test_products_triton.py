@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import BSR, CSR
+from sparse_core.linalg import sddmm, spmm, spmv
+
+SCRIPT = Path(__file__).with_name("compare_products.py")
+#: Kernels counted by the script that must have run.
+LAUNCHED = {
+    "spmv": (),
+    "spmm": ("_rows_kernel", "_combine_kernel", "_entries_kernel"),
+    "sddmm": ("_entries_kernel", "_blocks_kernel"),
+}
+#: Comparisons at least: cases, and comparisons in all of them.
+QUICK_CASES = {"spmv": (6, 100), "spmm": (5, 60), "sddmm": (4, 100)}
+ALL_CASES = {"spmv": (17, 400), "spmm": (17, 300), "sddmm": (16, 400)}
+
+
+def run_comparison(repository: Path, *arguments: str, interpret: bool) -> dict[str, Any]:
+    pytest.importorskip("triton")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(repository)
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def check(report: dict[str, Any], operation: str, expected: tuple[int, int]) -> None:
+    cases = report["cases"]
+    wrong = {f"{case}: {name}": text for case, found in cases.items() for name, text in found.items() if text}
+    assert wrong == {}
+    assert len(cases) == expected[0]
+    assert sum(map(len, cases.values())) >= expected[1]
+    for kernel in LAUNCHED[operation]:
+        assert report["launches"].get(kernel, 0) > 0, kernel
+
+
+@pytest.mark.parametrize("operation", QUICK_CASES)
+def test_interpreted_kernels_equal_the_reference(operation: str, repository: Path) -> None:
+    report = run_comparison(repository, operation, "cpu", "10", "quick", interpret=True)
+    assert report["interpreted"]
+    check(report, operation, QUICK_CASES[operation])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ALL_CASES)
+def test_interpreted_kernels_equal_the_reference_in_all_types(operation: str, repository: Path) -> None:
+    report = run_comparison(repository, operation, "cpu", "17", interpret=True)
+    check(report, operation, ALL_CASES[operation])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ALL_CASES)
+def test_compiled_kernels_equal_the_reference(operation: str, repository: Path, cuda: torch.device) -> None:
+    # The dense row of this size is longer than a piece.
+    report = run_comparison(repository, operation, str(cuda), "700", interpret=False)
+    assert not report["interpreted"]
+    check(report, operation, ALL_CASES[operation])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ALL_CASES)
+def test_vendor_equals_the_reference_on_cuda(operation: str, cuda: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+    dense = torch.randn(90, 70, generator=generator) * (torch.rand(90, 70, generator=generator) < 0.1)
+    for dtype in (torch.float32, torch.float64, torch.complex64, torch.float16, torch.bfloat16):
+        if operation == "sddmm" and dtype in (torch.float16, torch.bfloat16):
+            continue
+        matrix = CSR.from_dense(dense.to(dtype).to(cuda))
+        left, right = (torch.randn(90, 9), torch.randn(9, 70))
+        left, right = left.to(cuda, dtype), right.to(cuda, dtype)
+        found, expected = (
+            sddmm(matrix, left, right, impl=impl).values  # type: ignore[arg-type]
+            if operation == "sddmm"
+            else spmv(matrix, right[0], impl=impl)  # type: ignore[arg-type]
+            if operation == "spmv"
+            else spmm(matrix, right.T, impl=impl)  # type: ignore[arg-type]
+            for impl in ("vendor", "reference")
+        )
+        torch.testing.assert_close(found, expected, rtol=2e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-2)
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
+def test_compiled_kernels_refuse_cpu_tensors() -> None:
+    pytest.importorskip("triton")
+    matrix = CSR.from_dense(torch.eye(3))
+    for request in (
+        lambda: spmv(matrix, torch.ones(3), impl="triton"),
+        lambda: spmv(matrix, torch.ones(3), method="vector"),
+        lambda: spmm(matrix, torch.ones(3, 2), impl="triton"),
+        lambda: spmm(matrix.to(BSR, block_size=(2, 2)), torch.ones(3, 2), impl="triton"),
+        lambda: sddmm(matrix, torch.ones(3, 2), torch.ones(2, 3), impl="triton"),
+    ):
+        with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
+            request()
+
+
+def test_complex_numbers_have_no_kernels() -> None:
+    pytest.importorskip("triton")
+    matrix = CSR.from_dense(torch.eye(3, dtype=torch.complex64))
+    with pytest.raises(ImplementationError, match=r"no kernels for torch\.complex64"):
+        spmm(matrix, torch.ones(3, 2), impl="triton")

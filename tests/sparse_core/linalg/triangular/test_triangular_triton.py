@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import CSR
+from sparse_core.linalg import triangular_solve
+
+SCRIPT = Path(__file__).with_name("compare_triangular.py")
+TOLERANCE = {"torch.float64": 1e-13, "torch.float32": 1e-5, "torch.float16": 2e-3}
+
+
+def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
+    pytest.importorskip("triton")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(repository)
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), device, str(size)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def check(report: dict[str, Any]) -> None:
+    assert len(report["cases"]) == 9
+    for name, case in report["cases"].items():
+        assert case["difference"] < TOLERANCE[case["dtype"]], (name, case)
+        assert case["repeatable"], name
+    # The paths that ran: wide levels, runs of narrow ones, and both.
+    cases = report["cases"]
+    assert cases["wide"]["wide"] > 0
+    assert cases["stencil"]["narrow"] > 0
+    assert cases["arrow"]["wide"] > 0
+    assert cases["arrow"]["narrow"] > 0
+
+
+def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
+    report = run_comparison(repository, device="cpu", size=5, interpret=True)
+    assert report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
+    report = run_comparison(repository, device=str(cuda), size=40, interpret=False)
+    assert not report["interpreted"]
+    check(report)
+    assert report["graph"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("transpose", [False, True])
+def test_cusparse_equals_the_reference(cuda: torch.device, transpose: bool) -> None:
+    matrix = CSR.from_dense(torch.rand(50, 50, dtype=torch.float64) + 50 * torch.eye(50)).to(cuda)
+    for shape in [(50,), (50, 3)]:
+        b = torch.rand(shape, dtype=torch.float64, device=cuda)
+        found = triangular_solve(matrix, b, transpose=transpose, impl="vendor")
+        expected = triangular_solve(matrix, b, transpose=transpose, impl="reference")
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
+def test_compiled_kernels_refuse_cpu_tensors() -> None:
+    pytest.importorskip("triton")
+    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
+        triangular_solve(CSR.from_dense(torch.eye(2)), torch.ones(2), impl="triton")
+
+
+def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
+        triangular_solve(CSR.from_dense(torch.eye(2)), torch.ones(2), impl="triton")

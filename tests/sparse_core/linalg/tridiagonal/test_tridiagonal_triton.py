@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.errors import ImplementationError
+from sparse_core.linalg import tridiagonal_solve
+
+SCRIPT = Path(__file__).with_name("compare_tridiagonal.py")
+
+
+def run_comparison(repository: Path, *, device: str, interpret: bool) -> dict[str, Any]:
+    pytest.importorskip("triton")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(repository)
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), device],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def check(report: dict[str, Any]) -> None:
+    assert len(report["cases"]) == 12
+    for name, case in report["cases"].items():
+        assert len(case) == 5
+        assert all(case.values()), (name, case)
+    assert report["flags"]["bad"] == [5, 66]
+    assert report["flags"]["message"].startswith("zero pivot in row 1 of system 66:")
+
+
+def test_interpreted_kernel_equals_the_reference(repository: Path) -> None:
+    report = run_comparison(repository, device="cpu", interpret=True)
+    assert report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_compiled_kernel_equals_the_reference(repository: Path, cuda: torch.device) -> None:
+    report = run_comparison(repository, device=str(cuda), interpret=False)
+    assert not report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_auto_on_cuda(cuda: torch.device) -> None:
+    """Many systems, few systems and complex systems: all choices give the CPU's answer."""
+    generator = torch.Generator().manual_seed(0)
+    for shape, dtype in (((2000, 9), torch.float64), ((2, 900), torch.float64), ((700, 5), torch.complex128)):
+        lower, diagonal, upper, b = (torch.randn(shape, dtype=dtype, generator=generator) for _ in range(4))
+        diagonal = diagonal + 8
+        expected = tridiagonal_solve(lower, diagonal, upper, b)
+        on_cuda = [part.to(cuda) for part in (lower, diagonal, upper, b)]
+        torch.testing.assert_close(tridiagonal_solve(*on_cuda).cpu(), expected)
+        with pytest.raises(ImplementationError, match="impl='vendor' is LAPACK and needs CPU tensors"):
+            tridiagonal_solve(*on_cuda, impl="vendor")
+
+
+@pytest.mark.gpu
+def test_complex_systems_have_no_kernel(cuda: torch.device) -> None:
+    pytest.importorskip("triton")
+    part = torch.ones(3, dtype=torch.complex64, device=cuda)
+    with pytest.raises(ImplementationError, match=r"solves real systems, got torch\.complex64"):
+        tridiagonal_solve(part, part, part, part, impl="triton")
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
+def test_compiled_kernel_refuses_cpu_tensors() -> None:
+    pytest.importorskip("triton")
+    part = torch.ones(3)
+    with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
+        tridiagonal_solve(part, part, part, part, impl="triton")
+
+
+def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    part = torch.ones(3)
+    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
+        tridiagonal_solve(part, part, part, part, impl="triton")
