@@ -177,10 +177,8 @@ def _fastest(profile: Profile, limits: Thresholds, *, item: int, kernels: bool) 
     index = index_dtype_for(*profile.shape, profile.nnz).itemsize
     fits = profile.shape[0] * profile.shape[1] * item <= limits.dense_bytes
     size, share, stored = _best_block(profile, item, index)
-    if kernels and share <= limits.block_share:
+    if kernels and share <= limits.block_share and not (fits and stored >= limits.dense_blocks):
         fill = f"blocks of {size}x{size} are {_percent(profile.block_fill[size])} full"
-        if fits and stored >= limits.dense_blocks:
-            return Choice(Tensor, "dense", f"{fill} but cover {_percent(stored)} of the matrix")
         reason = f"{fill}, so BSR takes {share:.2f} of the bytes of CSR"
         return Choice(BSR, "BSR", reason, {"block_size": (size, size)})
     zero = f"{_percent(profile.sparsity)} of the positions are zero"
@@ -190,11 +188,12 @@ def _fastest(profile: Profile, limits: Thresholds, *, item: int, kernels: bool) 
         )
     lengths = f"rows have {profile.shortest} to {profile.longest} entries, {profile.mean:.1f} on average"
     slots = f"slices of {SLICE_HEIGHT} rows take {profile.padding:.2f} slots an entry"
-    if kernels and profile.padding <= limits.sliced_padding and profile.mean <= limits.sliced_mean:
+    many = profile.shape[0] >= limits.sliced_rows and profile.mean <= limits.sliced_mean
+    if kernels and many and profile.padding <= limits.sliced_padding:
         return Choice(SlicedELL, "SlicedELL", f"{lengths}: {slots}", {"slice_height": SLICE_HEIGHT})
     if profile.longest > SKEWED * profile.mean:
         return Choice(CSR, "CSR", f"{lengths}: only CSR shares such rows out evenly")
-    if kernels and limits.sliced_padding and profile.mean <= limits.sliced_mean:
+    if kernels and limits.sliced_padding and many:
         return Choice(CSR, "CSR", f"{lengths}: {slots}, more than {limits.sliced_padding:.2f}")
     return Choice(CSR, "CSR", f"{zero} and {lengths}")
 

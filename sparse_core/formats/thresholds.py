@@ -12,9 +12,10 @@ class Thresholds(NamedTuple):
         dense_below: sparsity below which a dense product beats CSR.
         dense_bytes: a dense matrix larger than this is not considered.
         block_share: BSR is taken up to this many bytes for each byte of CSR; 0 is never.
-        dense_blocks: stored share of the matrix (zeros of blocks included) from which dense beats BSR.
+        dense_blocks: stored share of the matrix (zeros of blocks included) from which BSR is not considered.
         sliced_padding: SlicedELL is taken up to this many slots an entry; 0 is never.
         sliced_mean: and up to this many entries a row.
+        sliced_rows: and from this many rows, as each has one thread.
         block_reuse, sliced_reuse, csr_reuse, dense_reuse: products that pay for converting to the format.
     """
 
@@ -24,6 +25,7 @@ class Thresholds(NamedTuple):
     dense_blocks: float
     sliced_padding: float
     sliced_mean: float
+    sliced_rows: int
     block_reuse: int
     sliced_reuse: int
     csr_reuse: int
@@ -34,32 +36,39 @@ class Thresholds(NamedTuple):
 #: follow from the bytes that a product moves. benchmarks/bench_formats.py shows what the choices lose.
 THRESHOLDS: dict[tuple[str, str], Thresholds] = {
     ("cuda", "spmv"): Thresholds(
-        # H200: dense 8192² takes 90 us at any sparsity, CSR reads as many bytes at 50 %.
-        dense_below=0.5,
+        # H200: dense 8192² takes 92 us at any sparsity, CSR 127 at 20 % and 82 at 50 %.
+        dense_below=0.45,
         dense_bytes=2**32,
-        # H200: blocks of 64 that are full (0.5 of CSR's bytes) are 1.7x to 2.9x as fast as CSR.
-        block_share=0.85,
-        # H200: BSR takes 36 us at 50 %, so dense never catches up below a nearly full matrix.
+        # H200: full blocks (0.5 of CSR's bytes) are 1.6x to 2.1x as fast as CSR, half full ones (1.0) 1.2x,
+        # blocks 30 % full (1.67) take as long.
+        block_share=1.25,
+        # With nearly every block stored there are no blocks to speak of.
         dense_blocks=0.95,
-        # H200: 1.0x to 1.6x CSR on stencils, 1.08x on 10 entries in each row.
-        sliced_padding=1.25,
-        # Longer rows fill a warp in CSR, which then reads as well.
-        sliced_mean=64.0,
+        # H200: up to 1.6x CSR on stencils, 1.15x on 10 entries in each row, 1.18x on 1 to 19 of them, which
+        # is 1.9 slots an entry.
+        sliced_padding=2.0,
+        # H200: 2x CSR at 100 entries a row, 1.1x at 200; a matrix of longer rows has fewer of them.
+        sliced_mean=128.0,
+        # H200: 3.7x slower than CSR at 8192 rows of 82, 1.16x slower at 10k rows of 10, 1.2x faster at 100k.
+        sliced_rows=32768,
         block_reuse=100,
-        sliced_reuse=50,
+        sliced_reuse=60,
         csr_reuse=20,
         dense_reuse=20,
     ),
     ("cuda", "spmm"): Thresholds(
-        # 64 columns: a dense product reads the matrix once, CSR gathers 256 bytes an entry from the cache.
-        dense_below=0.95,
+        # H200, 64 columns: dense 8192² takes 80 us at any sparsity, CSR 110 at 95 % and 54 at 98 %.
+        dense_below=0.965,
         dense_bytes=2**32,
-        block_share=1.5,
-        # H200, bfloat16, 64x64 blocks at 8192³: 1.1x dense at 40 % sparsity, 5.3x at 90 %, 10x at 95 %.
-        dense_blocks=0.62,
+        # H200: blocks 30 % full are still 1.6x as fast as CSR.
+        block_share=2.5,
+        # H200, 64 columns: 64-blocks take 48 us at 90 % zero and 141 at 50 %, dense 80. (With thousands of
+        # columns in half precision blocks win from 40 % zero.)
+        dense_blocks=0.3,
         # Products with many columns go through CSR.
         sliced_padding=0.0,
         sliced_mean=0.0,
+        sliced_rows=0,
         block_reuse=20,
         sliced_reuse=0,
         csr_reuse=5,
@@ -74,6 +83,7 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         dense_blocks=1.0,
         sliced_padding=0.0,
         sliced_mean=0.0,
+        sliced_rows=0,
         block_reuse=0,
         sliced_reuse=0,
         csr_reuse=20,
@@ -87,6 +97,7 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         dense_blocks=1.0,
         sliced_padding=0.0,
         sliced_mean=0.0,
+        sliced_rows=0,
         block_reuse=0,
         sliced_reuse=0,
         csr_reuse=5,

@@ -20,8 +20,8 @@ def choose_implementation(
 ) -> Chosen:
     """Decide ``impl`` for a result of ``dtype`` on ``device``.
 
-    ``"auto"`` on CUDA is Triton where it is installed, and the library for complex values and where it
-    was measured to win (``prefers_vendor``). On a CPU it is the library, except for half precision, which
+    ``"auto"`` on CUDA is Triton where it is installed, and the library for complex values and for products
+    that have no kernel (``prefers_vendor``). On a CPU it is the library, except for half precision, which
     no library multiplies there.
 
     Raises:

@@ -222,7 +222,7 @@ def test_solvers_reach_the_residual_and_are_drawn(load: Any, tmp_path: Path) -> 
     _check_frame(values, "solvers")
     rows = {row["name"]: row for row in values["cases"]}
     assert {"none", "jacobi", "gauss_seidel", "ic0 multicolour", "scipy"} <= rows.keys()
-    assert all(row["agrees"] and row["residual"] <= 2e-6 for row in rows.values())
+    assert all(row["agrees"] and row["residual"] <= 2e-5 for row in rows.values())
     assert rows["ic0 multicolour"]["iterations"] < rows["none"]["iterations"]
     assert len(rows["none"]["result"]["residuals"]) == rows["none"]["iterations"] + 1
     drawn = (tmp_path / "solvers.png").read_bytes()

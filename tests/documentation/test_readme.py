@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,19 +29,23 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo
     scan.tofile(tmp_path / "scan.bin")
     monkeypatch.chdir(tmp_path)
     found = blocks("python")
-    assert len(found) == 2
+    assert len(found) == 3
     for block in found:
         exec(compile(block, "README.md", "exec"), {})
 
 
 @pytest.mark.parametrize("line", [line for block in blocks("bash") for line in block.splitlines() if line])
-def test_commands_exist(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_exist(line: str, capsys: pytest.CaptureFixture[str], repository: Path) -> None:
     program, command, *rest = shlex.split(line, comments=True)
-    assert program == "perceive"
-    with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
-    assert stopped.value.code == 0
-    described = capsys.readouterr().out
+    if program == "python":
+        asked = [sys.executable, command, "--help"]
+        described = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=repository).stdout
+    else:
+        assert program == "perceive"
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        assert stopped.value.code == 0
+        described = capsys.readouterr().out
     for option in (part for part in rest if part.startswith("--")):
         assert option in described
 

@@ -2,11 +2,12 @@
 
 A counting pass with atomics finds each row's length and a place in it for every entry; the places are in no
 particular order. Each entry travels as 64 bits, its column above its position in the input, so sorting a row
-restores one order whatever the atomics did. Rows are listed by length, one kernel for each power of two.
+restores one order whatever the atomics did. Rows are listed by length, a bin for each power of two.
 Entries that come sorted are noticed in the first pass, and the rest of the work then finds nothing to do.
 
-The host waits once, for the number of entries to store (twice if a row exceeds the widest kernel; those rows
-go through torch's sort). Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+The host waits once, for the number of entries to store (twice if a row exceeds the widest bin; those rows go
+through torch's sort). Few entries take torch's sort altogether, because the launches would cost more than the
+sort. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -20,251 +21,33 @@ from torch import Tensor
 
 from sparse_core.errors import ImplementationError
 from sparse_core.formats.assemble.common import PIECE, Assembly, sum_dtype, sum_runs
+from sparse_core.formats.assemble.kernels import (
+    BIN,
+    TALL,
+    count_kernel,
+    finish_kernel,
+    heads_kernel,
+    inspect_kernel,
+    list_kernel,
+    scatter_kernel,
+    sort_kernel,
+)
 
-#: Entries or rows for each program of the kernels without tiles.
-_BLOCK = 1024
+#: Up to this many entries are assembled by one sort of linear keys. It is for inputs whose passes take the
+#: device less time than the host needs to launch them.
+_FEW = 1 << 19
+#: Entries or rows for each program of the kernels without tiles. Twice as many halve the warps that fit, as
+#: the last kernel then takes 100 registers a thread, and its loop over duplicates waits on more lanes.
+_BLOCK = 512
 #: Entries of a sorted tile, rows times width.
 _TILE = 1024
 #: Rows of up to 8, 16, ... 1024 entries are sorted in registers.
 _FIRST_WIDTH = 8
 _BINS = 8
-#: Programs of a sorting kernel; each takes tiles until none is left, as only the device knows their number.
+#: Programs of the sorting kernel; each takes tiles until none is left, as only the device knows their number.
 _PROGRAMS = 4096
 
-# What the kernels leave in `stats`: three flags of the first pass, a flag and a counter of the later ones,
-# then the number of rows in each bin.
-_UNSORTED = tl.constexpr(0)
-_OUTSIDE = tl.constexpr(1)
-_TALL_IF_SORTED = tl.constexpr(2)
-_TALL = tl.constexpr(3)
-_LONG = tl.constexpr(4)
-_BIN = tl.constexpr(5)
-
 _TRITON_DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
-
-
-@triton.jit
-def _inspect_kernel(  # type: ignore[no-untyped-def]
-    row,
-    col,
-    stats,
-    heads,
-    count,
-    rows,
-    cols,
-    PROBE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Is everything sorted, is everything inside, and how many cells start here if it is sorted."""
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < count
-    second = inside & (lane > 0)
-    r = tl.load(row + lane, mask=inside, other=0).to(tl.int64)
-    c = tl.load(col + lane, mask=inside, other=0).to(tl.int64)
-    r_before = tl.load(row + lane - 1, mask=second, other=0).to(tl.int64)
-    c_before = tl.load(col + lane - 1, mask=second, other=0).to(tl.int64)
-    descends = second & ((r < r_before) | ((r == r_before) & (c < c_before)))
-    outside = inside & ((r < 0) | (r >= rows) | (c < 0) | (c >= cols))
-    # Among more than PIECE equal neighbours there is a multiple of PIECE / 2 that equals the next multiple.
-    probe = inside & (lane % PROBE == 0) & (lane + PROBE < count)
-    r_later = tl.load(row + lane + PROBE, mask=probe, other=-1).to(tl.int64)
-    c_later = tl.load(col + lane + PROBE, mask=probe, other=-1).to(tl.int64)
-    tall = probe & (r == r_later) & (c == c_later)
-    tl.store(stats + _UNSORTED, 1, mask=tl.sum(descends.to(tl.int32), axis=0) > 0)
-    tl.store(stats + _OUTSIDE, 1, mask=tl.sum(outside.to(tl.int32), axis=0) > 0)
-    tl.store(stats + _TALL_IF_SORTED, 1, mask=tl.sum(tall.to(tl.int32), axis=0) > 0)
-    head = inside & ((lane == 0) | (r != r_before) | (c != c_before))
-    tl.store(heads + tl.program_id(0), tl.sum(head.to(tl.int32), axis=0))
-
-
-@triton.jit
-def _count_kernel(  # type: ignore[no-untyped-def]
-    row,
-    place,
-    lengths,
-    stats,
-    count,
-    rows,
-    BLOCK: tl.constexpr,
-):
-    """Count each row's entries; what the counter held is the entry's place within its row."""
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < count * tl.load(stats + _UNSORTED)
-    r = tl.load(row + lane, mask=inside, other=0).to(tl.int64)
-    inside = inside & (r >= 0) & (r < rows)
-    found = tl.atomic_add(lengths + tl.where(inside, r, 0), 1, mask=inside, sem="relaxed")
-    tl.store(place + lane, found, mask=inside)
-
-
-@triton.jit
-def _list_kernel(  # type: ignore[no-untyped-def]
-    row_ptr,
-    lists,
-    begins,
-    stats,
-    count,
-    rows,
-    FIRST: tl.constexpr,
-    BINS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """List the rows of every bin, flag where rows begin, add up the entries of rows too long for a bin."""
-    r = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = r < rows
-    begin = tl.load(row_ptr + r, mask=inside, other=0)
-    length = tl.load(row_ptr + r + 1, mask=inside, other=0) - begin
-    tl.store(begins + begin, 1, mask=length > 0)
-    offset = 0
-    for b in tl.static_range(BINS):
-        low = (FIRST << b) // 2 if b > 0 else 0
-        mine = (length > low) & (length <= (FIRST << b))
-        number = tl.sum(mine.to(tl.int32), axis=0)
-        slot = tl.atomic_add(stats + _BIN + b, number, sem="relaxed")
-        rank = tl.cumsum(mine.to(tl.int32), axis=0) - 1
-        tl.store(lists + offset + slot + rank, r.to(tl.int32), mask=mine)
-        # Rows longer than `low` are at most this many; the host reserves as much.
-        offset += tl.minimum(rows, count // (low + 1)).to(tl.int64)
-    long = tl.where(length > (FIRST << (BINS - 1)), length, 0)
-    tl.atomic_add(stats + _LONG, tl.sum(long, axis=0), sem="relaxed")
-
-
-@triton.jit
-def _scatter_kernel(  # type: ignore[no-untyped-def]
-    row,
-    col,
-    place,
-    row_ptr,
-    packed,
-    stats,
-    count,
-    rows,
-    cols,
-    BLOCK: tl.constexpr,
-):
-    """Write each entry, column above position, to its place in its row."""
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < count * tl.load(stats + _UNSORTED)
-    r = tl.load(row + lane, mask=inside, other=-1).to(tl.int64)
-    c = tl.load(col + lane, mask=inside, other=0).to(tl.int64)
-    inside = inside & (r >= 0) & (r < rows)
-    start = tl.load(row_ptr + r, mask=inside, other=0).to(tl.int64)
-    slot = start + tl.load(place + lane, mask=inside, other=0)
-    tl.store(packed + slot, (c << 32) | lane, mask=inside)
-
-
-@triton.jit
-def _sort_kernel(  # type: ignore[no-untyped-def]
-    packed,
-    row_ptr,
-    listed,
-    number,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    """Sort the listed rows, a tile of ROWS rows at a time, in place."""
-    rows = tl.load(number)
-    for tile in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
-        entry = tile * ROWS + tl.arange(0, ROWS)
-        live = entry < rows
-        r = tl.load(listed + entry, mask=live, other=0)
-        start = tl.load(row_ptr + r, mask=live, other=0)
-        length = tl.load(row_ptr + r + 1, mask=live, other=0) - start
-        slot = tl.arange(0, WIDTH)
-        where = start[:, None].to(tl.int64) + slot[None, :]
-        stored = slot[None, :] < length[:, None]
-        key = tl.load(packed + where, mask=stored, other=0x7FFFFFFFFFFFFFFF)
-        tl.store(packed + where, tl.sort(key), mask=stored)
-
-
-@triton.jit
-def _heads_kernel(  # type: ignore[no-untyped-def]
-    packed,
-    begins,
-    row,
-    row_ptr,
-    stats,
-    heads,
-    rows,
-    PROBE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """How many cells start in each block of the sorted entries, and whether one holds very many of them."""
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # Entries outside the matrix have no place; what lies beyond the others was never written.
-    count = tl.load(row_ptr + rows)
-    inside = lane < count
-    key = tl.load(packed + lane, mask=inside, other=0)
-    before = tl.load(packed + lane - 1, mask=inside & (lane > 0), other=-1)
-    begin = tl.load(begins + lane, mask=inside, other=0)
-    head = inside & ((begin != 0) | ((key >> 32) != (before >> 32)))
-    tl.store(heads + tl.program_id(0), tl.sum(head.to(tl.int32), axis=0))
-    probe = inside & (lane % PROBE == 0) & (lane + PROBE < count)
-    later = tl.load(packed + lane + PROBE, mask=probe, other=-1)
-    probe = probe & ((key >> 32) == (later >> 32))
-    r = tl.load(row + (key & 0xFFFFFFFF), mask=probe, other=0)
-    r_later = tl.load(row + (later & 0xFFFFFFFF), mask=probe, other=1)
-    tall = probe & (r == r_later)
-    tl.store(stats + _TALL, 1, mask=tl.sum(tall.to(tl.int32), axis=0) > 0)
-
-
-@triton.jit
-def _finish_kernel(  # type: ignore[no-untyped-def]
-    row,
-    col,
-    packed,
-    begins,
-    values,
-    base,
-    out_col,
-    out_values,
-    out_begins,
-    target,
-    count,
-    SORTED: tl.constexpr,
-    ADD: tl.constexpr,
-    TARGET: tl.constexpr,
-    STRIDE: tl.constexpr,
-    SUM: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Give every cell its slot; the lane of its first entry adds up the others, in order."""
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < count
-    second = inside & (lane > 0)
-    if SORTED:
-        r = tl.load(row + lane, mask=inside, other=0)
-        c = tl.load(col + lane, mask=inside, other=0)
-        begin = inside & ((lane == 0) | (r != tl.load(row + lane - 1, mask=second, other=0)))
-        head = begin | (inside & (c != tl.load(col + lane - 1, mask=second, other=0)))
-        position = lane
-    else:
-        key = tl.load(packed + lane, mask=inside, other=0)
-        c = key >> 32
-        position = key & 0xFFFFFFFF
-        begin = inside & (tl.load(begins + lane, mask=inside, other=0) != 0)
-        head = begin | (inside & (c != (tl.load(packed + lane - 1, mask=second, other=0) >> 32)))
-    cell = tl.load(base + tl.program_id(0)) + tl.cumsum(head.to(tl.int32), axis=0) - 1
-    if TARGET:
-        tl.store(target + position, cell, mask=inside)
-    tl.store(out_col + cell, c.to(out_col.dtype.element_ty), mask=head)
-    tl.store(out_begins + lane, cell, mask=begin)
-    total = tl.load(values + position * STRIDE, mask=head, other=0).to(SUM)
-    active = head & ADD
-    later = lane
-    while tl.max(active.to(tl.int32), axis=0) > 0:
-        later += 1
-        active = active & (later < count)
-        if SORTED:
-            same_row = tl.load(row + later, mask=active, other=0) == r
-            active = active & same_row & (tl.load(col + later, mask=active, other=0) == c)
-            position = later
-        else:
-            key = tl.load(packed + later, mask=active, other=0)
-            active = active & ((key >> 32) == c) & (tl.load(begins + later, mask=active, other=1) == 0)
-            position = key & 0xFFFFFFFF
-        value = tl.load(values + position * STRIDE, mask=active, other=0).to(SUM)
-        total = tl.where(active, total + value, total)
-    tl.store(out_values + cell.to(tl.int64) * STRIDE, total, mask=head)
 
 
 class _Sorted(NamedTuple):
@@ -274,7 +57,7 @@ class _Sorted(NamedTuple):
         packed: (N,) int64, column above position; None where the input is sorted already.
         begins: (N,) int8, 1 where a row begins; None likewise.
         row_ptr: (rows + 1,) int32, where each row begins among the entries.
-        heads: (blocks,) int32, cells that start in each block.
+        base: (blocks + 1,) int32, cells that start before each block of entries.
         cells: number of distinct cells.
         tall: whether a cell may have more than ``PIECE`` entries.
     """
@@ -282,7 +65,7 @@ class _Sorted(NamedTuple):
     packed: Tensor | None
     begins: Tensor | None
     row_ptr: Tensor
-    heads: Tensor
+    base: Tensor
     cells: int
     tall: bool
 
@@ -290,7 +73,7 @@ class _Sorted(NamedTuple):
 def check_runnable(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can work on this tensor."""
     # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
-    if not tensor.is_cuda and isinstance(_inspect_kernel, triton.JITFunction):
+    if not tensor.is_cuda and isinstance(inspect_kernel, triton.JITFunction):
         raise ImplementationError(
             f"impl='triton' needs CUDA tensors, got {tensor.device}"
             " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
@@ -310,6 +93,8 @@ def assemble(
     """
     if 0 in shape:
         return None
+    if len(row) <= _FEW:
+        return _assemble_few(row, col, values, shape, target=target)
     ordered = _sort(row, col, shape)
     if ordered is None:
         return None
@@ -319,39 +104,71 @@ def assemble(
     return _finish(row, col, values, ordered, target=target)
 
 
+def _assemble_few(
+    row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, target: bool
+) -> Assembly | None:
+    """Assembly by one sort of linear keys, sorted entries included: few launches, one read-back."""
+    # Narrow keys sort in half the time. Those of indices outside the matrix may wrap; the first pass tells.
+    key_dtype = torch.int32 if shape[0] * shape[1] < 2**31 else torch.int64
+    keys = torch.add(col.to(key_dtype), row.to(key_dtype), alpha=shape[1])
+    order = torch.sort(keys, stable=True).indices
+    row, col, values = (part.index_select(0, order) for part in (row, col, values))
+    stats, heads = _inspect(row, col, shape)
+    row_ptr, base = _row_ptr(row, shape[0]), heads.cumsum(0, dtype=torch.int32)
+    _unsorted, outside, tall, cells, *_ = stats.tolist()
+    if outside:
+        return None
+    if cells == len(row):
+        went = torch.arange(cells, device=row.device) if target else None
+        made = Assembly(row_ptr.to(col.dtype), col, values, went)
+    else:
+        ordered = _Sorted(None, None, row_ptr, base, cells, bool(tall))
+        made = _finish(row, col, values, ordered, target=target)
+    if made.target is None:
+        return made
+    return made._replace(target=torch.empty_like(made.target).index_copy_(0, order, made.target))
+
+
+def _inspect(row: Tensor, col: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Look at the entries as they come; returns what the kernels note, and the cells of each block."""
+    count, device = len(row), row.device
+    blocks = triton.cdiv(count, _BLOCK)
+    stats = torch.zeros(BIN.value + _BINS, dtype=torch.int32, device=device)
+    heads = torch.empty(blocks + 1, dtype=torch.int32, device=device)
+    _launch(inspect_kernel, blocks, row, col, stats, heads, count, *shape, PROBE=PIECE // 2)
+    return stats, heads
+
+
+def _row_ptr(row: Tensor, rows: int) -> Tensor:
+    """Where each row begins among sorted entries."""
+    return torch.searchsorted(row, torch.arange(rows + 1, dtype=row.dtype, device=row.device), out_int32=True)
+
+
 def _sort(row: Tensor, col: Tensor, shape: tuple[int, int]) -> _Sorted | None:
     count, (rows, cols), device = len(row), shape, row.device
     blocks = triton.cdiv(count, _BLOCK)
-    stats = torch.zeros(_BIN.value + _BINS, dtype=torch.int32, device=device)
-    heads = torch.zeros(2, blocks, dtype=torch.int32, device=device)
-    probe = {"PROBE": PIECE // 2}
-    _launch(_inspect_kernel, blocks, row, col, stats, heads[0], count, rows, cols, **probe)
+    stats, heads_if_sorted = _inspect(row, col, shape)
 
     place = torch.empty(count, dtype=torch.int32, device=device)
-    row_ptr = torch.zeros(rows + 1, dtype=torch.int32, device=device)
-    lengths = torch.zeros(rows, dtype=torch.int32, device=device)
-    _launch(_count_kernel, blocks, row, place, lengths, stats, count, rows)
-    torch.cumsum(lengths, 0, out=row_ptr[1:])
+    lengths = torch.zeros(rows + 1, dtype=torch.int32, device=device)
+    _launch(count_kernel, blocks, row, place, lengths, stats, count, rows)
+    row_ptr = lengths.cumsum(0, dtype=torch.int32)
     packed = torch.empty(count, dtype=torch.int64, device=device)
-    _launch(_scatter_kernel, blocks, row, col, place, row_ptr, packed, stats, count, rows, cols)
+    _launch(scatter_kernel, blocks, row, col, place, row_ptr, packed, stats, count, rows, cols)
     begins = _sort_rows(packed, row_ptr, stats, count, rows)
-    sizes = (row, row_ptr, stats, heads[1], rows)
-    _launch(_heads_kernel, blocks, packed, begins, *sizes, **probe)
+    base = _base(row, packed, begins, row_ptr, stats)
 
-    found = torch.cat([stats[: _BIN.value], heads.sum(1, dtype=torch.int32)]).tolist()
-    unsorted, outside, tall_if_sorted, tall, long, cells_if_sorted, cells = found
+    unsorted, outside, tall_if_sorted, cells_if_sorted, tall, cells, long, *_ = stats.tolist()
     if outside:
         return None
     if not unsorted:
-        row_ptr = torch.searchsorted(
-            row, torch.arange(rows + 1, dtype=row.dtype, device=device), out_int32=True
-        )
-        return _Sorted(None, None, row_ptr, heads[0], cells_if_sorted, bool(tall_if_sorted))
+        base = heads_if_sorted.cumsum(0, dtype=torch.int32)
+        return _Sorted(None, None, _row_ptr(row, rows), base, cells_if_sorted, bool(tall_if_sorted))
     if long:
         _sort_long_rows(packed, row_ptr)
-        _launch(_heads_kernel, blocks, packed, begins, *sizes, **probe)
-        tall, cells = torch.stack([stats[_TALL.value], heads[1].sum(dtype=torch.int32)]).tolist()
-    return _Sorted(packed, begins, row_ptr, heads[1], cells, bool(tall))
+        base = _base(row, packed, begins, row_ptr, stats)
+        tall, cells = torch.stack([stats[TALL.value], base[-1]]).tolist()
+    return _Sorted(packed, begins, row_ptr, base, cells, bool(tall))
 
 
 def _sort_rows(packed: Tensor, row_ptr: Tensor, stats: Tensor, count: int, rows: int) -> Tensor:
@@ -362,16 +179,23 @@ def _sort_rows(packed: Tensor, row_ptr: Tensor, stats: Tensor, count: int, rows:
     lists = torch.empty(sum(capacities), dtype=torch.int32, device=packed.device)
     begins = torch.zeros(count, dtype=torch.int8, device=packed.device)
     bins = {"FIRST": _FIRST_WIDTH, "BINS": _BINS}
-    _launch(_list_kernel, triton.cdiv(rows, _BLOCK), row_ptr, lists, begins, stats, count, rows, **bins)
-    offset = 0
-    for bin_, (width, capacity) in enumerate(zip(widths, capacities, strict=True)):
-        tile_rows = max(1, _TILE // width)
-        programs = min(triton.cdiv(capacity, tile_rows), _PROGRAMS)
-        if programs:
-            number = stats[_BIN.value + bin_ :]
-            _sort_kernel[(programs,)](packed, row_ptr, lists[offset:], number, ROWS=tile_rows, WIDTH=width)
-        offset += capacity
+    _launch(list_kernel, triton.cdiv(rows, _BLOCK), row_ptr, lists, begins, stats, count, rows, **bins)
+    tiles = [
+        triton.cdiv(capacity, max(1, _TILE // width))
+        for width, capacity in zip(widths, capacities, strict=True)
+    ]
+    programs = min(max(tiles), _PROGRAMS)
+    sort_kernel[(programs,)](packed, row_ptr, lists, stats, count, rows, TILE=_TILE, **bins)
     return begins
+
+
+def _base(row: Tensor, packed: Tensor, begins: Tensor, row_ptr: Tensor, stats: Tensor) -> Tensor:
+    """Cells that start before each block of the sorted entries."""
+    blocks = triton.cdiv(len(row), _BLOCK)
+    heads = torch.empty(blocks + 1, dtype=torch.int32, device=row.device)
+    rows = len(row_ptr) - 1
+    _launch(heads_kernel, blocks, packed, begins, row, row_ptr, stats, heads, rows, PROBE=PIECE // 2)
+    return heads.cumsum(0, dtype=torch.int32)
 
 
 def _sort_long_rows(packed: Tensor, row_ptr: Tensor) -> None:
@@ -391,21 +215,18 @@ def _finish(row: Tensor, col: Tensor, values: Tensor, ordered: _Sorted, *, targe
     out_col = torch.empty(ordered.cells, dtype=col.dtype, device=device)
     # Half types are rounded by torch afterwards, the same way everywhere.
     out_values = torch.empty(ordered.cells, dtype=sum_dtype(values.dtype), device=device)
-    # One more than the entries: empty rows at the end begin where everything ends.
     out_begins = torch.empty(count + 1, dtype=torch.int32, device=device)
-    out_begins[count:] = ordered.cells
     # Very many entries of one cell would keep a single lane busy; they are summed apart, given their cells.
     wanted = target or ordered.tall
     went = torch.empty(count if wanted else 0, dtype=torch.int32, device=device)
-    base = ordered.heads.cumsum(0, dtype=torch.int32) - ordered.heads
     packed = row if ordered.packed is None else ordered.packed
     begins = row if ordered.begins is None else ordered.begins
     choices = {"SORTED": ordered.packed is None, "ADD": not ordered.tall, "TARGET": wanted}
     for part, out in _real_parts(values, out_values):
-        inputs = (row, col, packed, begins, part, base)
+        inputs = (row, col, packed, begins, part, ordered.base)
         outputs = (out_col, out, out_begins, went)
         types = {"STRIDE": part.stride(0), "SUM": _TRITON_DTYPES[out.dtype]}
-        _launch(_finish_kernel, triton.cdiv(count, _BLOCK), *inputs, *outputs, count, **choices, **types)
+        _launch(finish_kernel, triton.cdiv(count + 1, _BLOCK), *inputs, *outputs, count, **choices, **types)
     if ordered.tall:
         order = torch.arange(count, device=device) if ordered.packed is None else packed & 0xFFFFFFFF
         out_values = _sums_of_cells(values[order], went[order])

@@ -36,7 +36,7 @@ class SolveResult:
     x: Tensor
     converged: bool
     iterations: int
-    residuals: tuple[float, ...]
+    residuals: tuple[float, ...] = field(repr=False)
     tolerance: float
     reason: str
     true_residual: float

@@ -7,12 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
+from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.pattern import Pattern, check_square, pattern_of
 from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
 from sparse_core.linalg.spmm import spmm
 from sparse_core.linalg.spmv import spmv
+from sparse_core.linalg.spmv.plan import UNROLLED, PatternPlan, find_patterns
 from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
 from sparse_core.linalg.triangular.levels import pointer
 
@@ -61,11 +64,25 @@ class _Colour(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Structure of the reordered matrix: per colour the pattern of its rows and where the values are."""
+    """Structure of the reordered matrix, colour by colour.
+
+    Attributes:
+        order: the ordering.
+        blocks: pattern of the rows, columns numbered as reordered.
+        columns: the same columns as the matrix numbers them.
+        unknowns: (C,) what the matrix calls the rows.
+        patterns: row patterns relative to ``unknowns``, where there are few.
+        sources: where the values are in the matrix.
+        longest: entries of the longest row.
+    """
 
     order: MulticolourOrder
     blocks: tuple[CSR, ...]
+    columns: tuple[Tensor, ...]
+    unknowns: tuple[Tensor, ...]
+    patterns: tuple[PatternPlan | None, ...]
     sources: tuple[Tensor, ...]
+    longest: int
 
 
 class GaussSeidel(ApproximateSolver):
@@ -78,7 +95,8 @@ class GaussSeidel(ApproximateSolver):
         symmetric: each sweep goes through the colours and back.
     """
 
-    def __init__(self, matrix: CSR, sweeps: int, symmetric: bool) -> None:
+    def __init__(self, matrix: CSR, sweeps: int, symmetric: bool, impl: Impl) -> None:
+        self._fused = _resolve(impl, matrix) == "triton"
         check_diagonal(matrix)
         plan: _Plan = matrix.cached("multicolour rows", lambda: _build_plan(matrix))
         values = matrix.values.detach()
@@ -87,6 +105,7 @@ class GaussSeidel(ApproximateSolver):
         self.shape = matrix.shape
         self.order = plan.order
         self.sweeps, self.symmetric = sweeps, symmetric
+        self._plan = plan
         self._dtype = values.dtype
         self._colours = [
             _Colour(first, last, block.with_values(values[source]), inverse[first:last])
@@ -101,6 +120,8 @@ class GaussSeidel(ApproximateSolver):
     def solve(self, b: Tensor) -> Tensor:
         """Approximate solution for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
+        if self._fused and b.ndim == 1 and not b.is_complex():
+            return self._solve_fused(b)
         right = b[self.order.permutation].to(torch.promote_types(b.dtype, self._dtype))
         x = torch.zeros_like(right)
         for visit, index in enumerate(self._visits):
@@ -113,8 +134,29 @@ class GaussSeidel(ApproximateSolver):
             x[colour.first : colour.last] = residual * scale
         return torch.empty_like(x).index_copy_(0, self.order.permutation, x)
 
+    def _solve_fused(self, b: Tensor) -> Tensor:
+        from sparse_core.linalg.preconditioners import triton
 
-def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True) -> GaussSeidel:
+        b = b.to(torch.promote_types(b.dtype, self._dtype)).contiguous()
+        x = torch.zeros_like(b)
+        for visit, index in enumerate(self._visits):
+            colour = self._colours[index]
+            triton.relax(
+                colour.rows.row_ptr,
+                self._plan.columns[index],
+                colour.rows.values,
+                self._plan.patterns[index],
+                self._plan.unknowns[index],
+                colour.inverse_diagonal,
+                b,
+                x,
+                # Everything is zero at first, so there is nothing to read.
+                self._plan.longest if visit else 0,
+            )
+        return x
+
+
+def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True, impl: Impl = "auto") -> GaussSeidel:
     """Gauss-Seidel preconditioner in a multicolour ordering (see :func:`multicolour_order`).
 
     All unknowns of a colour are updated at once, by a product with the rows of that colour. Symmetric
@@ -125,15 +167,37 @@ def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True) -> Gau
         matrix: (M, M) CSR.
         sweeps: 1 or more.
         symmetric: each sweep goes through the colours and back.
+        impl: ``"reference"`` is plain torch on products with the rows of each colour, ``"triton"`` relaxes
+            a colour in one launch (one real right-hand side; several are left to the reference);
+            ``"auto"`` is Triton for real matrices on CUDA where it is installed.
 
     Raises:
         TypeError: not CSR, or half precision.
         ValueError: not square, ``sweeps`` below 1, or a diagonal value is zero or not stored.
+        ImplementationError: a named ``impl`` cannot run here.
     """
     check_square(matrix)
     if sweeps < 1:
         raise ValueError(f"sweeps must be 1 or more, got {sweeps}")
-    return GaussSeidel(matrix, sweeps, symmetric)
+    return GaussSeidel(matrix, sweeps, symmetric, impl)
+
+
+def _resolve(impl: Impl, matrix: CSR) -> str:
+    check_impl(impl)
+    if impl == "vendor":
+        raise ImplementationError("gauss_seidel has no vendor implementation")
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install triton")
+        from sparse_core.linalg.preconditioners import triton
+
+        triton.check_runnable(matrix.values)
+        return "triton"
+    real = not matrix.dtype.is_complex
+    return (
+        "triton"
+        if impl == "auto" and matrix.values.is_cuda and real and module_available("triton")
+        else "reference"
+    )
 
 
 def _build_plan(matrix: CSR) -> _Plan:
@@ -143,12 +207,27 @@ def _build_plan(matrix: CSR) -> _Plan:
     row_ptr = pointer(pattern.row[coupled], pattern.size)
     rest = Pattern(row_ptr, pattern.row[coupled], pattern.col[coupled], pattern.source[coupled])
     ends = row_ptr[torch.tensor(order.colour_ptr, device=matrix.device)].tolist()
-    blocks, sources = [], []
+    blocks, columns, unknowns, sources = [], [], [], []
     index, placeholder = matrix.col.dtype, matrix.values.detach().new_zeros(())
     for colour, (first, last) in enumerate(zip(order.colour_ptr, order.colour_ptr[1:], strict=False)):
         begin, end = ends[colour], ends[colour + 1]
         ptr = (row_ptr[first : last + 1] - begin).to(index)
         values = placeholder.expand(end - begin)
         blocks.append(CSR(ptr, rest.col[begin:end].to(index), values, (last - first, pattern.size)))
+        columns.append(order.permutation[rest.col[begin:end]].to(index))
+        unknowns.append(order.permutation[first:last].to(index))
         sources.append(rest.source[begin:end])
-    return _Plan(order, tuple(blocks), tuple(sources))
+    longest = int(row_ptr.diff().max()) if pattern.size else 0
+    patterns = tuple(map(_patterns, blocks, columns, unknowns)) if 0 < longest <= UNROLLED else ()
+    patterns = patterns or (None,) * len(blocks)
+    return _Plan(order, tuple(blocks), tuple(columns), tuple(unknowns), patterns, tuple(sources), longest)
+
+
+def _patterns(rows: CSR, columns: Tensor, unknowns: Tensor) -> PatternPlan | None:
+    start, names = rows.row_ptr.long(), unknowns.long()
+
+    def offset(row: Tensor, entry: Tensor) -> Tensor:
+        # The finder subtracts the row's number; offsets are to count from the unknown's.
+        return columns[start[row] + entry].long() - names[row] + row
+
+    return find_patterns(rows.row_lengths().long(), offset)

@@ -14,7 +14,7 @@ from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, result_dtype
 from sparse_core.linalg.sddmm.api import sampled_values
 from sparse_core.linalg.spmm import reference, vendor
-from sparse_core.linalg.spmm.common import apart, prefers_vendor, side_by_side
+from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.spmv.api import spmv
 from sparse_core.linalg.structure import as_csr, transposed
 
@@ -30,8 +30,9 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
             of the matrix. A vector (K,) goes to :func:`sparse_core.linalg.spmv`.
         transpose: multiply by the transpose (which is not conjugated).
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU; ``"auto"`` is Triton or, where that was
-            measured to win, cuSPARSE on CUDA, and the library on a CPU (the reference for half precision).
+            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` is Triton on CUDA (cuSPARSE for
+            complex numbers), whose results repeat to the bit, and the library on a CPU (the reference for
+            half precision).
 
     Returns:
         (M, N) or (batch, M, N), with ``transpose`` K for M, in the promoted type; half precision is
@@ -55,7 +56,6 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
         impl,
         matrix.device,
         result_dtype(matrix, dense),
-        prefers_vendor=impl == "auto" and matrix.device.type == "cuda" and prefers_vendor(matrix, dense),
     )
     if gradient_needed(matrix, dense):
         product: Tensor = _Product.apply(

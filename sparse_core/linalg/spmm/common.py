@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparse_core.formats import SparseMatrix
-
-
-def prefers_vendor(matrix: SparseMatrix, dense: Tensor) -> bool:
-    """Whether ``impl="auto"`` leaves this CUDA product to cuSPARSE, because it was measured to win there.
-
-    Args:
-        matrix: as it will be multiplied, after transposition.
-        dense: (K, N) or (batch, K, N).
-    """
-    return False
-
 
 def side_by_side(dense: Tensor) -> Tensor:
     """(batch, K, N) as one (K, batch * N) matrix; a (K, N) matrix as it is."""

@@ -18,6 +18,10 @@ from torch import Tensor
 from sparse_core.formats import BSR
 
 _HALF = (torch.float16, torch.bfloat16)
+#: Two programs for each multiprocessor of an H100 or H200.
+_PROGRAMS = 264
+#: Shared memory of a Hopper multiprocessor, less what Triton needs beside the tiles.
+_SHARED_BYTES = 216 * 1024
 
 
 class _Tile(NamedTuple):
@@ -166,8 +170,8 @@ def copies_tiles(block_size: tuple[int, int], dense: Tensor) -> bool:
 def _copied(matrix: BSR, values: Tensor, dense: Tensor, out: Tensor, order: Tensor) -> None:
     block_rows, block_columns = matrix.block_size
     count = len(order)
-    columns = min(256, max(16, triton.next_power_of_2(dense.shape[1])))
-    tile = _copied_tile(block_rows, columns, len(values) / count)
+    columns = _filling_columns(256, dense.shape[1], count)
+    warps, stages = _copied_tile(matrix.block_size, columns, len(values) / count)
     flat = values.view(-1, block_columns)
     grid = (count * triton.cdiv(dense.shape[1], columns),)
     copied_tiles_kernel[grid](
@@ -181,18 +185,30 @@ def _copied(matrix: BSR, values: Tensor, dense: Tensor, out: Tensor, order: Tens
         BLOCK_ROWS=block_rows,
         BLOCK_COLUMNS=block_columns,
         COLUMNS=columns,
-        STAGES=tile[1],
-        num_warps=tile[0],
+        STAGES=stages,
+        num_warps=warps,
     )
 
 
-def _copied_tile(block_rows: int, columns: int, mean_blocks: float) -> tuple[int, int]:
+def _filling_columns(widest: int, width: int, shares: int) -> int:
+    """Columns of a tile: many, but not so many that some multiprocessors go without a program."""
+    columns: int = min(widest, max(16, triton.next_power_of_2(width)))
+    while columns > 16 and shares * triton.cdiv(width, columns) < _PROGRAMS:
+        columns //= 2
+    return columns
+
+
+def _copied_tile(block_size: tuple[int, int], columns: int, mean_blocks: float) -> tuple[int, int]:
     """Warps and stages: deep pipelines for long block rows, two programs an SM for short ones (measured)."""
+    block_rows, block_columns = block_size
     if block_rows * columns < 64 * 256:
-        return 4, 4
-    if mean_blocks > 24:
-        return 8, 4 if block_rows == 64 else 3
-    return (8 if mean_blocks > 8 or block_rows > 64 else 4), 2
+        warps, stages = 4, 4
+    elif mean_blocks > 24:
+        warps, stages = 8, 4
+    else:
+        warps, stages = (8 if mean_blocks > 8 or block_rows > 64 else 4), 2
+    stage_bytes = 2 * (block_rows * block_columns + block_columns * columns)
+    return warps, max(2, min(stages, _SHARED_BYTES // stage_bytes))
 
 
 def _descriptor(tensor: Tensor, rows: int, columns: int) -> Any:
@@ -205,7 +221,7 @@ def _loaded(matrix: BSR, values: Tensor, dense: Tensor, out: Tensor, order: Tens
     block_rows, block_columns = matrix.block_size
     rows, inner = matrix.shape
     width = dense.shape[1]
-    tile = _loaded_tile(matrix.block_size, width, out.dtype)
+    tile = _loaded_tile(matrix.block_size, width, out.dtype, len(order))
     even = (
         block_rows % tile.rows == 0
         and block_columns % tile.depth == 0
@@ -243,10 +259,10 @@ def _longest_first(row_ptr: Tensor) -> Tensor:
     return torch.argsort(row_ptr.diff(), descending=True, stable=True).to(torch.int32)
 
 
-def _loaded_tile(block_size: tuple[int, int], width: int, dtype: torch.dtype) -> _Tile:
+def _loaded_tile(block_size: tuple[int, int], width: int, dtype: torch.dtype, block_rows: int) -> _Tile:
     rows = min(128, max(16, triton.next_power_of_2(block_size[0])))
     depth = min(64 if dtype in _HALF else 32, max(16, triton.next_power_of_2(block_size[1])))
     widest = 256 if dtype in _HALF else 64 if dtype == torch.float32 else 32
-    columns = min(widest, max(16, triton.next_power_of_2(width)))
+    columns = _filling_columns(widest, width, block_rows * triton.cdiv(block_size[0], rows))
     warps = 8 if rows * columns >= 64 * 256 else 4
     return _Tile(rows, depth, columns, warps, 3)

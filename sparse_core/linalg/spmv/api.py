@@ -14,7 +14,6 @@ from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, result_dtype
 from sparse_core.linalg.sddmm.api import sampled_values
 from sparse_core.linalg.spmv import reference, vendor
-from sparse_core.linalg.spmv.common import prefers_vendor
 from sparse_core.linalg.structure import as_csr, transposed
 
 
@@ -36,8 +35,9 @@ def spmv(
         x: (K,), or (M,) with ``transpose``; floating or complex, on the device of the matrix.
         transpose: multiply by the transpose (which is not conjugated).
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU; ``"auto"`` is Triton or, where that was
-            measured to win, cuSPARSE on CUDA, and the library on a CPU (the reference for half precision).
+            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` is Triton on CUDA (cuSPARSE for
+            complex numbers), whose results repeat to the bit, and the library on a CPU (the reference for
+            half precision).
         method: the Triton kernel: for CSR ``"scalar"`` (a thread a row), ``"vector"`` (a warp or more a
             row), ``"adaptive"`` (rows binned by length), ``"merge"`` (equal shares for skewed rows) or
             ``"pattern"`` (rows that repeat the same offsets). A name other than ``"auto"`` asks for Triton.
@@ -65,7 +65,6 @@ def spmv(
         impl,
         matrix.device,
         result_dtype(matrix, x),
-        prefers_vendor=impl == "auto" and matrix.device.type == "cuda" and prefers_vendor(matrix, x),
     )
     if gradient_needed(matrix, x):
         product: Tensor = _Product.apply(

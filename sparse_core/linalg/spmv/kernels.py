@@ -143,12 +143,13 @@ def merge_kernel(  # type: ignore[no-untyped-def]
     """CSR by equal parts of the merged row ends and entries; see ``MergePlan``.
 
     ``tail[p]`` is what program p has of a row that ends later, ``head[p]`` the end of a row begun earlier.
+    The type of ``first_row`` is wide enough for all positions.
     """
     program = tl.program_id(0)
     row = tl.load(first_row + program)
     row_end = tl.load(first_row + program + 1)
-    entry = program.to(tl.int64) * ITEMS - row
-    entry_end = tl.minimum((program.to(tl.int64) + 1) * ITEMS - row_end, entries)
+    entry = program.to(row.dtype) * ITEMS - row
+    entry_end = tl.minimum((program.to(row.dtype) + 1) * ITEMS - row_end, entries)
     item = tl.arange(0, ITEMS)
     live = entry + item < entry_end
     column = tl.load(col + entry + item, mask=live, other=0, eviction_policy="evict_first")
@@ -232,6 +233,7 @@ def sliced_kernel(  # type: ignore[no-untyped-def]
     HEIGHT: tl.constexpr,
     ROWS: tl.constexpr,
     STEPS: tl.constexpr,
+    UNROLLED: tl.constexpr,
     PATTERNED: tl.constexpr,
     WIDTH: tl.constexpr,
     ORDERED: tl.constexpr,
@@ -239,16 +241,19 @@ def sliced_kernel(  # type: ignore[no-untyped-def]
 ):
     """Sliced ELL, a thread a row; neighbouring threads read neighbouring values.
 
-    ``lengths`` are those of the stored rows, or with ``PATTERNED`` those of the patterns.
+    ``lengths`` are those of the stored rows, or with ``PATTERNED`` those of the patterns; ``UNROLLED``
+    means that none exceeds ``STEPS``.
     """
     stored = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = stored < rows
-    base = tl.load(slice_ptr + stored // HEIGHT, mask=inside, other=0).to(tl.int64) + stored % HEIGHT
+    base = tl.load(slice_ptr + stored // HEIGHT, mask=inside, other=0) + stored % HEIGHT
     number = stored
     if PATTERNED:
         number = tl.load(pattern + stored, mask=inside, other=0).to(tl.int32)
     length = tl.load(lengths + number, mask=inside, other=0)
-    longest = tl.max(length, axis=0)
+    longest = STEPS
+    if not UNROLLED:
+        longest = tl.max(length, axis=0)
     total = tl.zeros((ROWS,), ACC)
     for begin in range(0, longest, STEPS):
         for step in tl.static_range(STEPS):
@@ -268,13 +273,24 @@ def sliced_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def ell_kernel(  # type: ignore[no-untyped-def]
-    col, values, lengths, x, y, rows, ROWS: tl.constexpr, STEPS: tl.constexpr, ACC: tl.constexpr
+    col,
+    values,
+    lengths,
+    x,
+    y,
+    rows,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    UNROLLED: tl.constexpr,
+    ACC: tl.constexpr,
 ):
-    """ELL, a thread a row; entry k of all rows lies together."""
+    """ELL, a thread a row; entry k of all rows lies together. ``UNROLLED``: no row exceeds ``STEPS``."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
     length = tl.load(lengths + row, mask=inside, other=0)
-    longest = tl.max(length, axis=0)
+    longest = STEPS
+    if not UNROLLED:
+        longest = tl.max(length, axis=0)
     zero = tl.zeros((ROWS,), tl.int64)
     total = tl.zeros((ROWS,), ACC)
     for begin in range(0, longest, STEPS):

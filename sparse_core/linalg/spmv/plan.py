@@ -12,8 +12,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from sparse_core.formats import CSR, SlicedELL, SparseMatrix
+from sparse_core.formats import CSR, SlicedELL, SparseMatrix, index_dtype_for
 
+#: From rows and entries within them, int64 both, to columns.
+Column = Callable[[Tensor, Tensor], Tensor]
 #: Row ends and entries a program of the merge kernel takes.
 MERGE_ITEMS = 1024
 #: Rows at most this long are unrolled completely by the scalar and the pattern kernel.
@@ -123,7 +125,7 @@ def pattern_plan(matrix: CSR | SlicedELL) -> PatternPlan | None:
             return None
         if isinstance(matrix, CSR):
             start = matrix.row_ptr[:-1].long()
-            return _pattern_plan(
+            return find_patterns(
                 matrix.row_lengths().long(), lambda row, entry: matrix.col[start[row] + entry].long()
             )
         if matrix.row_order is not None:
@@ -133,7 +135,7 @@ def pattern_plan(matrix: CSR | SlicedELL) -> PatternPlan | None:
         def column(row: Tensor, entry: Tensor) -> Tensor:
             return matrix.col[slices[row // height] + entry * height + row % height].long()
 
-        return _pattern_plan(matrix.lengths.long(), column)
+        return find_patterns(matrix.lengths.long(), column)
 
     return matrix.cached("spmv.pattern", build)
 
@@ -157,58 +159,82 @@ def _merge_plan(row_ptr: Tensor, entries: int) -> MergePlan:
     flags = torch.zeros((entries // 32 + 1) * 32, dtype=torch.int64, device=row_ptr.device)
     flags[row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]].long()] = 1
     words = (flags.view(-1, 32) << torch.arange(32, device=flags.device)).sum(dim=1)
-    return MergePlan(first_row, words.to(torch.int32), split, first[split], last[split])
+    # The last program reaches up to one part beyond the end.
+    index = index_dtype_for(rows + entries + MERGE_ITEMS)
+    return MergePlan(first_row.to(index), words.to(torch.int32), split, first[split], last[split])
 
 
-def _pattern_plan(lengths: Tensor, column: Callable[[Tensor, Tensor], Tensor]) -> PatternPlan | None:
-    """Number the patterns by a hash, then compare every entry, so that a collision cannot pass."""
+def find_patterns(lengths: Tensor, column: Column) -> PatternPlan | None:
+    """The patterns of rows given by their lengths and a function from (row, entry) to the column.
+
+    They are numbered by a hash, and then every entry is compared, so that a collision cannot pass.
+
+    Args:
+        lengths: (M,) int64, at most 32.
+        column: from int64 tensors of rows and of entries to int64 columns.
+
+    Returns:
+        None when there are more than 256 patterns, or no entries.
+    """
     rows = len(lengths)
+    if rows == 0 or not lengths.any():
+        return None
+    table = _Offsets(lengths, column)
     sample = torch.arange(0, rows, max(1, rows // _SAMPLE_ROWS), device=lengths.device)
-    if len(torch.unique(_row_hashes(sample, lengths[sample], column))) > _PATTERNS:
+    known = torch.unique(table.hashes(sample))
+    if len(known) > _PATTERNS:
         return None
     every = torch.arange(rows, device=lengths.device)
-    hashes, pattern = torch.unique(_row_hashes(every, lengths, column), return_inverse=True)
-    if len(hashes) > _PATTERNS:
-        return None
-    example = torch.full_like(hashes, rows).scatter_reduce(0, pattern, every, "amin")
-    longest = int(lengths.max())
-    width = 1 << max(0, longest - 1).bit_length()
-    entry = torch.arange(width, device=lengths.device)
-    live = entry < lengths[example][:, None]
-    safe = torch.where(live, entry, 0)
-    # An empty example row has no first entry; row 0 of a pattern without entries is never read.
-    found = column(torch.where(live, example[:, None], _first_nonempty(lengths)), safe)
-    offsets = torch.where(live, found - example[:, None], 0)
-    row = torch.repeat_interleave(every, lengths)
-    position = torch.arange(len(row), device=row.device) - (lengths.cumsum(0) - lengths)[row]
-    same_length = torch.equal(lengths[example][pattern], lengths)
-    if not same_length or not torch.equal(offsets[pattern[row], position], column(row, position) - row):
+    hashes = table.hashes(every)
+    pattern = torch.searchsorted(known, hashes).clamp_(max=len(known) - 1)
+    new = hashes[known[pattern] != hashes]
+    if len(new):
+        known = torch.unique(torch.cat([known, torch.unique(new)]))
+        if len(known) > _PATTERNS:
+            return None
+        pattern = torch.searchsorted(known, hashes)
+    # Any row of a pattern serves as its example, as they are all compared with it.
+    example = torch.zeros_like(known).scatter_(0, pattern, every)
+    width = 1 << max(0, table.longest - 1).bit_length()
+    offsets = torch.zeros(len(known), width, dtype=torch.int64, device=lengths.device)
+    same = lengths[example][pattern] == lengths
+    for entry in range(table.longest):
+        offsets[:, entry] = table.at(example, entry)
+        same &= offsets[pattern, entry] == table.at(every, entry)
+    if not same.all():
         return None
     return PatternPlan(
-        pattern.to(torch.uint8), offsets.to(torch.int32), lengths[example].to(torch.int32), longest
+        pattern.to(torch.uint8), offsets.to(torch.int32), lengths[example].to(torch.int32), table.longest
     )
 
 
-def _first_nonempty(lengths: Tensor) -> Tensor:
-    return (lengths > 0).to(torch.int8).argmax()
+class _Offsets:
+    """Offsets of rows from the diagonal, entry by entry, so that nothing as large as the matrix is made."""
 
+    def __init__(self, lengths: Tensor, column: Column) -> None:
+        self.lengths, self.column = lengths, column
+        self.longest = int(lengths.max())
+        # Stands in where a row has no such entry.
+        self.nonempty = (lengths > 0).to(torch.int8).argmax()
 
-def _row_hashes(rows: Tensor, lengths: Tensor, column: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """(R,) int64 sums of mixed (offset, position) pairs; integer sums do not depend on the order."""
-    row = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
-    position = torch.arange(len(row), device=rows.device) - (lengths.cumsum(0) - lengths)[row]
-    mixed = (column(rows[row], position) - rows[row]) * 0x9E3779B97F4A7C1 + (position + 1) * 0x2545F4914F6CDD1
-    mixed = (mixed ^ (mixed >> 29)) * 0x1B873593CC9E2D5
-    return torch.zeros_like(rows).index_add_(0, row, mixed ^ (mixed >> 32)) + lengths
+    def at(self, rows: Tensor, entry: int) -> Tensor:
+        """(R,) column minus row of entry ``entry``; 0 in shorter rows."""
+        live = self.lengths[rows] > entry
+        row = torch.where(live, rows, self.nonempty)
+        return torch.where(live, self.column(row, live * entry) - row, 0)
+
+    def hashes(self, rows: Tensor) -> Tensor:
+        """(R,) int64 of the offsets and their number; integer arithmetic wraps the same everywhere."""
+        mixed = self.lengths[rows] * 0x2545F4914F6CDD1
+        for entry in range(self.longest):
+            mixed = (mixed ^ (mixed >> 29)) * 0x9E3779B97F4A7C1 + self.at(rows, entry)
+        return mixed ^ (mixed >> 32)
 
 
 def _adaptive_plan(row_ptr: Tensor) -> AdaptivePlan:
     lengths = row_ptr[1:] - row_ptr[:-1]
     limits = (SHORT_ROW, *MIDDLE_ROWS)
-    bins = tuple(
-        ((lengths > low) & (lengths <= high)).nonzero()[:, 0]
-        for low, high in pairwise(limits)
-    )
+    bins = tuple(((lengths > low) & (lengths <= high)).nonzero()[:, 0] for low, high in pairwise(limits))
     long_rows = (lengths > limits[-1]).nonzero()[:, 0]
     pieces = (lengths[long_rows].long() + PIECE - 1) // PIECE
     piece_ptr = torch.zeros(len(long_rows) + 1, dtype=torch.int64, device=row_ptr.device)

@@ -32,6 +32,8 @@ _SKEW = 16
 #: From this mean length a row gets a warp or more.
 _LONG_MEAN = 8
 _NO_LIMIT = 2**31 - 1
+#: Lanes that keep an H200 busy: about eight tiles of 1024 for each multiprocessor.
+_OCCUPYING_LANES = 2**20
 
 
 def check_runnable(tensor: Tensor) -> None:
@@ -128,11 +130,16 @@ def _scalar(matrix: CSR, x: Tensor, y: Tensor) -> None:
 
 
 def _vector(matrix: CSR, x: Tensor, y: Tensor) -> None:
-    mean = row_profile(matrix).mean
-    width = min(256, max(4, triton.next_power_of_2(max(1, round(mean)))))
-    if 16 < width < 128:
-        width //= 2
+    width = vector_width(len(y), row_profile(matrix).mean)
     _launch_vector(matrix, x, y, matrix.col, len(y), _NO_LIMIT, listed=False, width=width)
+
+
+def vector_width(rows: int, mean: float) -> int:
+    """Lanes a row: few, so that a program has many rows in flight, but enough to occupy the whole device."""
+    width: int = min(16, max(4, triton.next_power_of_2(max(1, round(mean)))))
+    while rows * width < _OCCUPYING_LANES and width < min(256, mean):
+        width *= 2
+    return width
 
 
 def _launch_vector(
@@ -249,7 +256,10 @@ _METHODS: dict[str, Callable[[CSR, Tensor, Tensor], None]] = {
 def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
     plan = pattern_plan(matrix)
     nothing = matrix.lengths
-    kernels.sliced_kernel[(triton.cdiv(len(y), 128),)](
+    longest = row_profile(matrix).longest
+    # Two short rows a thread keep as many loads in flight as one longer row.
+    rows = 256 if longest <= _LONG_MEAN else 128
+    kernels.sliced_kernel[(triton.cdiv(len(y), rows),)](
         matrix.slice_ptr,
         matrix.col,
         _stored(matrix),
@@ -261,8 +271,9 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
         y,
         len(y),
         HEIGHT=matrix.slice_height,
-        ROWS=128,
-        STEPS=4,
+        ROWS=rows,
+        STEPS=longest if longest <= UNROLLED else 4,
+        UNROLLED=longest <= UNROLLED,
         PATTERNED=plan is not None,
         WIDTH=1 if plan is None else plan.offsets.shape[1],
         ORDERED=matrix.row_order is not None,
@@ -272,6 +283,7 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
 
 
 def _ell(matrix: ELL, x: Tensor, y: Tensor) -> None:
+    width = len(matrix.col)
     kernels.ell_kernel[(triton.cdiv(len(y), 128),)](
         matrix.col,
         _stored(matrix),
@@ -280,7 +292,8 @@ def _ell(matrix: ELL, x: Tensor, y: Tensor) -> None:
         y,
         len(y),
         ROWS=128,
-        STEPS=4,
+        STEPS=width if width <= UNROLLED else 4,
+        UNROLLED=width <= UNROLLED,
         ACC=_accumulator(y, x),
         num_warps=4,
     )

@@ -75,9 +75,10 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     )
 
 
-def compare(case: Case, device: torch.device) -> dict[str, object]:
-    """Which of the results agree, and how many kernels were launched."""
+def compare(case: Case, device: torch.device, few: int) -> dict[str, object]:
+    """Which of the results agree, and how many kernels were launched; ``few`` is the limit."""
     row, col, values, shape = (*(part.to(device) for part in case[:3]), case[3])
+    limit, kernels._FEW = kernels._FEW, few
     launches = 0
     launch = kernels._launch
 
@@ -94,7 +95,7 @@ def compare(case: Case, device: torch.device) -> dict[str, object]:
         upstream = torch.linspace(1, 2, len(found.values), device=device).to(values.dtype)
         (gradient,) = torch.autograd.grad(again.values, entries, upstream)
     finally:
-        kernels._launch = launch
+        kernels._launch, kernels._FEW = launch, limit
     wanted = assemble_csr(row, col, values, shape, impl="reference")
     entries = values.clone().requires_grad_()
     summed = assemble_csr(row, col, entries, shape, impl="reference").values
@@ -111,23 +112,37 @@ def compare(case: Case, device: torch.device) -> dict[str, object]:
     }
 
 
-def refusals(device: torch.device) -> list[str]:
+def refusals(device: torch.device, few: int) -> list[str]:
     """Messages for indices outside the matrix."""
     messages = []
-    for row, col in (([0, 5, 1], [0, 0, 0]), ([0, 1, 1], [0, 0, -3]), ([-1, 0, 0], [0, 0, 0])):
+    limit, kernels._FEW = kernels._FEW, few
+    # The last one's key would wrap around to a cell inside.
+    places = [
+        ([0, 5, 1], [0, 0, 0]),
+        ([0, 1, 1], [0, 0, -3]),
+        ([-1, 0, 0], [0, 0, 0]),
+        ([2**32, 0, 1], [0] * 3),
+    ]
+    for row, col in places:
         try:
             indices = (torch.tensor(index, device=device) for index in (row, col))
             assemble_csr(*indices, torch.ones(3, device=device), (3, 4), impl="triton")
         except ValueError as error:
             messages.append(str(error))
+    kernels._FEW = limit
     return messages
 
 
 if __name__ == "__main__":
     device, size = torch.device(sys.argv[1]), int(sys.argv[2])
-    interpreted = not isinstance(kernels._inspect_kernel, triton.JITFunction)
+    interpreted = not isinstance(kernels.inspect_kernel, triton.JITFunction)
     if interpreted:
         # The interpreter takes milliseconds for a tile of the usual size times its rounds; all paths stay.
         kernels._BLOCK, kernels._TILE, kernels._FIRST_WIDTH, kernels._BINS = 64, 16, 2, 3
-    report = {name: compare(case, device) for name, case in cases(size).items()}
-    print(json.dumps({"interpreted": interpreted, "cases": report, "refusals": refusals(device)}))
+    # On either side of the limit: as many entries as it, and one more.
+    report = {
+        path: {name: compare(case, device, len(case[0]) - more) for name, case in cases(size).items()}
+        for path, more in (("few", 0), ("many", 1))
+    }
+    refused = {"few": refusals(device, 3), "many": refusals(device, 2)}
+    print(json.dumps({"interpreted": interpreted, **report, "refusals": refused}))

@@ -39,10 +39,17 @@ def run_comparison(repository: Path, *, device: str, size: int, interpret: bool)
 
 
 def check(report: dict[str, Any]) -> None:
-    cases = report["cases"]
+    cases = report["many"]
     assert len(cases) == 16
-    for name, case in cases.items():
-        assert all(case[fact] for fact in AGREEMENTS), (name, case)
+    for path in ("few", "many"):
+        for name, case in report[path].items():
+            assert all(case[fact] for fact in AGREEMENTS), (path, name, case)
+            assert case["stored"] == cases[name]["stored"]
+        refused = report["refusals"][path]
+        assert len(refused) == 4
+        assert refused[0] == "row[1] = 5 is outside the matrix of 3 rows"
+        assert refused[1] == "col[2] = -3 is outside the matrix of 4 columns"
+        assert refused[3] == f"row[0] = {2**32} is outside the matrix of 3 rows"
     # The path that ran, twice each: five kernels find out what is stored, one more adds it up.
     assert cases["sorted, distinct"]["launches"] == 10
     assert cases["sorted with duplicates"]["launches"] == 12
@@ -51,9 +58,10 @@ def check(report: dict[str, Any]) -> None:
     assert cases["complex64"]["launches"] >= 14
     assert cases["one cell"]["stored"] == 1
     assert cases["duplicates"]["stored"] == cases["sorted with duplicates"]["stored"]
-    assert len(report["refusals"]) == 3
-    assert report["refusals"][0] == "row[1] = 5 is outside the matrix of 3 rows"
-    assert report["refusals"][1] == "col[2] = -3 is outside the matrix of 4 columns"
+    # Few entries, twice each: one kernel looks at what torch sorted, one more adds it up.
+    assert report["few"]["distinct"]["launches"] == 2
+    assert report["few"]["duplicates"]["launches"] == 4
+    assert report["few"]["complex64"]["launches"] == 6
 
 
 def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:

@@ -225,7 +225,8 @@ def compare_samples(dense: Tensor, dtypes: tuple[torch.dtype, torch.dtype]) -> d
         for depth in (0, 1, 7, 40):
             a = random(dense.shape[0], depth, dtype=dtypes[0]).to(dense.device)
             b = random(depth, dense.shape[1], dtype=dtypes[1]).to(dense.device)
-            for label, left in (("", a), (" specials", with_specials(a))):
+            # Specials where the depth takes several steps.
+            for label, left in (("", a), (" specials", with_specials(a)))[: 2 if depth == 40 else 1]:
                 wrong[f"{name} depth {depth}{label}"] = agrees(
                     lambda impl, pattern=pattern, left=left, b=b: sddmm(pattern, left, b, impl=impl).values
                 )

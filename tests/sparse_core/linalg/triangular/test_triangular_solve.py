@@ -9,10 +9,12 @@ import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from sparse_core.formats import COO, CSR
 from sparse_core.linalg import triangular_solve
+from sparse_core.linalg.triangular import vendor
 from sparse_core.linalg.triangular.levels import level_schedule
 
 SYSTEMS = list(product([True, False], repeat=3))
@@ -102,6 +104,38 @@ def test_nan_reaches_exactly_what_depends_on_it(impl: Any) -> None:
     b = torch.tensor([1.0, float("nan"), 1.0, 1.0], dtype=torch.float64)
     x = triangular_solve(CSR.from_dense(dense), b, impl=impl)
     assert x.isnan().tolist() == [False, True, True, False]
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 20), seed=st.integers(0, 2**20), density=st.floats(0, 0.6), lower=st.booleans())
+def test_superlu_spreads_nan_no_further_than_the_reference(
+    rows: int, seed: int, density: float, lower: bool
+) -> None:
+    matrix = random(rows, seed, density=density)
+    b = torch.ones(rows, dtype=torch.float64)
+    b[seed % rows] = float("nan")
+    exact = triangular_solve(matrix, b, lower=lower, impl="reference")
+    torch.testing.assert_close(triangular_solve(matrix, b, lower=lower, impl="vendor"), exact, equal_nan=True)
+    values = matrix.values.clone()
+    values[seed % len(values)] = float("nan")
+    changed, ones = matrix.with_values(values), torch.ones(rows, dtype=torch.float64)
+    exact = triangular_solve(changed, ones, lower=lower, impl="reference")
+    found = triangular_solve(changed, ones, lower=lower, impl="vendor")
+    torch.testing.assert_close(found, exact, equal_nan=True)
+
+
+def test_superlu_prepares_a_triangle_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = []
+    monkeypatch.setattr(vendor, "splu", lambda *a, **k: prepared.append(0) or splu(*a, **k))
+    monkeypatch.setattr(vendor, "spsolve_triangular", lambda *_, **__: pytest.fail("converted again"))
+    matrix, b = random(50, 8), torch.ones(50, 3, dtype=torch.float64)
+    first = triangular_solve(matrix, b)
+    assert first.is_contiguous()
+    assert torch.equal(triangular_solve(matrix, b), first)
+    assert len(prepared) == 1
+    triangular_solve(matrix.with_values(2 * matrix.values), b)
+    triangular_solve(matrix, b, transpose=True)
+    assert len(prepared) == 3
 
 
 @pytest.mark.parametrize(("lower", "unit", "transpose"), SYSTEMS)

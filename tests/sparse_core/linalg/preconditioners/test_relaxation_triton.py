@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import CSR
+from sparse_core.linalg import gauss_seidel
+
+SCRIPT = Path(__file__).with_name("compare_relaxation.py")
+
+
+def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
+    pytest.importorskip("triton")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(repository)
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), device, str(size)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def check(report: dict[str, Any]) -> None:
+    cases = report["cases"]
+    assert cases["chain, two colours"]["colours"] == 2
+    assert cases["random, many colours"]["colours"] > 2
+    for name, case in cases.items():
+        assert case["difference"] < (1e-14 if name == "float64" else 1e-5), (name, case)
+        assert case["repeatable"], name
+
+
+def test_interpreted_kernel_equals_the_reference(repository: Path) -> None:
+    report = run_comparison(repository, device="cpu", size=60, interpret=True)
+    assert report["interpreted"]
+    check(report)
+
+
+@pytest.mark.gpu
+def test_compiled_kernel_equals_the_reference(repository: Path, cuda: torch.device) -> None:
+    report = run_comparison(repository, device=str(cuda), size=20_000, interpret=False)
+    assert not report["interpreted"]
+    check(report)
+
+
+def test_triton_on_a_cpu_is_refused() -> None:
+    pytest.importorskip("triton")
+    if os.environ.get("TRITON_INTERPRET"):
+        pytest.skip("the interpreter runs on a CPU")
+    with pytest.raises(ImplementationError, match="needs CUDA tensors"):
+        gauss_seidel(CSR.from_dense(torch.eye(3)), impl="triton")
+
+
+def test_there_is_no_vendor() -> None:
+    with pytest.raises(ImplementationError, match="no vendor"):
+        gauss_seidel(CSR.from_dense(torch.eye(3)), impl="vendor")
