@@ -21,3 +21,8 @@ def random_dense(rows: int, columns: int, density: float, dtype: torch.dtype, se
 def draw_dense() -> Callable[..., Tensor]:
     """``draw_dense(rows, columns, density, dtype, seed=0)``: small integers and zeros."""
     return random_dense
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(one_thread: None) -> None:
+    """See ``one_thread``."""
