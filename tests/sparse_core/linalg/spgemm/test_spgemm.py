@@ -184,3 +184,27 @@ def test_wrong_arguments(
 ) -> None:
     with pytest.raises(error, match=message):
         spgemm(a, b, **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.bfloat16])
+def test_products_on_cuda_equal_the_cpu(dtype: torch.dtype, cuda: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(rows: int, columns: int) -> CSR:
+        dense = torch.randn(rows, columns, generator=generator)
+        return CSR.from_dense(
+            torch.where(torch.rand(rows, columns, generator=generator) < 0.1, dense, 0.0)
+        ).to(dtype)
+
+    a, b = draw(300, 200), draw(200, 250)
+    expected = spgemm(a, b, impl="reference")
+    for impl in ("auto", "reference"):
+        found = spgemm(a.to(cuda), b.to(cuda), impl=impl)  # type: ignore[arg-type]
+        found.validate()
+        assert torch.equal(found.row_ptr.cpu(), expected.row_ptr)
+        assert torch.equal(found.col.cpu(), expected.col)
+        tolerance = TOLERANCE.get(dtype, 1e-12)
+        torch.testing.assert_close(
+            wide(found.values.cpu()), wide(expected.values), rtol=tolerance, atol=10 * tolerance
+        )
