@@ -13,10 +13,7 @@ Bad arguments raise the built-in ``ValueError`` and ``TypeError``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sparse_core.linalg.krylov.result import SolveResult
+from typing import Any
 
 
 class SparseError(Exception):
@@ -24,9 +21,13 @@ class SparseError(Exception):
 
 
 class ConvergenceError(SparseError, RuntimeError):
-    """An iterative solver did not reach its tolerance; ``result`` holds the last iterate and the history."""
+    """An iterative solver did not reach its tolerance.
 
-    def __init__(self, message: str, *, result: SolveResult) -> None:
+    Attributes:
+        result: the solver's ``SolveResult``, with the last iterate and the history.
+    """
+
+    def __init__(self, message: str, *, result: Any) -> None:
         super().__init__(message)
         self.result = result
 

@@ -128,6 +128,17 @@ def test_shapes_whose_linear_key_would_overflow() -> None:
         assemble_csr(row, col, torch.ones(3), (3, 2**62 + 1), impl="vendor")
 
 
+def test_keys_without_room_for_positions() -> None:
+    # 2^61 cells fit 63 bits, but not with the position of five entries below them.
+    far = 2**60
+    row = torch.tensor([1, 0, 1, 1, 0])
+    col = torch.tensor([far - 1, 3, 0, far - 1, 3])
+    made = assemble_csr(row, col, torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0]), (2, far))
+    assert made.row_ptr.tolist() == [0, 1, 3]
+    assert made.col.tolist() == [3, 0, far - 1]
+    assert made.values.tolist() == [18.0, 4.0, 9.0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (3, 3)])
 def test_no_entries(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
