@@ -1,0 +1,125 @@
+"""Published numbers: fills the blocks of the README and the decision pages from the result files.
+
+    python benchmarks/publish.py            # writes, and draws the pictures of formats and solvers
+    python benchmarks/publish.py --check    # only says what would change; exit code 1 if anything would
+
+A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import bench_formats, bench_solvers, published_tables
+from benchmarks.environment import ROOT
+from benchmarks.results import RESULTS
+
+Blocks = Mapping[str, Callable[[], str]]
+
+#: Blocks of each file, by the name in their markers.
+FILES: dict[str, Blocks] = {
+    "README.md": {
+        "spmv": published_tables.spmv,
+        "block_spmm": published_tables.block_spmm,
+        "assembly": published_tables.assembly,
+        "solvers": published_tables.solvers,
+        "formats": published_tables.formats,
+        "cpu": published_tables.cpu,
+    },
+    "docs/decisions/0005-sparse-formats.md": {
+        "aims": published_tables.aims,
+        "spmv-kernels": published_tables.kernels,
+        "spmv-bandwidth": published_tables.bandwidth,
+        "conversions": published_tables.conversions,
+        "formats-classic": published_tables.classic,
+        "formats-ours": published_tables.ours_wrong,
+        "thresholds": published_tables.thresholds,
+        "block_spmm-detail": published_tables.block_detail,
+    },
+    "docs/decisions/0006-sparse-solvers.md": {
+        "solvers-aim": published_tables.solver_aim,
+        "solvers": published_tables.solvers,
+    },
+}
+_PICTURES = {"formats-cuda": bench_formats.main, "solvers-cuda": bench_solvers.main}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit code 1 if a file would change"
+    )
+    check = parser.parse_args(arguments).check
+    changes = changed(ROOT)
+    for file in FILES:
+        print(f"{file}: {'changed' if file in changes else 'unchanged'}")
+    if check:
+        return 1 if changes else 0
+    for file, text in changes.items():
+        (ROOT / file).write_text(text, encoding="utf-8")
+    return _draw()
+
+
+def changed(root: Path) -> dict[str, str]:
+    """New texts of the files under a folder that differ from the files in `benchmarks/results`.
+
+    Args:
+        root: the repository, or a folder with copies of the files in `FILES`.
+    """
+    changes = {}
+    for file, blocks in FILES.items():
+        before = (root / file).read_text(encoding="utf-8")
+        try:
+            after = fill(before, blocks)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+        if after != before:
+            changes[file] = after
+    return changes
+
+
+def fill(text: str, blocks: Blocks) -> str:
+    """A text with new contents between its markers, from the result files that each block names.
+
+    Args:
+        text: Markdown with a pair of markers for every block.
+        blocks: makers of the contents by name.
+
+    Raises:
+        ValueError: if a pair of markers is missing.
+    """
+    for name, make in blocks.items():
+        pattern = re.compile(
+            rf"(<!-- {re.escape(name)}:begin -->\n).*?(<!-- {re.escape(name)}:end -->)", re.DOTALL
+        )
+        found = pattern.search(text)
+        if found is None:
+            raise ValueError(f"no markers for {name}")
+        content = make()
+        text = text[: found.end(1)] + (content + "\n" if content else "") + text[found.start(2) :]
+    return text
+
+
+def _draw() -> int:
+    """Draw the pictures again from their result files; the first exit code that is not zero."""
+    for name, draw in _PICTURES.items():
+        source, picture = RESULTS / f"{name}.json", RESULTS / f"{name}.png"
+        if not source.is_file():
+            continue
+        if code := draw(["--draw-from", str(source), "--png", str(picture)]):
+            return code
+        print(f"{picture.relative_to(ROOT).as_posix()}: drawn")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Published tables hold what the result files say, and the check finds it when they do not."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def publish(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.publish")
+
+
+@pytest.fixture
+def copies(publish: types.ModuleType, tmp_path: Path) -> Path:
+    for file in publish.FILES:
+        target = tmp_path / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, target)
+    return tmp_path
+
+
+def _change_a_digit(path: Path, block: str) -> None:
+    """Another last digit in a block."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- {block}:begin -->\n")
+    inside, end, after = rest.partition(f"<!-- {block}:end -->")
+    at = max(index for index, letter in enumerate(inside) if letter in "0123456789")
+    inside = inside[:at] + str((int(inside[at]) + 1) % 10) + inside[at + 1 :]
+    path.write_text(before + begin + inside + end + after, encoding="utf-8")
+
+
+def test_tree_is_published(publish: types.ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish.main(["--check"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{file}: unchanged" for file in publish.FILES]
+
+
+def test_changed_digit_is_found(
+    publish: types.ModuleType,
+    copies: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    readme = copies / "README.md"
+    _change_a_digit(readme, "assembly")
+    wrong = readme.read_text(encoding="utf-8")
+    monkeypatch.setattr(publish, "ROOT", copies)
+
+    assert publish.main(["--check"]) == 1
+    assert "README.md: changed" in capsys.readouterr().out.splitlines()
+    assert readme.read_text(encoding="utf-8") == wrong
+    assert publish.changed(copies) == {"README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
+
+
+def test_every_block_is_compared(publish: types.ModuleType, copies: Path) -> None:
+    for file, blocks in publish.FILES.items():
+        for block in blocks:
+            shutil.copyfile(ROOT / file, copies / file)
+            _change_a_digit(copies / file, block)
+            assert list(publish.changed(copies)) == [file], block
+        shutil.copyfile(ROOT / file, copies / file)
+
+
+def test_empty_result_leaves_an_empty_block(publish: types.ModuleType) -> None:
+    text = "a\n<!-- x:begin -->\n1\n<!-- x:end -->\nb\n"
+    assert publish.fill(text, {"x": lambda: ""}) == "a\n<!-- x:begin -->\n<!-- x:end -->\nb\n"
+    assert publish.fill(text, {"x": lambda: r"\1"}) == "a\n<!-- x:begin -->\n\\1\n<!-- x:end -->\nb\n"
+
+
+def test_missing_markers_are_an_error(publish: types.ModuleType) -> None:
+    with pytest.raises(ValueError, match="no markers for x"):
+        publish.fill("<!-- x:begin -->\n", {"x": lambda: "1"})
