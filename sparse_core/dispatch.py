@@ -9,6 +9,8 @@ import importlib.util
 from functools import cache
 from typing import Literal, get_args
 
+from torch import Tensor
+
 from sparse_core.errors import ImplementationError
 
 Impl = Literal["auto", "reference", "triton", "vendor"]
@@ -33,3 +35,15 @@ def require_module(name: str, *, impl: str, hint: str) -> None:
     """Raise ``ImplementationError`` when the library behind ``impl`` is not installed."""
     if not module_available(name):
         raise ImplementationError(f"impl={impl!r} needs {name}, which is not installed: {hint}")
+
+
+def check_triton_runs(tensor: Tensor, kernel: object) -> None:
+    """Raise ``ImplementationError`` unless Triton can run ``kernel`` on this tensor."""
+    import triton
+
+    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
+    if not tensor.is_cuda and isinstance(kernel, triton.JITFunction):
+        raise ImplementationError(
+            f"impl='triton' needs CUDA tensors, got {tensor.device}"
+            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
+        )

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import check_triton_runs
 
 #: Marks a free slot; keys are not negative.
 _FREE = -1
@@ -63,12 +63,7 @@ def _lookup_kernel(keys, slots, values, rows, count, mask, BLOCK: tl.constexpr):
 
 def check_runnable(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
-    if not tensor.is_cuda and isinstance(_insert_kernel, triton.JITFunction):
-        raise ImplementationError(
-            f"impl='triton' needs CUDA tensors, got {tensor.device}"
-            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
-        )
+    check_triton_runs(tensor, _insert_kernel)
 
 
 def unique_rows(keys: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import check_triton_runs
 from sparse_core.formats.assemble.common import PIECE, Assembly, sum_dtype, sum_runs
 from sparse_core.formats.assemble.kernels import (
     BIN,
@@ -72,12 +72,7 @@ class _Sorted(NamedTuple):
 
 def check_runnable(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
-    if not tensor.is_cuda and isinstance(inspect_kernel, triton.JITFunction):
-        raise ImplementationError(
-            f"impl='triton' needs CUDA tensors, got {tensor.device}"
-            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
-        )
+    check_triton_runs(tensor, inspect_kernel)
 
 
 def assemble(

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparse_core.dispatch import check_triton_runs
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
 from sparse_core.linalg.spmv import kernels
@@ -38,12 +39,7 @@ _OCCUPYING_LANES = 2**20
 
 def check_runnable(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
-    if not tensor.is_cuda and isinstance(kernels.scalar_kernel, triton.JITFunction):
-        raise ImplementationError(
-            f"impl='triton' needs CUDA tensors, got {tensor.device}"
-            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
-        )
+    check_triton_runs(tensor, kernels.scalar_kernel)
 
 
 def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:

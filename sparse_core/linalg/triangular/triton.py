@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparse_core.dispatch import check_triton_runs
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.triangular.common import TriangularPlan, TriangularValues
 
@@ -179,12 +180,7 @@ class Schedule:
 
 def check_runnable(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
-    if not tensor.is_cuda and isinstance(_wide_kernel, triton.JITFunction):
-        raise ImplementationError(
-            f"impl='triton' needs CUDA tensors, got {tensor.device}"
-            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
-        )
+    check_triton_runs(tensor, _wide_kernel)
     if tensor.is_complex():
         raise ImplementationError(f"impl='triton' solves with real numbers, got {tensor.dtype}")
 

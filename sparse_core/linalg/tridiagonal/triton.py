@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparse_core.dispatch import check_triton_runs
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.tridiagonal.common import Solution
 
@@ -53,12 +54,7 @@ def _thomas_kernel(  # type: ignore[no-untyped-def]
 
 def check_runnable(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    # TRITON_INTERPRET is read when a kernel is defined; asking the kernel tells what it was then.
-    if not tensor.is_cuda and isinstance(_thomas_kernel, triton.JITFunction):
-        raise ImplementationError(
-            f"impl='triton' needs CUDA tensors, got {tensor.device}"
-            " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
-        )
+    check_triton_runs(tensor, _thomas_kernel)
     if tensor.is_complex():
         raise ImplementationError(f"impl='triton' solves real systems, got {tensor.dtype}")
 

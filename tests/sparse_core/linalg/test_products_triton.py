@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from triton_scripts import run_script
 
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import BSR, CSR
@@ -27,23 +25,7 @@ ALL_CASES = {"spmv": (17, 400), "spmm": (17, 300), "sddmm": (16, 400)}
 
 
 def run_comparison(repository: Path, *arguments: str, interpret: bool) -> dict[str, Any]:
-    pytest.importorskip("triton")
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(repository)
-    if interpret:
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(report, dict)
-    return report
+    return run_script(SCRIPT, repository, *arguments, interpret=interpret)
 
 
 def check(report: dict[str, Any], operation: str, expected: tuple[int, int]) -> None:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from triton_scripts import run_script
 
 from sparse_core.conv import build_table
 from sparse_core.errors import ImplementationError
@@ -19,23 +17,7 @@ AGREEMENTS = ("coordinates", "input rows", "lookup", "order", "submanifold", "st
 
 
 def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
-    pytest.importorskip("triton")
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(repository)
-    if interpret:
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), device, str(size)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(report, dict)
-    return report
+    return run_script(SCRIPT, repository, device, str(size), interpret=interpret)
 
 
 def check(report: dict[str, Any]) -> None:
