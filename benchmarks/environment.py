@@ -18,7 +18,16 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 _SOURCES = ("sparse_core", "perception", "benchmarks")
-_DISTRIBUTIONS = ("numpy", "scipy", "triton", "spconv-cu120", "spconv-cu126", "safetensors", "sparsight")
+_DISTRIBUTIONS = (
+    "numpy",
+    "scipy",
+    "triton",
+    "spconv-cu120",
+    "spconv-cu126",
+    "safetensors",
+    "scikit-learn",
+    "sparsight",
+)
 
 
 def describe(device: torch.device) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Published numbers: fills the blocks of the README and the decision pages from the result files.
 
-    python benchmarks/publish.py            # writes, and draws the pictures of formats and solvers
+    python benchmarks/publish.py            # writes, and draws the pictures of formats, solvers and layers
     python benchmarks/publish.py --check    # only says what would change; exit code 1 if anything would
 
 A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import bench_formats, bench_solvers, published_tables
+from benchmarks import bench_formats, bench_nm_linear, bench_solvers, published_nm, published_tables
 from benchmarks.environment import ROOT
 from benchmarks.results import RESULTS
 
@@ -31,6 +31,18 @@ FILES: dict[str, Blocks] = {
         "solvers": published_tables.solvers,
         "formats": published_tables.formats,
         "cpu": published_tables.cpu,
+        "nm-layers": published_nm.layers,
+        "nm-accuracy": published_nm.accuracy,
+    },
+    "docs/two-four.md": {
+        "nm-layers": published_nm.layers_detail,
+        "nm-odd": published_nm.odd,
+        "nm-eager": published_nm.eager,
+        "nm-packing": published_nm.packing,
+        "nm-accuracy": published_nm.accuracy,
+    },
+    "docs/decisions/0007-two-four-layers.md": {
+        "nm-bars": published_nm.bars,
     },
     "docs/decisions/0005-sparse-formats.md": {
         "aims": published_tables.aims,
@@ -47,7 +59,11 @@ FILES: dict[str, Blocks] = {
         "solvers": published_tables.solvers,
     },
 }
-_PICTURES = {"formats-cuda": bench_formats.main, "solvers-cuda": bench_solvers.main}
+_PICTURES = {
+    "formats-cuda": bench_formats.main,
+    "solvers-cuda": bench_solvers.main,
+    "nm_linear-cuda": bench_nm_linear.main,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

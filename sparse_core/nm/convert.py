@@ -1,0 +1,241 @@
+"""Replace the Linear layers of a model by packed ones, and back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rich.progress import track
+from torch import Tensor, nn
+
+from sparse_core.nm.blocks import BlockSparseLinear
+from sparse_core.nm.calibration import InputStatistics
+from sparse_core.nm.convert_report import ConversionReport, ConvertedLayer, SkippedLayer
+from sparse_core.nm.encoder_layers import call_packed_layers, restore_fused_layers
+from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.packed_layer import KeepDense
+from sparse_core.nm.pattern import NM, TWO_FOUR, Block, Pattern
+from sparse_core.nm.quantise import SparseLinearInt8
+from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
+
+PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
+"""The layers that :func:`sparsify` puts in."""
+
+
+class _Plan(NamedTuple):
+    """Linear layers to convert by name, and the modules that stay."""
+
+    layers: dict[str, nn.Linear]
+    skipped: list[SkippedLayer]
+
+
+def sparsify(
+    model: nn.Module,
+    pattern: Pattern | Mapping[str, Pattern | None] = TWO_FOUR,
+    *,
+    select: Select = None,
+    masks: Mapping[str, Tensor] | None = None,
+    inplace: bool = True,
+    quantise: bool = False,
+    statistics: Mapping[str, InputStatistics] | None = None,
+    keep_dense: KeepDense = "auto",
+    progress: bool = False,
+) -> ConversionReport:
+    """Replace ``nn.Linear`` layers by :class:`SparseLinear`, or :class:`BlockSparseLinear` for blocks.
+
+    A weight that already has the pattern is packed as it is; of another the largest values (blocks) are
+    kept. A parametrised weight is taken as computed and its parametrisation dropped. Nothing is changed
+    when an error is raised.
+
+    Args:
+        model: any module. Its optimiser must be made again: the parameters are others.
+        pattern: n:m or blocks for all layers, or one for each name (``None`` or missing: left dense).
+        select: which layers: a function of name and module, or a regular expression for the name.
+        masks: (out, in) bool of what to keep by layer name, such as ``PruneReport.masks``; names of layers
+            that are not converted are left alone.
+        inplace: change ``model`` itself; otherwise a copy.
+        quantise: int8 values and inputs, for inference.
+        statistics: of the inputs, by name (:func:`sparse_core.nm.calibration.collect_inputs`): with
+            ``quantise`` these layers get a fixed scale for their inputs; others take one of each input.
+        keep_dense: whether layers keep a dense copy for row counts where dense is faster.
+        progress: show a progress bar.
+
+    Returns:
+        The model and what became of each layer.
+
+    Raises:
+        ValueError: no layer matches (says why each was left out), a width, mask or weight does not fit, an
+            unknown name, or ``quantise`` with blocks.
+    """
+    _check_names(model, masks, "masks")
+    _check_names(model, statistics, "statistics")
+    if not inplace:
+        model = copy.deepcopy(model)
+    plan = _plan(model, pattern, select)
+    replacements: dict[int, nn.Module] = {}
+    converted = []
+    for name, linear in track(plan.layers.items(), "packing", disable=not progress):
+        wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
+        assert wanted is not None  # selected_layers leaves those out.
+        mask = None if masks is None else masks.get(name)
+        layer: PackedModule = _packed_layer(name, linear, wanted, mask, keep_dense)
+        kept = _kept_magnitude(linear.weight, layer.weight)
+        if quantise:
+            layer = _quantised(name, layer, statistics)
+        replacements[id(linear)] = layer
+        note = "its parametrisation was dropped" if is_parametrised(linear) else ""
+        before = linear.weight.nbytes
+        shape = (linear.out_features, linear.in_features)
+        converted.append(
+            ConvertedLayer(
+                name, shape, wanted, type(layer).__name__, before, weight_nbytes(layer), kept, note
+            )
+        )
+    model = replace_modules(model, replacements)
+    changed = call_packed_layers(model)
+    notes = [f"{name or '(model)'}: torch's fused path is off, it takes no packed weight" for name in changed]
+    return ConversionReport(model, converted, plan.skipped, notes)
+
+
+def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
+    """Put an ``nn.Linear`` with exactly the masked weights in the place of each packed layer.
+
+    A layer with an activation becomes an ``nn.Sequential`` of both.
+
+    Args:
+        model: a converted model.
+        inplace: change ``model`` itself; otherwise a copy.
+
+    Returns:
+        The model, or the new layer where the model was one packed layer.
+
+    Raises:
+        ValueError: the model holds no packed layer.
+    """
+    if not inplace:
+        model = copy.deepcopy(model)
+    packed = packed_layers(model)
+    if not packed:
+        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    model = replace_modules(model, {id(layer): _dense(layer) for layer in packed.values()})
+    restore_fused_layers(model)
+    return model
+
+
+def packed_layers(model: nn.Module) -> dict[str, PackedModule]:
+    """The packed layers of a model by dotted name, each once."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, PackedModule)}
+
+
+def weight_nbytes(layer: PackedModule) -> int:
+    """Bytes of the stored weight: values, indices and scales, without bias and dense copy."""
+    if isinstance(layer, BlockSparseLinear):
+        return layer.values.nbytes + layer.row_ptr.nbytes + layer.col.nbytes
+    scales = layer.weight_scale.nbytes if isinstance(layer, SparseLinearInt8) else 0
+    return layer.values.nbytes + layer.metadata.nbytes + scales
+
+
+def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select) -> _Plan:
+    """Which layers can be converted; raises when none can."""
+    selection = selected_layers(model, pattern, select, types=(nn.Linear,))
+    modules = dict(model.named_modules())
+    users = _users(model)
+    layers: dict[str, nn.Linear] = {}
+    reasons = {
+        name: "masked only: no packed convolution" if isinstance(modules[name], nn.Conv2d) else reason
+        for name, reason in selection.skipped.items()
+    }
+    for name, module in selection.layers.items():
+        assert isinstance(module, nn.Linear)
+        reason = _obstacle(name, module, modules, users)
+        if reason is None:
+            layers[name] = module
+        else:
+            reasons[name] = reason
+    skipped = [
+        SkippedLayer(name, type(module).__name__, reasons[name])
+        for name, module in modules.items()
+        if name in reasons
+    ]
+    if not layers:
+        listed = "; ".join(f"{layer.name or '(model)'}: {layer.reason}" for layer in skipped)
+        raise ValueError(f"no layer can be packed: {listed}")
+    return _Plan(layers, skipped)
+
+
+def _users(model: nn.Module) -> dict[int, list[str]]:
+    """Names of the modules that hold each parameter, by its identity."""
+    users: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                users.setdefault(id(parameter), []).append(name)
+    return users
+
+
+def _obstacle(
+    name: str, linear: nn.Linear, modules: Mapping[str, nn.Module], users: Mapping[int, list[str]]
+) -> str | None:
+    """Why a Linear layer that takes the pattern must stay all the same."""
+    parent = modules[name.rpartition(".")[0]] if name else None
+    if isinstance(parent, nn.MultiheadAttention):
+        return "nn.MultiheadAttention multiplies by its weight without calling it"
+    if type(linear).forward is not nn.Linear.forward:
+        return f"{type(linear).__name__} computes something else than nn.Linear"
+    others = [other for other in users.get(id(weight_parameter(linear)), []) if other != name]
+    if others and not is_parametrised(linear):
+        return f"tied: its weight is also that of {others[0]!r}"
+    if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks:
+        return "it has hooks, which would be lost: remove them first"
+    return None
+
+
+def _packed_layer(
+    name: str, linear: nn.Linear, pattern: Pattern, mask: Tensor | None, keep_dense: KeepDense
+) -> SparseLinear | BlockSparseLinear:
+    try:
+        if isinstance(pattern, Block):
+            return BlockSparseLinear.from_dense(linear, pattern, mask=mask)
+        return SparseLinear.from_dense(linear, NM(pattern.n, pattern.m), mask=mask, keep_dense=keep_dense)
+    except ValueError as error:
+        raise ValueError(f"layer {name or '(model)'}: {error}") from error
+
+
+def _quantised(
+    name: str, layer: PackedModule, statistics: Mapping[str, InputStatistics] | None
+) -> SparseLinearInt8:
+    if not isinstance(layer, SparseLinear):
+        raise ValueError(f"layer {name or '(model)'}: quantise=True needs n:m, there is no int8 for blocks")
+    return layer.quantise(None if statistics is None else statistics.get(name))
+
+
+def _kept_magnitude(before: Tensor, after: Tensor) -> float:
+    total = float(before.detach().double().abs().sum())
+    return float(after.detach().double().abs().sum()) / total if total else 1.0
+
+
+def replace_modules(model: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:
+    """Exchange modules, by identity, under all their names; returns the new root."""
+    if id(model) in replacements:
+        return replacements[id(model)]
+    for parent in list(model.modules()):
+        for key, child in list(parent._modules.items()):
+            if id(child) in replacements:
+                setattr(parent, key, replacements[id(child)])
+    return model
+
+
+def _dense(layer: PackedModule) -> nn.Module:
+    linear = layer.to_dense()
+    if isinstance(layer, BlockSparseLinear) or layer.activation is None:
+        return linear
+    activation = nn.ReLU() if layer.activation == "relu" else nn.GELU()
+    return nn.Sequential(linear, activation).train(layer.training)
+
+
+def _check_names(model: nn.Module, given: Mapping[str, object] | None, what: str) -> None:
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    unknown = [name for name in given or () if name not in known]
+    if unknown:
+        raise ValueError(f"{what} names layers that the model does not have: {', '.join(unknown)}")

@@ -1,0 +1,238 @@
+"""Products with cuSPARSELt: descriptors and algorithm fixed once, then one call a product."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from threading import Lock
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.cusparselt.compress import structured
+from sparse_core.nm.cusparselt.library import (
+    DATA_TYPES,
+    AlgorithmAttribute,
+    ComputeType,
+    CusparseltError,
+    MatmulAttribute,
+    Order,
+    handle,
+    load,
+    opaque,
+)
+
+_SOME_ADDRESS = 256
+
+
+class Product(NamedTuple):
+    """``y = relu?(scale * (x @ W.T) + bias)`` with a compressed W.
+
+    Attributes:
+        rows, out, columns: x is (rows, columns), W is (out, columns), y is (rows, out).
+        dtype: of x and W.
+        out_dtype: of y and the bias.
+        relu: apply ReLU at the end.
+        scaled: whether sums are multiplied with a factor of each output column.
+    """
+
+    rows: int
+    out: int
+    columns: int
+    dtype: torch.dtype
+    out_dtype: torch.dtype
+    relu: bool
+    scaled: bool
+
+
+class Plan:
+    """A product with an algorithm; build it with :func:`plan`, which keeps plans.
+
+    Args:
+        device_index: the CUDA device.
+        product: sizes, types and epilogue.
+        algorithm: number of the library's configuration.
+        has_bias: whether products bring a bias; kernels are chosen for it.
+
+    Attributes:
+        algorithms: how many configurations the library has for this product.
+        workspace_bytes: scratch memory that :meth:`run` needs.
+
+    Raises:
+        CusparseltError: the library refuses sizes, types or the algorithm.
+    """
+
+    def __init__(self, device_index: int, product: Product, algorithm: int, has_bias: bool) -> None:
+        self._library = load()
+        self._handle = handle(device_index)
+        self._describe(device_index, product)
+        if has_bias:
+            # A bias that is first set after the plan was made crashes the kernel; one that is there can be
+            # exchanged.
+            self._set_bias(_SOME_ADDRESS)
+        self._selection = opaque()
+        self._call("cusparseLtMatmulAlgSelectionInit", self._selection, self._operation, ctypes.c_int(0))
+        self.algorithms = self._algorithm_attribute(AlgorithmAttribute.CONFIG_MAX_ID)
+        self._set_algorithm(algorithm)
+        self._plan = opaque()
+        self._call("cusparseLtMatmulPlanInit", self._plan, self._operation, self._selection)
+        size = ctypes.c_size_t()
+        self._call("cusparseLtMatmulGetWorkspace", self._plan, ctypes.byref(size))
+        self.workspace_bytes = size.value
+        self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
+        self._stream = ctypes.c_void_p()
+        # Addresses as plain integers: the hot path passes them without making ctypes objects.
+        self._fixed = tuple(
+            map(ctypes.addressof, (self._handle, self._plan, self._one, self._zero, self._stream))
+        )
+        self._matmul = self._library.raw.cusparseLtMatmul
+        self._lock = Lock()  # layers of one shape share the plan, and threads may share a layer
+
+    def run(self, buffer: int, x: int, y: int, bias: int, scale: int, workspace: int, stream: int) -> None:
+        """Enqueue the product; every argument is an address.
+
+        Args:
+            buffer: the compressed weight.
+            x: (rows, columns) contiguous.
+            y: (rows, out) contiguous, written.
+            bias: (out,) of the result's type, or 0.
+            scale: (out,) float32 when the product is scaled, or 0.
+            workspace: ``workspace_bytes`` of scratch memory.
+            stream: the CUDA stream.
+
+        Raises:
+            CusparseltError: the library reports a failure.
+        """
+        address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
+        with self._lock:
+            if bias and bias != self._bias.value:
+                self._set_bias(bias)
+            self._stream.value = stream
+            status = self._matmul(
+                address_of_handle,
+                address_of_plan,
+                scale or one,
+                buffer,
+                x,
+                zero,
+                y,
+                y,
+                workspace,
+                address_of_stream,
+                1,
+            )
+        if status:
+            raise CusparseltError(f"cusparseLtMatmul failed: {self._library.reason(status)}")
+
+    def _call(self, name: str, *arguments: object) -> None:
+        self._library.call(name, self._handle, *arguments)
+
+    def _describe(self, device_index: int, product: Product) -> None:
+        self._weight = structured(device_index, product.out, product.columns, product.dtype)
+        self._input, self._output, self._operation = opaque(), opaque(), opaque()
+        # A row-major (rows, columns) input is a column-major (columns, rows) matrix; the result likewise.
+        for descriptor, length, dtype in (
+            (self._input, product.columns, product.dtype),
+            (self._output, product.out, product.out_dtype),
+        ):
+            self._call(
+                "cusparseLtDenseDescriptorInit",
+                descriptor,
+                ctypes.c_int64(length),
+                ctypes.c_int64(product.rows),
+                ctypes.c_int64(length),
+                ctypes.c_uint32(16),
+                ctypes.c_int(DATA_TYPES[dtype]),
+                ctypes.c_int(Order.COLUMN),
+            )
+        compute = ComputeType.INT32 if product.dtype == torch.int8 else ComputeType.FLOAT32
+        self._call(
+            "cusparseLtMatmulDescriptorInit",
+            self._operation,
+            ctypes.c_int(0),
+            ctypes.c_int(0),
+            self._weight,
+            self._input,
+            self._output,
+            self._output,
+            ctypes.c_int(compute),
+        )
+        if product.relu:
+            self._set_flag(MatmulAttribute.RELU)
+        if product.scaled:
+            self._set_flag(MatmulAttribute.ALPHA_VECTOR_SCALING)
+        self._bias = ctypes.c_void_p()
+
+    def _set_flag(self, attribute: MatmulAttribute) -> None:
+        value = ctypes.c_int(1)
+        self._call(
+            "cusparseLtMatmulDescSetAttribute",
+            self._operation,
+            ctypes.c_int(attribute),
+            ctypes.byref(value),
+            ctypes.c_size_t(4),
+        )
+
+    def _set_bias(self, address: int) -> None:
+        # The descriptor is read at every product, so a plan serves all layers of its shape.
+        self._bias.value = address
+        self._call(
+            "cusparseLtMatmulDescSetAttribute",
+            self._operation,
+            ctypes.c_int(MatmulAttribute.BIAS_POINTER),
+            ctypes.byref(self._bias),
+            ctypes.c_size_t(8),
+        )
+
+    def _algorithm_attribute(self, attribute: AlgorithmAttribute) -> int:
+        value = ctypes.c_int()
+        self._call(
+            "cusparseLtMatmulAlgGetAttribute",
+            self._selection,
+            ctypes.c_int(attribute),
+            ctypes.byref(value),
+            ctypes.c_size_t(4),
+        )
+        return value.value
+
+    def _set_algorithm(self, algorithm: int) -> None:
+        value = ctypes.c_int(algorithm)
+        self._call(
+            "cusparseLtMatmulAlgSetAttribute",
+            self._selection,
+            ctypes.c_int(AlgorithmAttribute.CONFIG_ID),
+            ctypes.byref(value),
+            ctypes.c_size_t(4),
+        )
+
+
+@lru_cache(maxsize=1024)
+def plan(device_index: int, product: Product, algorithm: int, has_bias: bool) -> Plan:
+    """The plan of a product, made once.
+
+    Args:
+        device_index: the CUDA device.
+        product: sizes, types and epilogue.
+        algorithm: number of the library's configuration.
+        has_bias: whether products bring a bias.
+
+    Raises:
+        CusparseltError: the library refuses it.
+    """
+    return Plan(device_index, product, algorithm, has_bias)
+
+
+_workspaces: dict[tuple[int, int], list[Tensor]] = {}
+
+
+def workspace(device_index: int, stream: int, size: int) -> int:
+    """Address of scratch memory of a stream.
+
+    Memory that has become too small is kept, because captured CUDA graphs may still write to it.
+    """
+    kept = _workspaces.setdefault((device_index, stream), [])
+    if not kept or kept[-1].numel() < size:
+        device = torch.device("cuda", device_index)
+        kept.append(torch.empty(max(size, 1 << 22), dtype=torch.uint8, device=device))
+    return kept[-1].data_ptr()

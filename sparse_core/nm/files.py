@@ -1,0 +1,254 @@
+"""Models with packed layers in safetensors files.
+
+The file holds the state dict, tied tensors once, and in its header ``format`` ("sparsight-nm"), ``version``
+("1"), ``layers`` (JSON: what each packed layer is, by name) and ``tied`` (JSON: name of a tensor that is not
+stored, name of the one that it shares).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from sparse_core.nm.convert import PackedModule, packed_layers, replace_modules
+from sparse_core.nm.encoder_layers import call_packed_layers
+from sparse_core.nm.layer_record import LayerRecord, record_of
+from sparse_core.nm.quantise import SparseLinearInt8
+
+FORMAT = "sparsight-nm"
+VERSION = "1"
+
+
+def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
+    """Write a converted model; an existing file is replaced only once the new one is complete.
+
+    Args:
+        model: a model with packed layers; the other tensors of its state dict are written as they are.
+        path: of the file, usually ``*.safetensors``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: no packed layer, or a state dict that holds more than tensors.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
+    layers = packed_layers(model)
+    if not layers:
+        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    stored, tied = split_tied(model.state_dict())
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "layers": json.dumps({name: record_of(layer).to_json() for name, layer in layers.items()}),
+        "tied": json.dumps(tied),
+    }
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(descriptor)
+    try:
+        save_file({name: _plain(value) for name, value in stored.items()}, temporary, metadata=header)
+        # mkstemp makes files for one user only; give this one the rights of any other new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return file
+
+
+def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
+    """Read a file of :func:`save_packed` into a model.
+
+    The layers that are packed in the file take the place of the ``nn.Linear`` layers of those names, on
+    their device and in their floating-point type; a model that is converted already is only loaded.
+    Nothing is changed when the file does not fit.
+
+    Args:
+        path: of the file.
+        model: built like the one that was saved; its weights are overwritten.
+
+    Returns:
+        The model, or the new layer where the model was one layer.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not of this kind, of another version, or not made from such a model; the message
+            names the file and what does not fit.
+    """
+    file = Path(path)
+    contents = read_packed(file)
+    new = _new_layers(contents, model)
+    _check_tensors(contents, model, new)
+    for name, layer in new.items():
+        prefix = f"{name}." if name else ""
+        try:
+            layer.load_state_dict({key: contents.tensors[prefix + key] for key in layer.state_dict()})
+        except ValueError as error:
+            raise ValueError(f"{file}: layer {name or '(model)'}: {error}") from error
+    modules = dict(model.named_modules())
+    model = replace_modules(model, {id(modules[name]): layer for name, layer in new.items()})
+    model.load_state_dict(contents.tensors)
+    call_packed_layers(model)
+    return model
+
+
+class PackedContents(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        file: where it was read from.
+        layers: packed layers by name.
+        tensors: the state dict; tied tensors appear under all their names.
+        tied: for each tensor that is not stored itself, the name of the one that it shares.
+    """
+
+    file: Path
+    layers: dict[str, LayerRecord]
+    tensors: dict[str, Tensor]
+    tied: dict[str, str]
+
+
+def read_packed(path: str | os.PathLike[str]) -> PackedContents:
+    """Read and check a file of :func:`save_packed`, on the CPU.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not of this kind, or of another version; names the file and the field.
+    """
+    file = Path(path)
+    if not file.is_file():
+        kind = "a folder, not a file" if file.is_dir() else "no such file"
+        raise FileNotFoundError(f"{file}: {kind}")
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            header = stored.metadata() or {}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
+    if header.get("format") != FORMAT:
+        raise ValueError(
+            f"{file}: format is {header.get('format')!r}, not {FORMAT!r}: save_packed did not write it"
+        )
+    if header.get("version") != VERSION:
+        raise ValueError(
+            f"{file}: version is {header.get('version')!r}, this release reads {VERSION!r}:"
+            " save it again with this release, or load it with the one that wrote it"
+        )
+    try:
+        layers = {
+            name: LayerRecord.from_json(found)
+            for name, found in _object(header.get("layers"), "layers").items()
+        }
+        tied = _object(header.get("tied"), "tied")
+        for name, source in tied.items():
+            if source not in tensors or name in tensors:
+                raise ValueError(f"tied: {name!r} is said to share {source!r}")
+    except ValueError as error:
+        raise ValueError(f"{file}: the header is damaged: {error}") from error
+    tensors.update({name: tensors[source] for name, source in tied.items()})
+    return PackedContents(file, layers, tensors, tied)
+
+
+def _object(text: str | None, field: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "")
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{field} is missing or not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{field} must be a JSON object, got {type(found).__name__}")
+    return found
+
+
+def _new_layers(contents: PackedContents, model: nn.Module) -> dict[str, PackedModule]:
+    """Empty layers of the kinds in the file, beside the layers of the model that they are to replace."""
+    modules = dict(model.named_modules())
+    new = {}
+    for name, record in contents.layers.items():
+        where = f"{contents.file}: layer {name or '(model)'}"
+        old = modules.get(name)
+        if not isinstance(old, nn.Linear | PackedModule):
+            found = "is missing from" if old is None else f"is {type(old).__name__} in"
+            raise ValueError(f"{where} {found} the model; the file has it as {record.pattern}")
+        shape = (old.out_features, old.in_features)
+        if shape != record.shape or (old.bias is not None) != record.bias:
+            raise ValueError(
+                f"{where} is {record.shape} {_with(record.bias)} in the file"
+                f" but {shape} {_with(old.bias is not None)} in the model"
+            )
+        sample = old.weight
+        layer = record.empty_layer(sample.dtype, sample.device).train(old.training)
+        if not isinstance(layer, SparseLinearInt8):
+            layer.values.requires_grad_(sample.requires_grad)
+        new[name] = layer
+    return new
+
+
+def _with(bias: bool) -> str:
+    return "with bias" if bias else "without bias"
+
+
+def _check_tensors(contents: PackedContents, model: nn.Module, new: dict[str, PackedModule]) -> None:
+    """Names and shapes that the converted model would have, against those of the file."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    replaced = {id(modules[name]): layer for name, layer in new.items()}
+    expected = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
+    for name, module in modules.items():
+        if id(module) not in replaced:
+            continue
+        prefix = f"{name}." if name else ""
+        for key in module.state_dict():
+            expected.pop(prefix + key, None)
+        layer_state = replaced[id(module)].state_dict()
+        expected.update({prefix + key: value for key, value in layer_state.items()})
+    found = contents.tensors
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        raise ValueError(
+            f"{contents.file}: not made from such a model: {len(missing)} tensors missing (first:"
+            f" {missing[:1]}), {len(extra)} that the model does not have (first: {extra[:1]})"
+        )
+    for name, value in expected.items():
+        if value.shape != found[name].shape:
+            raise ValueError(
+                f"{contents.file}: {name} has shape {tuple(found[name].shape)}, the model needs"
+                f" {tuple(value.shape)}"
+            )
+
+
+def split_tied(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a state dict to store, and for each that shares its memory with one the name of that.
+
+    Raises:
+        ValueError: an entry is no tensor.
+    """
+    stored: dict[str, Tensor] = {}
+    tied: dict[str, str] = {}
+    names: dict[Any, str] = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} of the state dict is {type(value).__name__}: a file holds tensors only")
+        key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if value.numel() and key in names:
+            tied[name] = names[key]
+            continue
+        names[key] = name
+        stored[name] = value.detach()
+    return stored, tied
+
+
+def _plain(value: Tensor) -> Tensor:
+    """On the CPU with memory of its own: views into a larger buffer would be refused as shared."""
+    plain = value.cpu().contiguous()
+    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()

@@ -1,0 +1,234 @@
+"""A linear layer that stores and multiplies only the kept values of an n:m weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
+from sparse_core.nm.masks import check_nm, nm_mask
+from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, own_copy
+from sparse_core.nm.pattern import NM, TWO_FOUR, check_groups
+
+if TYPE_CHECKING:
+    from sparse_core.nm.calibration import InputStatistics
+    from sparse_core.nm.quantise import SparseLinearInt8
+
+
+class SparseLinear(PackedLayer):
+    """``activation(x @ weight.T + bias)`` with a packed n:m weight; takes the place of ``nn.Linear``.
+
+    The kept values train like any parameter; their positions are fixed. The state dict holds ``values``,
+    ``metadata``, ``bias`` and the pattern, and loading also takes the ``weight`` of an ``nn.Linear`` that is
+    n:m. In a graph of ``torch.compile``, values that do not require grad are taken as constant between two
+    calls of :meth:`refresh`; values that do are read anew in every call.
+
+    Args:
+        packed: weight, floating point; copied.
+        bias: (out,); copied.
+        activation: applied to the result: ``"relu"``, ``"gelu"`` or nothing.
+        keep_dense: whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA.
+        impl: implementation of the product, see :func:`sparse_core.nm.linear.nm_linear`.
+
+    Raises:
+        TypeError: int8 values (:class:`sparse_core.nm.quantise.SparseLinearInt8` takes them).
+        ValueError: sizes or options do not fit.
+    """
+
+    def __init__(
+        self,
+        packed: PackedNM,
+        bias: Tensor | None = None,
+        *,
+        activation: Activation | None = None,
+        keep_dense: KeepDense = "auto",
+        impl: LinearImpl = "auto",
+    ) -> None:
+        if not packed.values.is_floating_point():
+            raise TypeError(f"SparseLinear holds floating-point values, got {packed.dtype}")
+        super().__init__(packed, bias, activation=activation, keep_dense=keep_dense, impl=impl)
+        self.values = nn.Parameter(own_copy(packed.values), requires_grad=packed.values.requires_grad)
+        self.refresh()
+
+    @classmethod
+    def from_dense(
+        cls,
+        linear: nn.Linear,
+        pattern: NM = TWO_FOUR,
+        *,
+        mask: Tensor | None = None,
+        activation: Activation | None = None,
+        keep_dense: KeepDense = "auto",
+        impl: LinearImpl = "auto",
+    ) -> SparseLinear:
+        """Pack the weight of a Linear layer, which stays as it is.
+
+        Args:
+            linear: in features divisible by m; a parametrised weight is taken as computed.
+            pattern: n and m.
+            mask: (out, in) bool, exactly n true a group: what is kept. Without it, a weight with at most n
+                nonzeros in each group is packed as it is, of another the n largest of each group.
+            activation: fused into the layer.
+            keep_dense: see the class.
+            impl: see the class.
+
+        Returns:
+            A layer on the same device, of the same type, training or not, trainable or not.
+
+        Raises:
+            ValueError: the width is not divisible by m, the mask is not n:m, or weights to rank are NaN.
+        """
+        weight = linear.weight.detach()
+        packed = pack_weight(weight, pattern, mask)
+        packed.values.requires_grad_(trains_weight(linear))
+        layer = cls(packed, linear.bias, activation=activation, keep_dense=keep_dense, impl=impl)
+        return layer.train(linear.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``activation(x @ weight.T + bias)``.
+
+        Args:
+            x: (..., in), any strides.
+
+        Returns:
+            (..., out).
+        """
+        if torch.compiler.is_dynamo_compiling():
+            return self._traced(x)
+        parameters = self._parameters
+        values: Any = parameters["values"]
+        ready = self._ready
+        try:
+            if ready is None or ready.version != values._version or ready.packed.values is not values:
+                ready = self.refresh()
+        except RuntimeError:  # An inference tensor records no changes, so nothing may be kept.
+            ready = self.refresh()
+        if torch.is_autocast_enabled(ready.device_type):
+            return self._cast_and_multiply(x, ready)
+        dense = None
+        # The copy has no gradient for the values.
+        if ready.keeps_dense and not (values.requires_grad and torch.is_grad_enabled()):
+            dense = ready.dense_copy()
+        bias = parameters["bias"]
+        return nm_linear(x, ready.packed, bias, activation=self.activation, dense=dense, impl=self.impl)
+
+    def _cast_and_multiply(self, x: Tensor, ready: Ready) -> Tensor:
+        """As ``F.linear`` under autocast: both operands in its type, float64 left alone."""
+        dtype = torch.get_autocast_dtype(ready.device_type)
+        packed, bias, dense = ready.packed, self.bias, None
+        trains = packed.values.requires_grad and torch.is_grad_enabled()
+        if torch.float64 not in (x.dtype, packed.dtype) and x.is_floating_point():
+            x = x.to(dtype)
+            bias_cast = None if bias is None else bias.to(dtype)
+            if trains:
+                packed = packed.to(dtype)
+            else:
+                ready = ready.cast(dtype)
+                packed = ready.packed
+        else:
+            bias_cast = bias
+        if ready.keeps_dense and not trains:
+            dense = ready.dense_copy()
+        return nm_linear(x, packed, bias_cast, activation=self.activation, dense=dense, impl=self.impl)
+
+    def _traced(self, x: Tensor) -> Tensor:
+        """What torch.compile traces, which can neither see versions nor build copies to keep."""
+        values, ready, bias = self.values, self._ready, self.bias
+        packed, dense = self._pack(), None
+        if ready is not None and not values.requires_grad and ready.packed.values is values:
+            packed, dense = ready.packed, ready.dense
+        device_type = values.device.type
+        if torch.is_autocast_enabled(device_type) and torch.float64 not in (x.dtype, values.dtype):
+            dtype = torch.get_autocast_dtype(device_type)
+            x, packed, dense = x.to(dtype), packed.to(dtype), None
+            cast_bias = None if bias is None else bias.to(dtype)
+            return nm_linear(x, packed, cast_bias, activation=self.activation, impl=self.impl)
+        return nm_linear(x, packed, bias, activation=self.activation, dense=dense, impl=self.impl)
+
+    @property
+    def weight(self) -> Tensor:
+        """(out, in) with zeros where nothing is kept, unpacked anew; gradients reach ``values``."""
+        return self._pack().to_dense()
+
+    def to_dense(self) -> nn.Linear:
+        """An ``nn.Linear`` with the same weight and bias; ``activation`` is not part of it."""
+        return dense_linear(
+            own_copy(self.weight),
+            self.bias,
+            requires_grad=self.values.requires_grad,
+            training=self.training,
+        )
+
+    def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:
+        """The same layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
+        from sparse_core.nm.quantise import SparseLinearInt8
+
+        return SparseLinearInt8.from_sparse(self, activation_scale)
+
+    def _entries_of_dense(self, weight: Tensor, prefix: str, name: str) -> dict[str, Tensor]:
+        if tuple(weight.shape) != (self.out_features, self.in_features):
+            raise ValueError(
+                f"{name}: the stored weight has shape {tuple(weight.shape)}, the layer"
+                f" {(self.out_features, self.in_features)}"
+            )
+        check_nm(weight, self.pattern.n, self.pattern.m, name=f"{prefix}weight")
+        packed = PackedNM.from_dense(weight, self.pattern)
+        return {
+            f"{prefix}values": packed.values,
+            f"{prefix}metadata": packed.metadata,
+            f"{prefix}_extra_state": self.get_extra_state(),
+        }
+
+
+def pack_weight(weight: Tensor, pattern: NM, mask: Tensor | None = None, *, name: str = "weight") -> PackedNM:
+    """Pack a weight, pruning it first where it has to be.
+
+    Args:
+        weight: (out, in) floating point.
+        pattern: n and m.
+        mask: (out, in) bool, exactly n true a group. Without it, a weight with at most n nonzeros in each
+            group is packed as it is, of another the n largest of each group.
+        name: how errors call the layer.
+
+    Raises:
+        ValueError: the width is not divisible by m, the mask is not n:m, or weights to rank are NaN.
+    """
+    weight = weight.detach()
+    check_groups(weight.shape[1], pattern.m, name=name)
+    if mask is not None:
+        if mask.dtype != torch.bool or mask.shape != weight.shape:
+            raise ValueError(
+                f"the mask of {name} must be bool of shape {tuple(weight.shape)},"
+                f" got {mask.dtype} {tuple(mask.shape)}"
+            )
+        check_nm(mask, pattern.n, pattern.m, name=f"the mask of {name}")
+        mask = mask.to(weight.device)
+    elif not fits(weight, pattern):
+        mask = nm_mask(weight, pattern.n, pattern.m)
+    return PackedNM.from_dense(weight, pattern, mask)
+
+
+def fits(weight: Tensor, pattern: NM) -> bool:
+    """Whether (out, in) has at most n nonzeros in each group; waits for the device."""
+    out, columns = weight.shape
+    nonzeros = (weight != 0).reshape(out, columns // pattern.m, pattern.m).sum(dim=2)
+    return not bool((nonzeros > pattern.n).any())
+
+
+def trains_weight(linear: nn.Linear) -> bool:
+    """Whether the weight of a Linear layer, or a parameter that it is computed from, requires grad."""
+    parameters = dict(linear.named_parameters())
+    return any(found.requires_grad for name, found in parameters.items() if name != "bias")
+
+
+def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, training: bool) -> nn.Linear:
+    """An ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
+    out, columns = weight.shape
+    linear = nn.Linear(columns, out, bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=requires_grad)
+    if bias is not None:
+        linear.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+    return linear.train(training)

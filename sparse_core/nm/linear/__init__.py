@@ -1,0 +1,7 @@
+"""The product of an input with a packed n:m weight."""
+
+from sparse_core.nm.linear.api import UnpackedWarning, nm_linear
+from sparse_core.nm.linear.choice import tuning
+from sparse_core.nm.linear.common import Activation, LinearImpl, check_linear_impl
+
+__all__ = ["Activation", "LinearImpl", "UnpackedWarning", "check_linear_impl", "nm_linear", "tuning"]

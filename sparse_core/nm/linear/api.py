@@ -1,0 +1,311 @@
+"""Multiply an input by a packed n:m weight."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.errors import ImplementationError
+from sparse_core.nm.linear import reference
+from sparse_core.nm.linear.common import (
+    Activation,
+    LinearImpl,
+    check_dense,
+    check_linear_impl,
+    check_operands,
+)
+from sparse_core.nm.linear.gradient import gradients
+from sparse_core.nm.packed import PackedNM
+
+if TYPE_CHECKING:
+    from sparse_core.nm.linear.execution import Call
+
+_SPARSE_CORES_SINCE = (8, 0)
+
+
+def nm_linear(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None = None,
+    *,
+    activation: Activation | None = None,
+    dense: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    scale: Tensor | None = None,
+    impl: LinearImpl = "auto",
+) -> Tensor:
+    """``activation(x @ weight.T + bias)`` for a weight of which only the kept values are stored.
+
+    On a CUDA device with sparse tensor cores, a 16-bit or int8 2:4 weight is multiplied by a kernel for few
+    rows, by cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count; the
+    first call with new ones measures (see :func:`sparse_core.nm.linear.tuning`). Everywhere else the weight
+    is unpacked and multiplied densely.
+
+    Args:
+        x: (..., in), any strides, the dtype of the weight.
+        weight: (out, in) packed.
+        bias: (out,), the dtype of x; for int8 a floating-point one.
+        activation: ``"relu"``, ``"gelu"`` or nothing.
+        dense: (out, in), the unpacked weight, used where the dense product is faster.
+        out_dtype: for int8: int32 (the default without a scale), float16 (with one), bfloat16 or float32.
+        scale: (out,) float32 that int8 sums are multiplied with before the bias.
+        impl: ``"reference"`` unpacks and multiplies densely; see :data:`LinearImpl` for the others.
+
+    Returns:
+        (..., out). Gradients reach x, the values of the weight and the bias; the result of an int8 product
+        has none.
+
+    Raises:
+        ValueError: shapes, devices or options do not fit.
+        TypeError: dtypes do not fit.
+        ImplementationError: a named ``impl`` cannot run here.
+    """
+    compiling = torch.compiler.is_compiling()
+    if impl == "auto" and scale is None and out_dtype is None and not compiling:
+        call = _known_call(x, weight, bias, activation)
+        if call is not None:
+            if x.ndim == 2:
+                return call(x, bias, dense, None)
+            flat = x.view(-1, x.shape[-1])
+            return call(flat, bias, dense, None).view(*x.shape[:-1], weight.shape[0])
+    check_linear_impl(impl)
+    result = check_operands(x, weight, bias, activation, scale, out_dtype)
+    check_dense(dense, weight)
+    if x.dtype == torch.int8:
+        bias = None if bias is None else bias.detach()
+        scale = None if scale is None else scale.detach()
+    if compiling:
+        return _traced(x, weight, bias, activation, dense, scale, result, impl)
+    if torch.is_grad_enabled() and (
+        x.requires_grad or weight.values.requires_grad or (bias is not None and bias.requires_grad)
+    ):
+        y: Tensor = _Product.apply(x, weight.values, bias, weight, activation, dense, impl)
+        return y
+    return multiply(
+        x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result, impl=impl
+    )
+
+
+def multiply(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    *,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Tensor:
+    """The public function without gradients and without checks."""
+    if impl == "auto" and not accelerated(weight):
+        _say_once(weight.device.type)
+        impl = "reference"
+    if impl in ("cuda", "vendor") and not accelerated(weight):
+        raise ImplementationError(
+            f"impl={impl!r} needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or"
+            f" more; this one is {weight.pattern}, {weight.dtype}, on {weight.device}"
+        )
+    if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
+        return reference.nm_linear(
+            x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
+        )
+    if torch.cuda.current_device() != weight.device.index:
+        with torch.cuda.device(weight.device):  # kernels and events go to the current device
+            return multiply(
+                x,
+                weight,
+                bias,
+                activation=activation,
+                dense=dense,
+                scale=scale,
+                out_dtype=out_dtype,
+                impl=impl,
+            )
+    # Kernels read these without strides.
+    bias = None if bias is None else bias.contiguous()
+    scale = None if scale is None else scale.contiguous()
+    rows = x.numel() // x.shape[-1]
+    call = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)
+    flat = x.reshape(rows, x.shape[-1])
+    if not flat.is_contiguous() or flat.data_ptr() % 16:
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    y = call(flat, bias, dense, scale)
+    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _known_call(x: Tensor, weight: PackedNM, bias: Tensor | None, activation: str | None) -> Call | None:
+    """The product that was done before with these sizes and no gradient, for which nothing needs checking."""
+    plans = weight.plans.get("cuda")
+    columns = weight.shape[1]
+    if plans is None or not x.is_cuda or x.ndim == 0 or x.shape[-1] != columns:
+        return None
+    values = weight.values
+    if x.dtype is not values.dtype or (
+        torch.is_grad_enabled()
+        and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad))
+    ):
+        return None
+    call: Call | None = plans.calls.get(  # type: ignore[attr-defined]
+        (
+            x.numel() // columns,
+            activation,
+            None if bias is None else (bias.shape, bias.dtype, bias.device),
+            x.device,
+        )
+    )
+    if call is None or not x.is_contiguous() or x.data_ptr() % 16:
+        return None
+    if (bias is not None and not bias.is_contiguous()) or torch._C._cuda_getDevice() != x.get_device():
+        return None
+    return call
+
+
+def accelerated(weight: PackedNM) -> bool:
+    """Whether the weight is on a device whose sparse tensor cores take it."""
+    if not weight.values.is_cuda or (weight.pattern.n, weight.pattern.m) != (2, 4):
+        return False
+    if weight.dtype not in (torch.float16, torch.bfloat16, torch.int8):
+        return False
+    return _has_sparse_cores(weight.device.index or 0)
+
+
+@cache
+def _has_sparse_cores(index: int) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(index) >= _SPARSE_CORES_SINCE
+
+
+@cache
+def _say_once(device_type: str) -> None:
+    warnings.warn(
+        f"packed n:m weights are unpacked for every product on this {device_type} device: they save memory,"
+        " not time (2:4 weights of 16 bits or int8 are faster on NVIDIA GPUs of compute capability 8.0 on)",
+        UnpackedWarning,
+        stacklevel=4,
+    )
+
+
+class UnpackedWarning(UserWarning):
+    """A packed weight runs through the reference path, which is not faster than dense."""
+
+
+def _call(
+    rows: int,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Call:
+    from sparse_core.nm.linear import execution, measure
+    from sparse_core.nm.linear.choice import Choice
+
+    plans = execution.prepared(weight)
+    epilogue = None if bias is None else (bias.shape, bias.dtype, bias.device)
+    key: tuple[object, ...] = (rows, activation, epilogue, weight.device)
+    if impl != "auto" or scale is not None or weight.dtype == torch.int8:
+        key = (*key, impl, scale is not None, out_dtype)
+    known = plans.calls.get(key)
+    if known is not None:
+        return known
+    if impl == "dense":
+        choice = Choice("dense")
+    else:
+        choice = measure.choose(
+            weight, rows, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
+        )
+        if impl not in ("auto", choice.method):
+            choice = Choice(impl)  # type: ignore[arg-type]
+    call = execution.make_call(
+        choice,
+        weight,
+        rows,
+        activation=activation,
+        has_bias=bias is not None,
+        scaled=scale is not None,
+        out_dtype=out_dtype,
+    )
+    if not torch.cuda.is_current_stream_capturing():
+        # What is chosen during a capture may be a guess.
+        plans.calls[key] = call
+    return call
+
+
+def _traced(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Tensor:
+    from sparse_core.nm.linear.compiled import nm_linear_op
+    from sparse_core.nm.linear.execution import Prepared
+
+    plans = weight.plans.get("cuda")
+    buffer = plans.buffer if isinstance(plans, Prepared) else None
+    metadata = plans.metadata if isinstance(plans, Prepared) else None
+    pattern = weight.pattern
+    y: Tensor = nm_linear_op(
+        x,
+        weight.values,
+        weight.metadata,
+        bias,
+        dense,
+        scale,
+        buffer,
+        metadata,
+        pattern.n,
+        pattern.m,
+        activation or "",
+        out_dtype,
+        impl,
+    )
+    return y
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        weight: PackedNM,
+        activation: str | None,
+        dense: Tensor | None,
+        impl: str,
+    ) -> Tensor:
+        y = multiply(
+            x, weight, bias, activation=activation, dense=dense, scale=None, out_dtype=x.dtype, impl=impl
+        )
+        ctx.save_for_backward(x, values, bias, y if activation == "relu" else None)
+        ctx.weight, ctx.activation, ctx.dense = weight, activation, dense
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, values, bias, output = ctx.saved_tensors
+        weight = ctx.weight.with_values(values)
+        found = gradients(
+            gradient,
+            x,
+            weight,
+            bias,
+            ctx.dense,
+            ctx.activation,
+            output,
+            ctx.needs_input_grad[:2],
+            ctx.needs_input_grad[2],
+        )
+        return *found, None, None, None, None

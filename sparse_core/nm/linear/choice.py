@@ -1,0 +1,214 @@
+"""Which way a product is done at which row count, measured once and kept on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Method = Literal["dense", "cuda", "vendor"]
+Mode = Literal["measure", "table"]
+VERSION = 1
+_SHIPPED = Path(__file__).with_name("measured.json")
+
+
+class Choice(NamedTuple):
+    """How a product is done.
+
+    Attributes:
+        method: ``"dense"``, ``"cuda"`` (the kernel for few rows) or ``"vendor"`` (cuSPARSELt).
+        variant: which kernel variant or which algorithm of the library; 0 for dense.
+        microseconds: of the chosen way when it was measured, or 0.
+        dense_microseconds: of the dense product in the same measurement, or 0.
+    """
+
+    method: Method
+    variant: int = 0
+    microseconds: float = 0.0
+    dense_microseconds: float = 0.0
+
+
+class Case(NamedTuple):
+    """What a choice depends on.
+
+    Attributes:
+        device: name of the GPU.
+        library: version of cuSPARSELt, or ``"none"``.
+        dtype, out_dtype: as ``str(dtype)``.
+        activation: ``"none"``, ``"relu"`` or ``"gelu"``.
+        out, columns: of the weight.
+        rows: a row count of :func:`row_bucket`.
+    """
+
+    device: str
+    library: str
+    dtype: str
+    out_dtype: str
+    activation: str
+    out: int
+    columns: int
+    rows: int
+
+    def key(self) -> str:
+        """The name in the file."""
+        return "|".join(str(part).removeprefix("torch.") for part in self)
+
+
+@dataclass
+class Settings:
+    """How choices are made.
+
+    Attributes:
+        mode: ``"measure"`` times the alternatives at the first call with a new shape and row count, which
+            takes tens of milliseconds; ``"table"`` relies on what was measured before, and takes the dense
+            product elsewhere.
+        folder: where measurements are kept; ``None``: ``sparsight`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """
+
+    mode: Mode = "measure"
+    folder: Path | None = None
+
+
+_settings = Settings()
+
+
+@contextmanager
+def tuning(mode: Mode = "measure", *, folder: Path | str | None = None) -> Iterator[Settings]:
+    """Choose how choices are made, within a ``with`` block.
+
+    Args:
+        mode: see :class:`Settings`.
+        folder: see :class:`Settings`.
+
+    Raises:
+        ValueError: an unknown mode.
+    """
+    if mode not in ("measure", "table"):
+        raise ValueError(f"mode must be 'measure' or 'table', got {mode!r}")
+    global _settings
+    before = _settings
+    _settings = Settings(mode, None if folder is None else Path(folder))
+    _table.cache_clear()
+    try:
+        yield _settings
+    finally:
+        _settings = before
+        _table.cache_clear()
+
+
+def settings() -> Settings:
+    """What is in force."""
+    return _settings
+
+
+def row_bucket(rows: int, step: int = 8) -> int:
+    """The row count that stands for ``rows``: multiples of the step to 64, then eight an octave.
+
+    Args:
+        rows: at least 1.
+        step: row counts that it does not divide need padding or a second kernel, so they are kept apart: one
+            row less than the bucket stands for them.
+    """
+    if rows <= 64:
+        bucket = -(-rows // step) * step
+    else:
+        size = max(step, 1 << (rows - 1).bit_length() - 4)
+        bucket = -(-rows // size) * size
+    return bucket - 1 if rows % step else bucket
+
+
+def lookup(case: Case) -> Choice | None:
+    """The choice measured for a case, on this machine or shipped; ``None`` when there is none."""
+    return _table().get(case.key())
+
+
+def nearest(case: Case) -> Choice | None:
+    """The choice at the closest row count that was measured for the same weight."""
+    table = _table()
+    prefix = case._replace(rows=0).key().removesuffix("0")
+    found = [(abs(int(key[len(prefix) :]) - case.rows), key) for key in table if key.startswith(prefix)]
+    return table[min(found)[1]] if found else None
+
+
+def remember(case: Case, choice: Choice) -> None:
+    """Keep a measurement, also on disk; a folder that cannot be written to is passed over."""
+    _table()[case.key()] = choice
+    path = _file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entries = _read(path)
+        entries[case.key()] = choice
+        _write(path, entries)
+    except OSError:
+        return
+
+
+def folder() -> Path:
+    """Where measurements are kept."""
+    if _settings.folder is not None:
+        return _settings.folder
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparsight"
+
+
+def _file() -> Path:
+    return folder() / f"nm-linear-{VERSION}.json"
+
+
+@cache
+def _table() -> dict[str, Choice]:
+    return {**_read(_SHIPPED), **_read(_file())}
+
+
+def _read(path: Path) -> dict[str, Choice]:
+    # A damaged or foreign cache is measured again, never an error.
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["version"] != VERSION:
+            return {}
+        return {key: _choice(entry) for key, entry in stored["choices"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _choice(entry: list) -> Choice:
+    method, variant, microseconds, dense = entry
+    if method not in ("dense", "cuda", "vendor"):
+        raise ValueError(f"unknown method {method!r}")
+    return Choice(method, int(variant), float(microseconds), float(dense))
+
+
+def write_table(path: Path, entries: dict[str, Choice]) -> None:
+    """Write choices as the file that is shipped or kept, one a line so that changes can be read."""
+    _write(path, entries)
+
+
+def _write(path: Path, entries: dict[str, Choice]) -> None:
+    lines = []
+    for key, (method, variant, microseconds, dense) in sorted(entries.items()):
+        entry = [method, variant, round(microseconds, 2), round(dense, 2)]
+        lines.append(f"  {json.dumps(key)}: {json.dumps(entry)}")
+    text = f'{{"version": {VERSION}, "choices": {{\n' + ",\n".join(lines) + "\n}}\n"
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@cache
+def device_name(index: int) -> str:
+    """Name of a GPU."""
+    return torch.cuda.get_device_name(index)

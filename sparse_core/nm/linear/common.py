@@ -1,0 +1,96 @@
+"""What the implementations of the packed product share: checks, shapes and the epilogue."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.packed import PackedNM
+
+Activation = Literal["relu", "gelu"]
+LinearImpl = Literal["auto", "reference", "dense", "cuda", "vendor"]
+"""``"dense"`` is the dense product of the unpacked weight, on any device; ``"cuda"`` is the kernel for few
+rows and ``"vendor"`` cuSPARSELt, which need a GPU with sparse tensor cores; ``"auto"`` chooses."""
+
+INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
+
+
+def check_linear_impl(impl: str) -> None:
+    """Raise ``ValueError`` when ``impl`` is not one of the names of :data:`LinearImpl`."""
+    if impl not in get_args(LinearImpl):
+        raise ValueError(f"impl must be one of {', '.join(get_args(LinearImpl))}; got {impl!r}")
+
+
+def check_operands(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> torch.dtype:
+    """Check everything that can be checked without reading values; returns the type of the result."""
+    out, columns = weight.shape
+    if x.ndim == 0 or x.shape[-1] != columns:
+        raise ValueError(f"x must have {columns} features in its last dimension, got shape {tuple(x.shape)}")
+    if x.device != weight.device:
+        raise ValueError(f"x is on {x.device} but the weight is on {weight.device}")
+    if x.dtype != weight.dtype:
+        raise TypeError(f"x is {x.dtype} but the weight is {weight.dtype}: convert one of them")
+    if bias is not None and tuple(bias.shape) != (out,):
+        raise ValueError(f"bias must have shape {(out,)}, got {tuple(bias.shape)}")
+    if bias is not None and bias.device != x.device:
+        raise ValueError(f"bias is on {bias.device} but x is on {x.device}")
+    if bias is not None and (
+        not bias.is_floating_point() if x.dtype == torch.int8 else bias.dtype != x.dtype
+    ):
+        raise TypeError(f"bias is {bias.dtype} but x is {x.dtype}: convert one of them")
+    if activation is not None and activation not in get_args(Activation):
+        raise ValueError(
+            f"activation must be None or one of {', '.join(get_args(Activation))}, got {activation!r}"
+        )
+    if x.dtype != torch.int8:
+        if scale is not None:
+            raise ValueError("scale dequantises an int8 product; the weight is " + str(weight.dtype))
+        if out_dtype not in (None, x.dtype):
+            raise ValueError(f"out_dtype={out_dtype} needs an int8 weight; x is {x.dtype}")
+        return x.dtype
+    if scale is not None and scale.device != x.device:
+        raise ValueError(f"scale is on {scale.device} but x is on {x.device}")
+    return _check_int8(scale, out_dtype, out, bias, activation)
+
+
+def check_dense(dense: Tensor | None, weight: PackedNM) -> None:
+    """Raise unless ``dense`` has shape, type and device of the unpacked weight."""
+    if dense is None:
+        return
+    if tuple(dense.shape) != weight.shape:
+        raise ValueError(f"dense must have the weight's shape {weight.shape}, got {tuple(dense.shape)}")
+    if dense.device != weight.device:
+        raise ValueError(f"dense is on {dense.device} but the weight is on {weight.device}")
+    if dense.dtype != weight.dtype:
+        raise TypeError(f"dense is {dense.dtype} but the weight is {weight.dtype}")
+
+
+def _check_int8(
+    scale: Tensor | None, out_dtype: torch.dtype | None, out: int, bias: Tensor | None, activation: str | None
+) -> torch.dtype:
+    if scale is not None and (tuple(scale.shape) != (out,) or scale.dtype != torch.float32):
+        raise ValueError(f"scale must be float32 of shape {(out,)}, got {scale.dtype} {tuple(scale.shape)}")
+    result = out_dtype or (torch.int32 if scale is None else torch.float16)
+    if result not in INT8_RESULTS:
+        raise TypeError(f"an int8 product gives {', '.join(map(str, INT8_RESULTS))}, not {result}")
+    if result == torch.int32 and (scale is not None or bias is not None or activation is not None):
+        raise ValueError("an int32 result is the plain sum: leave out scale, bias and activation")
+    return result
+
+
+def apply_activation(y: Tensor, activation: str | None) -> Tensor:
+    """ReLU, GELU (exact) or nothing."""
+    if activation == "relu":
+        return torch.relu(y)
+    if activation == "gelu":
+        return torch.nn.functional.gelu(y)
+    return y

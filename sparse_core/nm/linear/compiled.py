@@ -1,0 +1,81 @@
+"""The product as an operator that ``torch.compile`` keeps whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.linear.execution import Prepared
+from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.pattern import NM
+
+
+@torch.library.custom_op("sparsight::nm_linear", mutates_args=())
+def nm_linear_op(
+    x: Tensor,
+    values: Tensor,
+    metadata: Tensor,
+    bias: Tensor | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    buffer: Tensor | None,
+    kernel_metadata: Tensor | None,
+    n: int,
+    m: int,
+    activation: str,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Tensor:
+    """The public function on the parts of a :class:`PackedNM` and of its plans."""
+    from sparse_core.nm.linear.api import multiply
+
+    weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
+    if buffer is not None or kernel_metadata is not None:
+        weight.plans["cuda"] = Prepared(buffer, kernel_metadata)
+    return multiply(
+        x.detach(),
+        weight,
+        bias,
+        activation=activation or None,
+        dense=dense,
+        scale=scale,
+        out_dtype=out_dtype,
+        impl=impl,
+    )
+
+
+@nm_linear_op.register_fake
+def _(x: Tensor, values: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty((*x.shape[:-1], values.shape[0]), dtype=rest[9])
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, values, metadata, bias, dense, _scale, _buffer, _kernel, n, m, activation, _dtype, _impl = inputs
+    ctx.save_for_backward(x, values, metadata, dense, output if activation == "relu" else None, bias)
+    ctx.pattern = (n, m)
+    ctx.activation = activation
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    from sparse_core.nm.linear.gradient import gradients
+
+    x, values, metadata, dense, output, bias = ctx.saved_tensors
+    n, m = ctx.pattern
+    weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
+    of_x, of_values, of_bias = gradients(
+        gradient,
+        x,
+        weight,
+        bias,
+        dense,
+        ctx.activation or None,
+        output,
+        ctx.needs_input_grad[:2],
+        bias is not None,
+    )
+    return of_x, of_values, None, of_bias, *[None] * 9
+
+
+nm_linear_op.register_autograd(_backward, setup_context=_setup)

@@ -1,0 +1,161 @@
+"""Products of a few rows with a packed 2:4 weight: the CUDA kernel in ``decode.cu``, which reads it once."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core import nvrtc
+from sparse_core.nm.packed import PackedNM
+
+MOST_ROWS = 32
+"""Rows of x that the kernel takes."""
+
+_SOURCE = Path(__file__).with_name("decode.cu")
+_ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2}
+ELEMENTS = {torch.bfloat16: 0, torch.float16: 1}
+"""Types that the kernel takes."""
+
+
+class Variant(NamedTuple):
+    """How the work is cut.
+
+    Attributes:
+        row_tiles: blocks of 16 rows of the weight that a thread block multiplies.
+        warps: warps of a thread block, which share the columns of the weight.
+        least_blocks: thread blocks a multiprocessor that registers are limited for.
+    """
+
+    row_tiles: int
+    warps: int
+    least_blocks: int
+
+
+VARIANTS = (
+    Variant(1, 8, 2),
+    Variant(2, 8, 1),
+    Variant(2, 4, 4),
+    Variant(2, 16, 1),
+    Variant(4, 4, 1),
+    Variant(4, 8, 1),
+    Variant(2, 4, 1),
+)
+
+
+def supports(weight: PackedNM) -> bool:
+    """Whether the kernel takes this weight: 2:4, 16-bit, whole tiles, values that can be read in words."""
+    out, columns = weight.shape
+    pattern = weight.pattern
+    return (
+        (pattern.n, pattern.m) == (2, 4)
+        and weight.dtype in ELEMENTS
+        and out % 16 == 0
+        and columns % 128 == 0
+        and out > 0
+        and columns > 0
+        and weight.values.is_contiguous()
+        and weight.values.data_ptr() % 16 == 0
+    )
+
+
+def variant_fits(variant: Variant, out: int, rows: int) -> bool:
+    """Whether a variant covers ``out`` features exactly and its sums fit into static shared memory."""
+    columns = 8 * _column_tiles(rows) + 1
+    return (
+        out % (16 * variant.row_tiles) == 0 and variant.warps * variant.row_tiles * 16 * columns * 4 <= 48_000
+    )
+
+
+def reorder_metadata(weight: PackedNM) -> Tensor:
+    """The metadata in the order in which the kernel's lanes read them.
+
+    Lane (g, t) of a warp feeds instruction ``s = t // 2`` of each 64 columns with a word whose nibble i is
+    that of row g and group ``4 i + 2 s + t % 2``, and whose nibble 4 + i is the same of row g + 8.
+
+    Args:
+        weight: one that :func:`supports`.
+
+    Returns:
+        (out / 16, in / 128, 32, 2) int32: row tile, 128 columns, lane, half of the columns.
+    """
+    out, columns = weight.shape
+    index = weight.index().int()
+    nibbles = (index[..., 0] | (index[..., 1] << 2)).reshape(out // 16, 2, 8, columns // 128, 2, 4, 2, 2)
+    words = torch.zeros(
+        (out // 16, 8, columns // 128, 2, 2, 2), dtype=torch.int32, device=weight.device
+    )  # row tile, g, 128 columns, half, s, t % 2
+    for upper in range(2):
+        for i in range(4):
+            words |= nibbles[:, upper, :, :, :, i] << (4 * (i + 4 * upper))
+    return words.permute(0, 2, 1, 4, 5, 3).reshape(out // 16, columns // 128, 32, 2).contiguous()
+
+
+class Launch:
+    """The kernel with everything fixed but its tensors; calling it enqueues ``activation(x @ W.T + bias)``.
+
+    Args:
+        weight: (out, in) that :func:`supports`, its values contiguous.
+        metadata: of :func:`reorder_metadata`.
+        rows: of the input, 1 to :data:`MOST_ROWS`.
+        activation: ``"relu"``, ``"gelu"`` or nothing.
+        variant: one that fits.
+
+    Raises:
+        ImplementationError: the kernel cannot be compiled here.
+    """
+
+    def __init__(
+        self, weight: PackedNM, metadata: Tensor, rows: int, activation: str | None, variant: Variant
+    ) -> None:
+        out, columns = weight.shape
+        defines = {
+            "ELEMENT": ELEMENTS[weight.dtype],
+            "ROW_TILES": variant.row_tiles,
+            "COLUMN_TILES": _column_tiles(rows),
+            "WARPS": variant.warps,
+            "MIN_BLOCKS": variant.least_blocks,
+            "ACTIVATION": _ACTIVATIONS[activation],
+        }
+        kernel = nvrtc.compile_kernel(_SOURCE, "decode", defines, weight.device)
+        self._values, self._metadata = weight.values, metadata
+        self._device = torch.cuda.current_device() if weight.device.index is None else weight.device.index
+        self._x, self._bias, self._y = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._weight = ctypes.c_void_p()
+        arguments = (
+            self._x,
+            self._weight,
+            ctypes.c_void_p(metadata.data_ptr()),
+            self._bias,
+            self._y,
+            ctypes.c_int(rows),
+            ctypes.c_int(out),
+            ctypes.c_int(columns),
+            ctypes.c_longlong(columns),
+        )
+        grid = (out // (16 * variant.row_tiles), 1, 1)
+        self._launch = kernel.prepare(grid, 32 * variant.warps, arguments)
+        self._lock = Lock()  # the arguments are shared by all threads that use the layer
+
+    def __call__(self, x: Tensor, bias: Tensor | None, y: Tensor) -> None:
+        """Write the product into ``y``.
+
+        Args:
+            x: (rows, in) contiguous, aligned to 16 bytes.
+            bias: (out,) of the type of x.
+            y: (rows, out) contiguous.
+        """
+        with self._lock:
+            self._x.value = x.data_ptr()
+            self._weight.value = self._values.data_ptr()
+            self._bias.value = None if bias is None else bias.data_ptr()
+            self._y.value = y.data_ptr()
+            self._launch(torch._C._cuda_getCurrentRawStream(self._device))
+
+
+def _column_tiles(rows: int) -> int:
+    return max(1, -(-rows // 8))

@@ -1,0 +1,291 @@
+"""The packed product on a CUDA device: what is prepared for a weight, and each way to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, linear, pad
+
+from sparse_core.errors import ImplementationError
+from sparse_core.nm.linear import decode, vendor
+from sparse_core.nm.linear.choice import Choice, Method
+from sparse_core.nm.linear.common import apply_activation
+from sparse_core.nm.linear.reference import int8_linear
+from sparse_core.nm.packed import PackedNM, pack_index
+
+Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
+"""A product with everything fixed but its tensors: input (rows, in) contiguous, bias, dense weight, scale."""
+
+_MOST_PADDED_ROWS = 64
+_OUT_TILE, _COLUMN_TILE = 64, 128
+
+
+class Prepared:
+    """What implementations made of a weight on CUDA; kept in ``PackedNM.plans``.
+
+    Attributes:
+        buffer: the weight compressed for cuSPARSELt, or ``None`` before the first use.
+        metadata: positions in the order of the kernel for few rows, or ``None`` before the first use.
+        aligned: the weight with rows and columns of zeros up to whole tiles, made where it needs them.
+        calls: products that were done before, by shape and epilogue.
+    """
+
+    __slots__ = ("aligned", "buffer", "calls", "metadata")
+
+    def __init__(self, buffer: Tensor | None = None, metadata: Tensor | None = None) -> None:
+        self.buffer = buffer
+        self.metadata = metadata
+        self.aligned: PackedNM | None = None
+        self.calls: dict[object, Call] = {}
+
+
+def prepared(weight: PackedNM) -> Prepared:
+    """The plans of a weight, made empty at first."""
+    plans = weight.plans.get("cuda")
+    if not isinstance(plans, Prepared):
+        plans = Prepared()
+        weight.plans["cuda"] = plans
+    return plans
+
+
+def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> PackedNM | None:
+    """The weight that a way multiplies with: itself, or padded to whole tiles where it has to be.
+
+    Args:
+        method: ``"cuda"`` or ``"vendor"``.
+        weight: (out, in) on CUDA.
+        out_dtype: of the result.
+
+    Returns:
+        ``None`` when the way does not take the type or the pattern.
+
+    Raises:
+        ImplementationError: padding is needed while a CUDA graph is being captured.
+    """
+
+    def fits(candidate: PackedNM) -> bool:
+        return decode.supports(candidate) if method == "cuda" else vendor.supports(candidate, out_dtype)
+
+    if fits(weight):
+        return weight
+    out, columns = weight.shape
+    if out == 0 or columns == 0 or (weight.pattern.n, weight.pattern.m) != (2, 4):
+        return None
+    if method == "cuda" and weight.dtype not in decode.ELEMENTS:
+        return None
+    plans = prepared(weight)
+    if plans.aligned is None:
+        _refuse_capture()
+        with torch.inference_mode(False), torch.no_grad():
+            plans.aligned = _padded(weight, -out % _OUT_TILE, -columns % _COLUMN_TILE)
+    return plans.aligned if fits(plans.aligned) else None
+
+
+def _padded(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
+    """The weight with zeros added below and on the right."""
+    out, columns = weight.shape
+    values = pad(weight.values.detach(), (0, more_columns // 2, 0, more_out))
+    positions = torch.tensor([0, 1], dtype=torch.uint8, device=weight.device)
+    index = positions.expand(out + more_out, (columns + more_columns) // 4, 2).clone()
+    index[:out, : columns // 4] = weight.index()
+    shape = (out + more_out, columns + more_columns)
+    return PackedNM(values, pack_index(index, weight.pattern), shape, weight.pattern)
+
+
+def _refuse_capture() -> None:
+    if torch.cuda.is_current_stream_capturing():
+        raise ImplementationError(
+            "the packed weight is not prepared yet: call the layer once before capturing a CUDA graph"
+        )
+
+
+def prepare(weight: PackedNM, out_dtype: torch.dtype) -> Prepared:
+    """Make everything that the sparse ways read, for each way that takes this weight.
+
+    Raises:
+        ImplementationError: a CUDA graph is being captured; call the product once before.
+    """
+    plans = prepared(weight)
+    missing_metadata = plans.metadata is None and decode.supports(weight)
+    missing_buffer = plans.buffer is None and vendor.supports(weight, out_dtype)
+    if not (missing_metadata or missing_buffer):
+        return plans
+    _refuse_capture()
+    with torch.inference_mode(False), torch.no_grad():
+        if missing_metadata:
+            plans.metadata = decode.reorder_metadata(weight)
+        if missing_buffer:
+            try:
+                plans.buffer = vendor.compress_in_place(weight)
+            except ImplementationError:
+                plans.buffer = None
+    return plans
+
+
+def make_call(
+    choice: Choice,
+    weight: PackedNM,
+    rows: int,
+    *,
+    activation: str | None,
+    has_bias: bool,
+    scaled: bool,
+    out_dtype: torch.dtype,
+) -> Call:
+    """The product of ``rows`` rows by a given choice.
+
+    Args:
+        choice: method and variant.
+        weight: (out, in).
+        rows: of the input, at least 1.
+        activation: see the public function.
+        has_bias, scaled: whether calls bring a bias and a scale.
+        out_dtype: of the result.
+
+    Returns:
+        A function of input, bias, dense weight and scale that gives (rows, out).
+
+    Raises:
+        ImplementationError: the choice does not take this product.
+    """
+    if choice.method == "dense":
+        return _dense_call(weight, activation, out_dtype)
+    fitting = weight_for(choice.method, weight, out_dtype)
+    if choice.method == "cuda" and (fitting is None or rows > decode.MOST_ROWS):
+        raise ImplementationError(
+            f"the kernel for few rows takes at most {decode.MOST_ROWS} rows and 16-bit 2:4 weights;"
+            f" got {rows} rows, {weight.pattern}, {weight.dtype}"
+        )
+    if fitting is None:
+        raise ImplementationError(
+            f"cuSPARSELt does not take a {weight.pattern} weight of {weight.dtype} {weight.shape}"
+            f" with a {out_dtype} result"
+        )
+    plans = prepare(fitting, out_dtype)
+    if choice.method == "cuda":
+        call = _few_rows_call(choice.variant, fitting, plans, rows, activation, out_dtype)
+    else:
+        call = _library_call(choice.variant, fitting, plans, rows, activation, has_bias, scaled, out_dtype)
+    return call if fitting is weight else _padded_call(call, weight.shape, fitting.shape)
+
+
+def _padded_call(call: Call, shape: tuple[int, int], padded: tuple[int, int]) -> Call:
+    """A product with the padded weight, from inputs and to results of the true sizes."""
+    out = shape[0]
+    more_out, more_columns = padded[0] - out, padded[1] - shape[1]
+
+    def outer(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        x = pad(x, (0, more_columns)) if more_columns else x
+        if not more_out:
+            return call(x, bias, None, scale)
+        bias = None if bias is None else pad(bias, (0, more_out))
+        scale = None if scale is None else pad(scale, (0, more_out))
+        return call(x, bias, None, scale)[:, :out].contiguous()
+
+    return outer
+
+
+def _dense_call(weight: PackedNM, activation: str | None, out_dtype: torch.dtype) -> Call:
+    def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        matrix = weight.to_dense() if dense is None else dense
+        if x.dtype != torch.int8:
+            y = linear(x, matrix, bias)
+            return y if activation is None else apply_activation(y, activation)
+        return dense_int8(x, matrix, bias, activation=activation, scale=scale, out_dtype=out_dtype)
+
+    return call
+
+
+def dense_int8(
+    x: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    *,
+    activation: str | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """The dense int8 product, by cuBLAS where it takes the shapes.
+
+    Args:
+        x: (rows, in) int8.
+        matrix: (out, in) int8.
+        bias: (out,).
+        activation, scale, out_dtype: see the public function.
+    """
+    if matrix.shape[0] % 8 or matrix.shape[1] % 8:
+        return int8_linear(x, matrix, bias, activation=activation, scale=scale, out_dtype=out_dtype)
+    rows = x.shape[0]
+    if rows <= 16:  # cuBLAS needs more rows
+        x = pad(x, (0, 0, 0, 32 - rows))
+    total = torch._int_mm(x, matrix.T)[:rows]
+    if out_dtype == torch.int32:
+        return total
+    result = total.float() if scale is None else total * scale
+    if bias is not None:
+        result = result + bias.float()
+    return apply_activation(result, activation).to(out_dtype)
+
+
+def _few_rows_call(
+    variant: int,
+    weight: PackedNM,
+    plans: Prepared,
+    rows: int,
+    activation: str | None,
+    out_dtype: torch.dtype,
+) -> Call:
+    assert plans.metadata is not None
+    launch = decode.Launch(weight, plans.metadata, rows, activation, decode.VARIANTS[variant])
+    out = weight.shape[0]
+
+    def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        y = torch.empty((rows, out), dtype=out_dtype, device=x.device)
+        launch(x, bias, y)
+        return y
+
+    return call
+
+
+def _library_call(
+    algorithm: int,
+    weight: PackedNM,
+    plans: Prepared,
+    rows: int,
+    activation: str | None,
+    has_bias: bool,
+    scaled: bool,
+    out_dtype: torch.dtype,
+) -> Call:
+    if plans.buffer is None:
+        raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")
+    buffer, out = plans.buffer, weight.shape[0]
+    step = vendor.row_step(weight.dtype)
+    left = rows % step
+    padding = 0
+    rest: decode.Launch | None = None
+    if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
+        # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
+        rest = decode.Launch(weight, plans.metadata, left, activation, decode.VARIANTS[0])
+    elif left:
+        padding, left = step - left, 0
+    whole = rows + padding - left
+    product = vendor.product_of(whole, weight, activation, scaled, out_dtype)
+    planned = vendor.Planned(weight.device, product, algorithm, has_bias)
+
+    def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        if padding:
+            x = pad(x, (0, 0, 0, padding))
+        if bias is not None and bias.dtype != out_dtype:
+            bias = bias.to(out_dtype)
+        y = torch.empty((whole + left, out), dtype=out_dtype, device=x.device)
+        planned(buffer, x, bias, scale, y)
+        if activation == "gelu":
+            y[:whole] = gelu(y[:whole])
+        if rest is not None:
+            rest(x[whole:], bias, y[whole:])
+        return y[:rows] if padding else y
+
+    return call

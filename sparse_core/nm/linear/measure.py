@@ -1,0 +1,313 @@
+"""Measure the ways to do a product and choose the fastest whose numbers are right."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.errors import ImplementationError
+from sparse_core.nm.cusparselt.library import load
+from sparse_core.nm.cusparselt.trusted import checked_algorithms
+from sparse_core.nm.linear import choice as table
+from sparse_core.nm.linear import decode, execution, vendor
+from sparse_core.nm.linear.choice import Case, Choice
+from sparse_core.nm.packed import PackedNM
+
+MARGIN = 1.02
+"""A sparse way must beat dense by this factor to be chosen; less is noise."""
+
+_FLUSH_BYTES = 256 << 20
+_ROUNDS = 11
+_FINALISTS = 4
+_TOLERANCE = 0.02
+#: Dense copies of the weight that finalists go round, so that none finds it in the cache.
+_ROTATED_BYTES = 150e6
+_MOST_COPIES = 16
+_MOST_ROTATED_ROWS = 2048
+_GRAPH_US = 200.0
+_HEAD_START_CYCLES = 200_000
+
+
+def choose(
+    weight: PackedNM,
+    rows: int,
+    bias: Tensor | None,
+    *,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Choice:
+    """The measured choice for a row count; measures when there is none yet and that is allowed.
+
+    While a CUDA graph is being captured nothing can be measured; the closest row count decides then.
+
+    Args:
+        weight: on CUDA.
+        rows: of the input.
+        bias, activation, dense, scale, out_dtype: see the public function.
+    """
+    case = case_of(weight, rows, activation, out_dtype)
+    known = table.lookup(case)
+    if known is not None and _possible(known, weight, rows, out_dtype):
+        return known
+    if torch.cuda.is_current_stream_capturing() or table.settings().mode == "table":
+        close = table.nearest(case)
+        if close is not None and _possible(close, weight, rows, out_dtype):
+            return close
+        return Choice("dense")
+    try:
+        measured = measure(
+            weight, case.rows, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
+        )
+    except torch.OutOfMemoryError:
+        return Choice("dense")
+    table.remember(case, measured)
+    return measured
+
+
+def case_of(weight: PackedNM, rows: int, activation: str | None, out_dtype: torch.dtype) -> Case:
+    """What the choice for a product depends on."""
+    index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
+    try:
+        version = ".".join(map(str, load().version))
+    except ImplementationError:
+        version = "none"
+    return Case(
+        table.device_name(index),
+        version,
+        str(weight.dtype),
+        str(out_dtype),
+        activation or "none",
+        *weight.shape,
+        table.row_bucket(rows, vendor.row_step(weight.dtype)),
+    )
+
+
+def candidates(
+    weight: PackedNM,
+    rows: int,
+    *,
+    activation: str | None,
+    scaled: bool,
+    has_bias: bool,
+    out_dtype: torch.dtype,
+) -> list[Choice]:
+    """The sparse ways that take this product; empty when none does."""
+    found = []
+    fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode.MOST_ROWS else None
+    if fitting is not None:
+        found += [
+            Choice("cuda", number)
+            for number, variant in enumerate(decode.VARIANTS)
+            if decode.variant_fits(variant, fitting.shape[0], rows)
+        ]
+    fitting = execution.weight_for("vendor", weight, out_dtype)
+    if fitting is not None and execution.prepare(fitting, out_dtype).buffer is not None:
+        step = vendor.row_step(weight.dtype)
+        product = vendor.product_of(-(-rows // step) * step, fitting, activation, scaled, out_dtype)
+        index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
+        with contextlib.suppress(ImplementationError):
+            offered = vendor.Planned(weight.device, product, 0, has_bias).algorithms
+            found += [Choice("vendor", number) for number in checked_algorithms(index, weight.dtype, offered)]
+    return found
+
+
+def measure(
+    weight: PackedNM,
+    rows: int,
+    bias: Tensor | None,
+    *,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+) -> Choice:
+    """Time every way and return the fastest one that is right.
+
+    A way whose result differs from the dense product by more than rounding is left out. The others are called
+    twice with the cache emptied before, and the fastest few are compared with dense in CUDA graphs that go
+    round copies of the weight, as a model goes round its layers. A sparse way has to beat dense by
+    :data:`MARGIN`.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        matrix = weight.to_dense() if dense is None else dense
+        x = _input(rows, weight)
+        options = _Options(rows, activation, bias is not None, scale is not None, out_dtype)
+        ways = candidates(
+            weight,
+            rows,
+            activation=activation,
+            scaled=options.scaled,
+            has_bias=options.has_bias,
+            out_dtype=out_dtype,
+        )
+        plain = Choice("dense")
+        tensors = (x, bias, matrix, scale)
+        expected = options.make(plain, weight)(*tensors)
+        calls = {}
+        for way in ways:
+            call = _right_call(options, way, weight, tensors, expected)
+            if call is not None:
+                calls[way] = call
+        del expected
+        if not calls:
+            return plain
+        first = _flushed_times(calls, tensors)
+        finalists = sorted(first, key=lambda way: first[way])[:_FINALISTS]
+        times = _rotated_times([plain, *finalists], first[finalists[0]], options, weight, tensors)
+    slow = times.pop(plain)
+    best = min(times, key=lambda way: times[way])
+    if times[best] * MARGIN <= slow:
+        return Choice(best.method, best.variant, times[best], slow)
+    return Choice("dense", 0, slow, slow)
+
+
+_Tensors = tuple[Tensor, "Tensor | None", Tensor, "Tensor | None"]
+
+
+class _Options(NamedTuple):
+    rows: int
+    activation: str | None
+    has_bias: bool
+    scaled: bool
+    out_dtype: torch.dtype
+
+    def make(self, way: Choice, weight: PackedNM) -> execution.Call:
+        return execution.make_call(
+            way,
+            weight,
+            self.rows,
+            activation=self.activation,
+            has_bias=self.has_bias,
+            scaled=self.scaled,
+            out_dtype=self.out_dtype,
+        )
+
+
+def _possible(choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
+    """Whether a choice from a table, which may be of another version, takes this product."""
+    if choice.method == "dense":
+        return True
+    fitting = execution.weight_for(choice.method, weight, out_dtype)
+    if fitting is None or choice.method == "vendor":
+        return fitting is not None
+    return (
+        rows <= decode.MOST_ROWS
+        and choice.variant < len(decode.VARIANTS)
+        and decode.variant_fits(decode.VARIANTS[choice.variant], fitting.shape[0], rows)
+    )
+
+
+def _input(rows: int, weight: PackedNM) -> Tensor:
+    generator = torch.Generator(device=weight.device).manual_seed(0)
+    shape = (rows, weight.shape[1])
+    if weight.dtype == torch.int8:
+        return torch.randint(-127, 128, shape, dtype=torch.int8, device=weight.device, generator=generator)
+    return torch.randn(shape, dtype=weight.dtype, device=weight.device, generator=generator)
+
+
+def _right_call(
+    options: _Options, way: Choice, weight: PackedNM, tensors: _Tensors, expected: Tensor
+) -> execution.Call | None:
+    """The call of a way, if its numbers are right."""
+    # The result is likely to get this memory again: a way that writes nothing must not find right numbers.
+    poison = float("nan") if expected.is_floating_point() else -(2**31)
+    torch.empty_like(expected).fill_(poison)
+    try:
+        call = options.make(way, weight)
+        result = call(*tensors)
+    except ImplementationError:
+        return None
+    if expected.dtype == torch.int32:
+        return call if torch.equal(result, expected) else None
+    # Half precision may overflow in a layer that nobody would use; equal infinities are right.
+    finite = expected.isfinite()
+    difference = torch.where(finite, (result - expected).abs(), 0).amax()
+    largest = torch.where(finite, expected.abs(), 0).amax()
+    right = bool((difference <= _TOLERANCE * largest) & (result.isfinite() == finite).all())
+    return call if right else None
+
+
+def _flushed_times(calls: dict[Choice, execution.Call], tensors: _Tensors) -> dict[Choice, float]:
+    """Least microseconds of two calls each, the cache emptied before."""
+    flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=tensors[0].device)
+    times = dict.fromkeys(calls, math.inf)
+    for _ in range(2):
+        events = {}
+        for way, call in calls.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            flush.zero_()  # also keeps the device busy until the call is enqueued
+            start.record()
+            call(*tensors)
+            end.record()
+            events[way] = (start, end)
+        torch.cuda.synchronize(flush.device)
+        for way, (start, end) in events.items():
+            times[way] = min(times[way], start.elapsed_time(end) * 1e3)
+    return times
+
+
+def _rotated_times(
+    ways: list[Choice], estimate_us: float, options: _Options, weight: PackedNM, tensors: _Tensors
+) -> dict[Choice, float]:
+    """Median microseconds of a call of each way, in CUDA graphs whose replays are interleaved."""
+    x, bias, dense, scale = tensors
+    copies = 1
+    if options.rows <= _MOST_ROTATED_ROWS:
+        copies = max(2, min(_MOST_COPIES, math.ceil(_ROTATED_BYTES / dense.nbytes)))
+    weights = [weight] + [_copy(weight) for _ in range(copies - 1)]
+    matrices = [dense] + [dense.clone() for _ in range(copies - 1)]
+    count = max(copies, min(_MOST_COPIES, math.ceil(_GRAPH_US / max(estimate_us, 1.0))))
+    stream = _side_stream(x.device)
+    stream.wait_stream(torch.cuda.current_stream(x.device))
+    graphs = {}
+    for way in ways:
+        calls = [options.make(way, entry) for entry in weights]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            calls[0](x, bias, dense, scale)  # whatever is allocated at a first call must not be of the graph
+            graph.capture_begin(capture_error_mode="thread_local")
+            for index in range(count):
+                calls[index % copies](x, bias, matrices[index % copies], scale)
+            graph.capture_end()
+        graphs[way] = graph
+    torch.cuda.current_stream(x.device).wait_stream(stream)
+    samples: dict[Choice, list[float]] = {way: [] for way in ways}
+    for _ in range(_ROUNDS):
+        events = {}
+        for way, graph in graphs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(_HEAD_START_CYCLES)  # hides the launch
+            start.record()
+            graph.replay()
+            end.record()
+            events[way] = (start, end)
+        torch.cuda.synchronize(x.device)
+        for way, (start, end) in events.items():
+            samples[way].append(start.elapsed_time(end) * 1e3 / count)
+    return {way: statistics.median(times) for way, times in samples.items()}
+
+
+def _copy(weight: PackedNM) -> PackedNM:
+    """The weight with its plans in other memory."""
+    plans = execution.prepared(weight)
+    copy = weight.with_values(weight.values.detach().clone())
+    copy.plans["cuda"] = execution.Prepared(
+        None if plans.buffer is None else plans.buffer.clone(),
+        None if plans.metadata is None else plans.metadata.clone(),
+    )
+    if plans.aligned is not None:
+        execution.prepared(copy).aligned = _copy(plans.aligned)
+    return copy
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

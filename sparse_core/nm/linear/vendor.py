@@ -1,0 +1,106 @@
+"""The packed product by cuSPARSELt."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.cusparselt.compress import compress
+from sparse_core.nm.cusparselt.plan import Product, plan, workspace
+from sparse_core.nm.packed import PackedNM
+
+_TYPES = (torch.float16, torch.bfloat16, torch.int8)
+_INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16)
+
+
+def supports(weight: PackedNM, out_dtype: torch.dtype) -> bool:
+    """Whether the library takes this weight and result type, as far as its documentation says."""
+    out, columns = weight.shape
+    pattern = weight.pattern
+    if (pattern.n, pattern.m) != (2, 4) or weight.dtype not in _TYPES or out == 0 or columns == 0:
+        return False
+    step = 32 if weight.dtype == torch.int8 else 16
+    results = _INT8_RESULTS if weight.dtype == torch.int8 else (weight.dtype,)
+    # Values that are not contiguous could not live in the compressed buffer, which would become stale.
+    whole = out % step == 0 and columns % step == 0 and weight.values.is_contiguous()
+    return whole and out_dtype in results
+
+
+def row_step(dtype: torch.dtype) -> int:
+    """Rows of the input must be a multiple of this."""
+    return 16 if dtype == torch.int8 else 8
+
+
+def compress_in_place(weight: PackedNM) -> Tensor:
+    """Compress a weight and let its values live in the compressed buffer, so that they exist once.
+
+    Values that are updated in place later are then those that the library reads.
+
+    Returns:
+        (bytes,) uint8.
+
+    Raises:
+        CusparseltError: the library refuses the shape.
+    """
+    buffer = compress(weight)
+    values = weight.values
+    if not values.is_inference() and values.is_contiguous():
+        shared = buffer[: values.numel() * values.dtype.itemsize].view(values.dtype).view(values.shape)
+        values.data = shared
+    return buffer
+
+
+def product_of(
+    rows: int, weight: PackedNM, activation: str | None, scaled: bool, out_dtype: torch.dtype
+) -> Product:
+    """The library's description of a product."""
+    out, columns = weight.shape
+    return Product(rows, out, columns, weight.dtype, out_dtype, activation == "relu", scaled)
+
+
+class Planned:
+    """A product with its algorithm; calling it enqueues the product.
+
+    Args:
+        device: of the tensors.
+        product: of :func:`product_of`, rows a multiple of :func:`row_step`.
+        algorithm: number of the library's configuration.
+        has_bias: whether calls bring a bias.
+
+    Attributes:
+        algorithms: how many configurations the library has for this product.
+
+    Raises:
+        CusparseltError: the library refuses the product.
+    """
+
+    def __init__(self, device: torch.device, product: Product, algorithm: int, has_bias: bool) -> None:
+        self._device = torch.cuda.current_device() if device.index is None else device.index
+        self._plan = plan(self._device, product, algorithm, has_bias)
+        self.algorithms = self._plan.algorithms
+
+    def __call__(
+        self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
+    ) -> None:
+        """Write the product into ``y``.
+
+        Args:
+            buffer: the compressed weight.
+            x: (rows, in) contiguous.
+            bias: (out,) of the type of y.
+            scale: (out,) float32.
+            y: (rows, out) contiguous.
+
+        Raises:
+            CusparseltError: the library fails.
+        """
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        self._plan.run(
+            buffer.data_ptr(),
+            x.data_ptr(),
+            y.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            0 if scale is None else scale.data_ptr(),
+            workspace(self._device, stream, self._plan.workspace_bytes),
+            stream,
+        )

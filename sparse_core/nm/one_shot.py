@@ -1,0 +1,133 @@
+"""Prune one weight: choose the mask by a score, change or scale what stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.calibration import InputStatistics
+from sparse_core.nm.compensation import compensate_scale
+from sparse_core.nm.masks import block_mask, nm_mask
+from sparse_core.nm.pattern import NM, Pattern
+from sparse_core.nm.scores import wanda
+from sparse_core.nm.sparsegpt import SparseGPTResult, sparsegpt
+
+Method = Literal["magnitude", "wanda", "sparsegpt"]
+
+
+@dataclass(frozen=True)
+class PruneOptions:
+    """What one weight is pruned by.
+
+    Attributes:
+        score: a method, or scores of the weight's shape.
+        statistics: inputs of the layer, for Wanda, SparseGPT and compensation.
+        compensate: scale the rows that stay.
+        damping: of SparseGPT.
+    """
+
+    score: Method | Tensor = "magnitude"
+    statistics: InputStatistics | None = None
+    compensate: bool = False
+    damping: float = 0.01
+
+
+@dataclass(frozen=True)
+class PrunedWeight:
+    """A pruned weight.
+
+    Attributes:
+        weight: of the shape and type of the original, zero where ``mask`` is false.
+        mask: bool, true where a weight is kept.
+        damping_used: of SparseGPT, as a share of the mean diagonal; ``None`` for other methods.
+        note: what else happened; mostly empty.
+    """
+
+    weight: Tensor
+    mask: Tensor
+    damping_used: float | None = None
+    note: str = ""
+
+
+def prune_weight(
+    weight: Tensor, pattern: Pattern, options: PruneOptions, *, name: str = "weight"
+) -> PrunedWeight:
+    """Prune one weight; the original stays as it is.
+
+    Args:
+        weight: (out, in) or (out, in, kernel height, kernel width).
+        pattern: n:m or blocks.
+        options: score and what it needs.
+        name: how errors and warnings call the layer.
+
+    Raises:
+        TypeError: SparseGPT with blocks.
+        ValueError: missing statistics, sizes that do not fit, or NaN.
+    """
+    source = weight.detach()
+    if isinstance(options.score, str) and options.score == "sparsegpt":
+        pruned = _by_sparsegpt(source, pattern, options, name)
+    else:
+        mask = _mask(source, pattern, options, name)
+        pruned = PrunedWeight(source.masked_fill(~mask, 0), mask)
+    return _compensated(source, pruned, options) if options.compensate else pruned
+
+
+def _mask(weight: Tensor, pattern: Pattern, options: PruneOptions, name: str) -> Tensor:
+    score: Tensor | Literal["magnitude"]
+    if isinstance(options.score, Tensor):
+        score = options.score
+    elif options.score == "wanda":
+        score = wanda(weight, _statistics(options, name).norm, name=name)
+    else:
+        score = "magnitude"
+    try:
+        if isinstance(pattern, NM):
+            return nm_mask(weight, pattern.n, pattern.m, score, conv_layout=pattern.conv_layout)
+        return block_mask(weight, pattern, score)
+    except ValueError as error:
+        raise ValueError(f"layer {name!r}: {error}") from error
+
+
+def _by_sparsegpt(weight: Tensor, pattern: Pattern, options: PruneOptions, name: str) -> PrunedWeight:
+    if not isinstance(pattern, NM):
+        raise TypeError(f"SparseGPT prunes to n:m patterns, got {pattern} for layer {name!r}")
+    hessian = _statistics(options, name).hessian
+    if hessian is None:
+        raise ValueError(f"SparseGPT needs the Hessian of layer {name!r}: collect_inputs(…, hessian=True)")
+    # Each group of a convolution sees its own inputs.
+    hessians = hessian.reshape(-1, *hessian.shape[-2:])
+    if len(weight) % len(hessians):
+        raise ValueError(f"{len(hessians)} groups of statistics do not divide {len(weight)} rows of {name!r}")
+    parts: list[SparseGPTResult] = [
+        sparsegpt(part, second, pattern, damping=options.damping, name=name)
+        for part, second in zip(weight.chunk(len(hessians)), hessians, strict=True)
+    ]
+    attempts = max(part.attempts for part in parts)
+    return PrunedWeight(
+        torch.cat([part.weight for part in parts]),
+        torch.cat([part.mask for part in parts]),
+        max(part.damping_used for part in parts),
+        f"factored at attempt {attempts}" if attempts > 1 else "",
+    )
+
+
+def _compensated(weight: Tensor, pruned: PrunedWeight, options: PruneOptions) -> PrunedWeight:
+    known = options.statistics is not None and options.statistics.hessian is not None
+    factor = compensate_scale(
+        weight, pruned.mask, options.statistics if known else None, pruned=pruned.weight
+    )
+    scaled = pruned.weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
+    how = "rows scaled by least squares" if known else "rows scaled to their old norm"
+    return replace(
+        pruned, weight=scaled.to(weight.dtype), note="; ".join(part for part in (pruned.note, how) if part)
+    )
+
+
+def _statistics(options: PruneOptions, name: str) -> InputStatistics:
+    if options.statistics is None:
+        raise ValueError(f"layer {name!r} needs statistics of its inputs for this score: see collect_inputs")
+    return options.statistics

@@ -1,0 +1,121 @@
+"""Bytes of a converted model, packed and as it would be dense."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from sparse_core.nm.convert import packed_layers
+from sparse_core.nm.files import read_packed, split_tied
+from sparse_core.nm.layer_record import LayerRecord, record_of
+from sparse_core.nm.text_table import text_table
+
+# Tensors of a layer that stand for its dense weight; the others, bias and extra state, stay as they are.
+_WEIGHT = ("values", "metadata", "weight_scale", "activation_scale", "row_ptr", "col")
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """One packed layer.
+
+    Attributes:
+        name: dotted name; ``""`` where the model itself is the layer.
+        shape: out, in.
+        pattern: such as ``"2:4"``.
+        dense_bytes: of the dense weight, in the type that the values have (had, for int8).
+        packed_bytes: of values, indices and scales.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    pattern: str
+    dense_bytes: int
+    packed_bytes: int
+
+
+@dataclass(frozen=True)
+class PackedSizeReport:
+    """The result of :func:`packed_size_report`; ``str(report)`` is a table.
+
+    Attributes:
+        layers: packed layers.
+        other_bytes: of all other tensors, which are stored as they are.
+    """
+
+    layers: list[LayerSize]
+    other_bytes: int
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of the whole state dict with dense weights."""
+        return self.other_bytes + sum(layer.dense_bytes for layer in self.layers)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the whole state dict as it is."""
+        return self.other_bytes + sum(layer.packed_bytes for layer in self.layers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Types that ``json`` writes."""
+        layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers]
+        return {
+            "dense_bytes": self.dense_bytes,
+            "packed_bytes": self.packed_bytes,
+            "other_bytes": self.other_bytes,
+            "layers": layers,
+        }
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                layer.name or "(model)",
+                "x".join(str(size) for size in layer.shape),
+                layer.pattern,
+                *_sizes(layer.dense_bytes, layer.packed_bytes),
+            )
+            for layer in self.layers
+        ]
+        rows.append(("other tensors", "", "", *_sizes(self.other_bytes, self.other_bytes)))
+        rows.append(("total", "", "", *_sizes(self.dense_bytes, self.packed_bytes)))
+        return text_table(("layer", "shape", "pattern", "bytes dense", "packed", "saved"), rows, left=3)
+
+
+def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSizeReport:
+    """Compare bytes of a converted model, or of a file of one, with those of the dense model.
+
+    Args:
+        source: a model with packed layers, or a file of :func:`sparse_core.nm.files.save_packed`.
+
+    Raises:
+        FileNotFoundError, ValueError: as for :func:`sparse_core.nm.files.read_packed`; ``ValueError`` also
+            for a model without packed layers.
+    """
+    if isinstance(source, nn.Module):
+        records = {name: record_of(layer) for name, layer in packed_layers(source).items()}
+        if not records:
+            raise ValueError("the model holds no packed layer: sparsify puts them in")
+        stored, _ = split_tied(source.state_dict())
+        return _report(records, stored)
+    contents = read_packed(source)
+    stored = {name: tensor for name, tensor in contents.tensors.items() if name not in contents.tied}
+    return _report(contents.layers, stored)
+
+
+def _report(records: Mapping[str, LayerRecord], stored: Mapping[str, Tensor]) -> PackedSizeReport:
+    layers = []
+    weights = set()
+    for name, record in records.items():
+        names = {f"{name}.{part}" if name else part for part in _WEIGHT} & stored.keys()
+        weights |= names
+        packed = sum(stored[part].nbytes for part in names)
+        layers.append(LayerSize(name, record.shape, record.pattern, record.dense_nbytes, packed))
+    other = sum(tensor.nbytes for name, tensor in stored.items() if name not in weights)
+    return PackedSizeReport(layers, other)
+
+
+def _sizes(dense: int, packed: int) -> tuple[str, str, str]:
+    return f"{dense:,}", f"{packed:,}", f"{1 - packed / dense:.1%}" if dense else ""

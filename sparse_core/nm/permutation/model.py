@@ -1,0 +1,264 @@
+"""Permute the channels of a whole model so that n:m pruning keeps more and the output stays the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+
+from sparse_core.nm.pattern import NM, weight_matrix
+from sparse_core.nm.permutation.axes import Axis, Segment
+from sparse_core.nm.permutation.graph import ChannelGraph
+from sparse_core.nm.permutation.report import ChannelGroup, PermutationReport
+from sparse_core.nm.permutation.search import Effort, permute_channels
+from sparse_core.nm.permutation.stripes import matrix_retained
+from sparse_core.nm.selection import Select
+
+
+def permute_model(
+    model: nn.Module,
+    example_inputs: Any,
+    pattern: NM = NM(2, 4),  # noqa: B008  (frozen)
+    *,
+    select: Select = None,
+    seed: int = 0,
+    effort: Effort = "default",
+    progress: bool = False,
+) -> PermutationReport:
+    """Permute tied channels of ``model`` in place, so that n:m pruning keeps more of its weights.
+
+    The forward pass is traced; channels are followed from the layers that make them through activations,
+    normalisation, pooling, flattening, residual sums and concatenations to the layers that read them, as in
+    Pool and Yu, "Channel Permutations for N:M Sparsity" (NeurIPS 2021). Layers that read the same channels
+    are searched together. Where channels meet something that depends on their order (inputs and outputs
+    of the model, heads of attention, unknown operations) they stay, and the report says why. A convolution
+    is searched where a group of m weights lies along its channels: kernels of 1x1, or
+    ``NM(n, m, conv_layout="channels_last")``.
+
+    Args:
+        model: its parameters and buffers are permuted in place; hooks and modes are left alone.
+        example_inputs: a tensor, a tuple of positional arguments or a dict of named ones.
+        pattern: n, m and the layout of convolutions.
+        select: which layers count: a callable of name and module, or a regular expression that is searched
+            in the name; all Linear and Conv2d by default. Others are permuted along where they must.
+        seed: of the search.
+        effort: of the search, see :func:`permute_channels`.
+        progress: show a progress bar.
+
+    An optimiser's state and gradients do not follow: permute before training starts or goes on.
+
+    Returns:
+        Each group with the magnitudes kept before and after, and the permutations.
+
+    Raises:
+        ValueError: no layer matches, or the model cannot be traced; nothing is changed.
+        RuntimeError: the output for the example changed by more than rounding, for example because the
+            forward pass is random or not finite; everything is put back.
+    """
+    layers = _layers(model, pattern, select)
+    with _evaluating(model), torch.no_grad():
+        before = _outputs(model, example_inputs)
+        graph = ChannelGraph(model, example_inputs)
+        worker = _Worker(graph, layers, pattern)
+        groups, permutations, undo = [], {}, []
+        variables = worker.variables()
+        for variable in track(variables, "permuting", disable=not progress):
+            group, order = worker.permute(variable, seed=seed, effort=effort)
+            groups.append(group)
+            if order is not None:
+                permutations[group.name] = order
+                undo.append((variable, order))
+        after = _outputs(model, example_inputs)
+        changes = _changes(before, after)
+        # Written so that NaN counts as a change.
+        beyond = [change for change, allowed in changes if not change <= allowed]
+        if beyond:
+            for variable, order in reversed(undo):
+                worker.apply(variable, order.argsort())
+            raise RuntimeError(
+                f"an output of {type(model).__name__} changed by {beyond[0]:.3g}, more than rounding can;"
+                " the permutation was taken back. Is the forward pass random, or does its code depend on"
+                " channel numbers?"
+            )
+    change = max((change for change, _ in changes), default=0.0)
+    return PermutationReport(groups, permutations, change, graph.tracer)
+
+
+class _Worker:
+    def __init__(self, graph: ChannelGraph, layers: dict[str, nn.Linear | nn.Conv2d], pattern: NM) -> None:
+        self.graph = graph
+        self.pattern = pattern
+        self.axes: dict[str, list[Axis]] = {
+            name: [graph.system.resolve(axis) for axis in value.axes] for name, value in graph.values.items()
+        }
+        names = {id(tensor): name for name, tensor in graph.tensors.items()}
+        # A tied weight is listed under its first name only.
+        self.layers = {
+            name: (layer, names[id(layer.weight)])
+            for name, layer in layers.items()
+            if id(layer.weight) in names
+        }
+
+    def variables(self) -> list[int]:
+        """Variables that columns of selected layers consist of, in the order of the layers."""
+        found: dict[int, None] = {}
+        for _, tensor in self.layers.values():
+            found.update((segment.variable, None) for segment in self.axes[tensor][1])
+        return list(found)
+
+    def permute(self, variable: int, *, seed: int, effort: Effort) -> tuple[ChannelGroup, Tensor | None]:
+        """Search one variable and apply what was found; the order is None where nothing was."""
+        readers = {
+            name: tensor
+            for name, (_, tensor) in self.layers.items()
+            if any(segment.variable == variable for segment in self.axes[tensor][1])
+        }
+        matrices = [matrix for name in readers for matrix in self._columns(name, variable)]
+        reason = self.graph.system.locks.get(variable) or self._unsearchable(variable, matrices)
+        before = after = self._retained(readers)
+        order = None
+        if reason is None:
+            found = permute_channels(
+                torch.cat([matrix.to(matrices[0].device) for matrix in matrices]),
+                self.pattern,
+                seed=seed,
+                effort=effort,
+            )
+            order = found.permutation
+            self.apply(variable, order)
+            after = self._retained(readers)
+            if after <= before:
+                self.apply(variable, order.argsort())
+                reason, after, order = "no order was found that keeps more", before, None
+        producers = [
+            name
+            for name, axes in self.axes.items()
+            if name not in readers.values() or any(part.variable == variable for part in axes[0])
+            if any(part.variable == variable for axis in axes for part in axis)
+        ]
+        size = self.graph.system.sizes[variable]
+        group = ChannelGroup(
+            self._name(variable, readers), size, tuple(readers), tuple(producers), before, after, reason
+        )
+        return group, order
+
+    def apply(self, variable: int, order: Tensor) -> None:
+        """Permute every dimension of every tensor that has channels of ``variable``."""
+        for name, axes in self.axes.items():
+            tensor = self.graph.tensors[name]
+            for dim, axis in enumerate(axes):
+                if any(segment.variable == variable for segment in axis):
+                    index = self._index(axis, variable, order).to(tensor.device)
+                    tensor.copy_(tensor.index_select(dim, index))
+
+    def _index(self, axis: Axis, variable: int, order: Tensor) -> Tensor:
+        parts, start = [], 0
+        for segment in axis:
+            width = self.graph.system.width(segment)
+            positions = torch.arange(start, start + width, device=order.device)
+            if segment.variable == variable:
+                positions = positions.reshape(-1, segment.inner)[order].flatten()
+            parts.append(positions)
+            start += width
+        return torch.cat(parts)
+
+    def _columns(self, name: str, variable: int) -> Iterator[Tensor]:
+        """(rows, channels) matrices of a layer in which a permutation moves single columns of groups."""
+        layer, tensor = self.layers[name]
+        weight = layer.weight.detach()
+        if weight.ndim == 4 and weight.shape[2:] != (1, 1) and self.pattern.conv_layout == "unfold":
+            return
+        start = 0
+        for segment in self.axes[tensor][1]:
+            width = self.graph.system.width(segment)
+            aligned = start % self.pattern.m == 0 and width % self.pattern.m == 0
+            if segment.variable == variable and segment.inner == 1 and aligned:
+                yield weight.narrow(1, start, width).movedim(1, -1).reshape(-1, width).float()
+            start += width
+
+    def _unsearchable(self, variable: int, matrices: list[Tensor]) -> str | None:
+        if self.graph.system.sizes[variable] % self.pattern.m:
+            return f"{self.graph.system.sizes[variable]} channels are not divisible by m={self.pattern.m}"
+        if not matrices:
+            return "no layer has groups along these channels (kernels in unfold order, or flattened maps)"
+        return None
+
+    def _retained(self, readers: dict[str, str]) -> float:
+        total = 0.0
+        for name in readers:
+            matrix = weight_matrix(self.layers[name][0].weight.detach(), self.pattern.conv_layout)
+            total += matrix_retained(matrix, self.pattern.n, self.pattern.m)
+        return total
+
+    def _name(self, variable: int, readers: dict[str, str]) -> str:
+        name, tensor = next(iter(readers.items()))
+        axis = self.axes[tensor][1]
+        if axis == (Segment(variable, axis[0].inner),):
+            return name
+        start = 0
+        for segment in axis:
+            width = self.graph.system.width(segment)
+            if segment.variable == variable:
+                return f"{name}[{start}:{start + width}]"
+            start += width
+        return name
+
+
+def _layers(model: nn.Module, pattern: NM, select: Select) -> dict[str, nn.Linear | nn.Conv2d]:
+    known, layers = [], {}
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Linear | nn.Conv2d):
+            continue
+        known.append(name)
+        if isinstance(select, str):
+            wanted = re.search(select, name) is not None
+        else:
+            wanted = select is None or select(name, module)
+        columns = module.weight.shape[1:].numel()
+        if wanted and columns % pattern.m == 0:
+            layers[name] = module
+    if not layers:
+        raise ValueError(
+            f"no Linear or Conv2d matches whose input dimension is divisible by m={pattern.m};"
+            f" the model has {', '.join(known) or 'none'}"
+        )
+    return layers
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _outputs(model: nn.Module, example_inputs: Any) -> list[Tensor]:
+    if isinstance(example_inputs, Tensor):
+        result = model(example_inputs)
+    elif isinstance(example_inputs, dict):
+        result = model(**example_inputs)
+    else:
+        result = model(*example_inputs)
+    leaves = torch.utils._pytree.tree_leaves(result)
+    return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _changes(before: list[Tensor], after: list[Tensor]) -> list[tuple[float, float]]:
+    """For each output its largest change and what rounding explains."""
+    changes = []
+    for old, new in zip(before, after, strict=True):
+        if old.numel() == 0:
+            continue
+        epsilon = torch.finfo(old.dtype).eps if old.is_floating_point() else 0.0
+        magnitude = max(1.0, old.double().abs().max().item())
+        changes.append(((new.double() - old.double()).abs().max().item(), epsilon**0.5 * magnitude))
+    return changes

@@ -1,0 +1,84 @@
+"""What the permutation of a model did, as a table and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Channels that had to be permuted together, or could not be.
+
+    Attributes:
+        name: the first layer that reads them; with the columns where it reads others beside them.
+        channels: how many.
+        consumers: layers whose columns they are, searched together.
+        producers: other parameters and buffers with these channels.
+        retained_before: magnitude that n:m pruning keeps of all weights read by consumers.
+        retained: the same after the permutation.
+        reason: why nothing was permuted; None where something was.
+    """
+
+    name: str
+    channels: int
+    consumers: tuple[str, ...]
+    producers: tuple[str, ...]
+    retained_before: float
+    retained: float
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class PermutationReport:
+    """What :func:`~sparse_core.nm.permutation.model.permute_model` did.
+
+    Attributes:
+        groups: each group of tied channels that a selected layer reads.
+        permutations: (channels,) int64 by the name of the group: new channel i is the old
+            ``permutation[i]``.
+        largest_change: largest difference of the outputs for the example, before and after.
+        tracer: ``"torch.fx"`` or ``"torch.export"``.
+    """
+
+    groups: list[ChannelGroup]
+    permutations: dict[str, Tensor] = field(default_factory=dict)
+    largest_change: float = 0.0
+    tracer: str = "torch.fx"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain numbers and lists."""
+        return {
+            "tracer": self.tracer,
+            "largest_change": self.largest_change,
+            "groups": [asdict(group) for group in self.groups],
+            "permutations": {name: order.tolist() for name, order in self.permutations.items()},
+        }
+
+    def __str__(self) -> str:
+        rows = [("channels of", "count", "kept before", "kept after", "change", "read by / why not")]
+        for group in self.groups:
+            share = group.retained / group.retained_before - 1 if group.retained_before else 0.0
+            rows.append(
+                (
+                    group.name,
+                    str(group.channels),
+                    f"{group.retained_before:.3f}",
+                    f"{group.retained:.3f}",
+                    f"{share:+.2%}",
+                    group.reason or ", ".join(group.consumers),
+                )
+            )
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        return "\n".join(
+            "  ".join(
+                [
+                    row[0].ljust(widths[0]),
+                    *(row[column].rjust(widths[column]) for column in range(1, 5)),
+                    row[5],
+                ]
+            )
+            for row in rows
+        )

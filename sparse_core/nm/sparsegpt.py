@@ -1,0 +1,181 @@
+"""One-shot n:m pruning in which the kept weights make up for the dropped ones."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.masks import nm_mask
+from sparse_core.nm.pattern import NM, check_groups, weight_from_matrix, weight_matrix
+from sparse_core.nm.scores import score_dtype
+
+# A failed factorisation is tried again with ten times the damping, at most this often.
+RETRIES = 8
+# Where damping starts when 0 was asked for and fails.
+LEAST_DAMPING = 1e-6
+
+
+class CalibrationWarning(UserWarning):
+    """Calibration inputs did not determine the weights; the message says what was done instead."""
+
+
+class SparseGPTResult(NamedTuple):
+    """What :func:`sparsegpt` returns.
+
+    Attributes:
+        weight: of the shape and type of the input, zero where ``mask`` is false.
+        mask: bool, exactly n true a group; a kept weight is zero where its input is always zero.
+        damping_used: share of the mean diagonal that was added to the Hessian.
+        attempts: factorisations tried; 1 where the first succeeded.
+        loss: () mean over input rows of the squared change of the layer's output, in float64.
+    """
+
+    weight: Tensor
+    mask: Tensor
+    damping_used: float
+    attempts: int
+    loss: Tensor
+
+
+def sparsegpt(
+    weight: Tensor,
+    hessian: Tensor,
+    pattern: NM,
+    *,
+    damping: float = 0.01,
+    block_size: int = 128,
+    name: str = "weight",
+) -> SparseGPTResult:
+    """Prune ``weight`` to n:m; after each column the remaining columns take over its error.
+
+    Frantar, Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023,
+    algorithm 1 with the n:m rule of section 3.4: in each group the n weights of largest w²/[U]ⱼⱼ² stay, where
+    UᵀU is the inverse Hessian and U upper triangular.
+
+    Args:
+        weight: (out, in) or (out, in, kernel height, kernel width).
+        hessian: (columns, columns) in unfold order, see ``InputStatistics.hessian``.
+        pattern: n and m, and the order in which a convolution's columns are grouped and pruned.
+        damping: share of the mean diagonal added to the diagonal.
+        block_size: columns between updates of all later ones, rounded to a multiple of m; changes rounding
+            only.
+        name: how errors and warnings call the layer.
+
+    Returns:
+        See :class:`SparseGPTResult`. Computed in float32, or float64 where weight or Hessian has it.
+
+    Raises:
+        TypeError: ``pattern`` is not n:m.
+        ValueError: sizes that do not fit, values that are not finite, negative ``damping``, or a Hessian that
+            cannot be factored with any damping tried.
+
+    Warns:
+        CalibrationWarning: more than ``damping`` was needed.
+    """
+    matrix, second = _checked(weight, hessian, pattern, damping, name)
+    dead = second.diagonal() == 0
+    upper, used, attempts = _inverse_factor(second, dead, damping, name)
+    start = matrix.masked_fill(dead, 0)
+    size = max(1, block_size // pattern.m) * pattern.m
+    pruned, mask = _sweep(start, upper, pattern, size)
+    result = pruned.to(weight.dtype)
+    change = (matrix - result.to(matrix.dtype)).to(torch.float64)
+    loss = ((change @ second.to(torch.float64)) * change).sum() / 2
+    shape = tuple(weight.shape)
+    return SparseGPTResult(
+        weight_from_matrix(result, shape, pattern.conv_layout).contiguous(),
+        weight_from_matrix(mask, shape, pattern.conv_layout).contiguous(),
+        used,
+        attempts,
+        loss,
+    )
+
+
+def _checked(
+    weight: Tensor, hessian: Tensor, pattern: NM, damping: float, name: str
+) -> tuple[Tensor, Tensor]:
+    """Matrix and Hessian in the pattern's order of columns and in the type of the computation."""
+    if not isinstance(pattern, NM):
+        raise TypeError(f"SparseGPT prunes to n:m patterns, got {pattern!r} for {name}")
+    if damping < 0:
+        raise ValueError(f"damping must be at least 0, got {damping}")
+    matrix = weight_matrix(weight.detach(), pattern.conv_layout, name=name)
+    columns = matrix.shape[1]
+    check_groups(columns, pattern.m, name=name)
+    if tuple(hessian.shape) != (columns, columns):
+        raise ValueError(
+            f"the Hessian of {name} must have shape {(columns, columns)}, got {tuple(hessian.shape)}"
+        )
+    dtype = torch.promote_types(score_dtype(weight), score_dtype(hessian))
+    second = hessian.detach().to(weight.device, dtype)
+    for what, tensor in ((f"{name}", matrix), (f"the Hessian of {name}", second)):
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"{what} has values that are not finite")
+    if weight.ndim == 4:
+        places = torch.arange(columns, device=weight.device).reshape(1, *weight.shape[1:])
+        order = weight_matrix(places, pattern.conv_layout)[0]
+        second = second[order][:, order]
+    return matrix.to(dtype), second
+
+
+def _inverse_factor(hessian: Tensor, dead: Tensor, damping: float, name: str) -> tuple[Tensor, float, int]:
+    """Upper U with UᵀU the inverse of the damped Hessian, the damping, and the attempts it took."""
+    columns = len(hessian)
+    live = hessian.diagonal()[~dead]
+    mean = live.mean() if len(live) else torch.ones((), dtype=hessian.dtype, device=hessian.device)
+    filled = hessian + torch.diag(dead.to(hessian.dtype) * mean)
+    tried = damping
+    for attempt in range(1, RETRIES + 2):
+        damped = filled + torch.diag((tried * mean).expand(columns))
+        # H = R Rᵀ with R upper is the Cholesky factorisation with rows and columns reversed; U = R⁻¹.
+        lower, failed = torch.linalg.cholesky_ex(damped.flip(0, 1))
+        if not bool(failed):
+            identity = torch.eye(columns, dtype=hessian.dtype, device=hessian.device)
+            upper = torch.linalg.solve_triangular(lower.flip(0, 1), identity, upper=True)
+            if bool(upper.isfinite().all()):
+                if attempt > 1:
+                    _warn(name, damping, tried, attempt)
+                return upper, tried, attempt
+        last, tried = tried, max(10 * tried, LEAST_DAMPING)
+    raise ValueError(
+        f"the Hessian of {name} could not be factored with damping from {damping:g} to {last:g}: calibrate"
+        " with more or other inputs, or prune this layer by another score"
+    )
+
+
+def _warn(name: str, damping: float, used: float, attempts: int) -> None:
+    warnings.warn(
+        f"the Hessian of {name} is not positive definite with damping {damping:g}: SparseGPT used {used:g},"
+        f" at attempt {attempts}",
+        CalibrationWarning,
+        stacklevel=4,
+    )
+
+
+def _sweep(matrix: Tensor, upper: Tensor, pattern: NM, size: int) -> tuple[Tensor, Tensor]:
+    """Go over the columns in blocks of ``size``; returns the pruned matrix and its mask."""
+    left = matrix.clone()
+    pruned = torch.zeros_like(matrix)
+    mask = torch.zeros_like(matrix, dtype=torch.bool)
+    columns = matrix.shape[1]
+    for begin in range(0, columns, size):
+        end = min(begin + size, columns)
+        block, factor = left[:, begin:end].clone(), upper[begin:end, begin:end]
+        errors = torch.zeros_like(block)
+        for column in range(end - begin):
+            if column % pattern.m == 0:
+                group = slice(column, column + pattern.m)
+                score = (block[:, group] / factor.diagonal()[group]).square()
+                mask[:, begin + column : begin + column + pattern.m] = nm_mask(
+                    score, pattern.n, pattern.m, score, check_nan=False
+                )
+            current = block[:, column]
+            kept = current.masked_fill(~mask[:, begin + column], 0)
+            pruned[:, begin + column] = kept
+            errors[:, column] = (current - kept) / factor[column, column]
+            block[:, column:] -= errors[:, column, None] * factor[column, column:]
+        left[:, end:] -= errors @ upper[begin:end, end:]
+    return pruned, mask

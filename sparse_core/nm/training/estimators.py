@@ -1,0 +1,289 @@
+"""Training through masks: the forward pass sees the sparse weight, the optimiser owns a dense one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from sparse_core.nm.selection import weight_parameter
+
+Estimator = Literal["ste", "sr-ste", "fixed"]
+_ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+
+
+class _StraightThrough(torch.autograd.Function):
+    """``weight * mask``; the gradient passes as it comes, plus a pull of dropped weights to zero."""
+
+    @staticmethod
+    def forward(weight: Tensor, mask: Tensor, decay: float) -> Tensor:
+        return weight.masked_fill(~mask, 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        weight, mask, decay = inputs
+        ctx.decay = decay
+        if decay:
+            ctx.save_for_backward(weight, mask)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.decay:
+            weight, mask = ctx.saved_tensors
+            gradient = gradient + ctx.decay * weight.masked_fill(mask, 0)
+        return gradient, None, None
+
+
+def masked_weight(weight: Tensor, mask: Tensor, estimator: Estimator = "ste", decay: float = 2e-4) -> Tensor:
+    """``weight`` where ``mask`` is true and zero elsewhere, with the gradient of an estimator.
+
+    ``"fixed"`` is the true gradient: dropped weights get none. ``"ste"`` passes the gradient of the sparse
+    weight to all weights (Bengio, Léonard and Courville, "Estimating or Propagating Gradients Through
+    Stochastic Neurons", 2013). ``"sr-ste"`` adds ``decay * weight`` at dropped weights (Zhou et al.,
+    "Learning N:M Fine-grained Structured Sparse Neural Networks From Scratch", ICLR 2021, eq. 9).
+
+    Args:
+        weight: any shape, floating point.
+        mask: bool, the same shape; true is kept.
+        estimator: which gradient.
+        decay: λ of SR-STE; the others ignore it. It is added at each use of the weight in a backward pass and
+            is not multiplied by a loss scale.
+    """
+    if estimator == "fixed":
+        return weight.masked_fill(~mask, 0)
+    masked: Tensor = _StraightThrough.apply(weight, mask, decay if estimator == "sr-ste" else 0.0)
+    return masked
+
+
+class MaskedWeight(nn.Module):
+    """Parametrisation of a weight by a mask; :func:`attach_masks` registers it.
+
+    Args:
+        mask: bool, the weight's shape; copied into a buffer.
+        estimator: see :func:`masked_weight`; part of the state dict, as is ``decay``.
+        decay: λ of SR-STE.
+    """
+
+    mask: Tensor
+
+    def __init__(self, mask: Tensor, estimator: Estimator, decay: float) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask.detach().clone(memory_format=torch.contiguous_format))
+        self.estimator = estimator
+        self.decay = decay
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The sparse weight."""
+        return masked_weight(weight, self.mask, self.estimator, self.decay)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """What an assignment to ``module.weight`` stores: the dense weight as given."""
+        return weight
+
+    def get_extra_state(self) -> Tensor:
+        """(2,) float64: number of the estimator, and decay; a tensor so that safetensors can hold it."""
+        return torch.tensor([_ESTIMATORS.index(self.estimator), self.decay], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Undo :meth:`get_extra_state`."""
+        number, decay = state.tolist()
+        self.estimator, self.decay = _ESTIMATORS[int(number)], decay
+
+
+class MaskedModel:
+    """The masks of a model in training; made by :func:`attach_masks`.
+
+    Args:
+        model: a model with masks attached, for example a deep copy of another.
+
+    Attributes:
+        model: the model itself.
+
+    Raises:
+        ValueError: no layer of ``model`` has a mask.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        if not self._parametrisations():
+            raise ValueError("no layer of the model has a mask: attach_masks(model, masks) attaches them")
+
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """The masks in use by layer name; change them through :meth:`set_masks`."""
+        return {name: masked.mask for name, masked in self._parametrisations().items()}
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The dense weights that are trained, by layer name."""
+        return {name: weight_parameter(self.model.get_submodule(name)) for name in self._parametrisations()}
+
+    @property
+    def frozen(self) -> bool:
+        """Whether every layer trains with the true gradient of its mask."""
+        return all(masked.estimator == "fixed" for masked in self._parametrisations().values())
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the masked layers' weights that is dropped."""
+        masks = self.masks.values()
+        kept = torch.stack([mask.sum() for mask in masks]).sum()
+        return 1 - int(kept) / sum(mask.numel() for mask in masks)
+
+    def set_masks(self, masks: Mapping[str, Tensor]) -> None:
+        """Write new masks into the buffers in use, all or some of the layers.
+
+        Raises:
+            TypeError: a mask is not bool.
+            ValueError: unknown name or wrong shape.
+        """
+        found = self._parametrisations()
+        for name, mask in masks.items():
+            if name not in found:
+                raise ValueError(f"layer {name!r} has no mask; layers with one: {', '.join(found)}")
+            _check_mask(name, mask, found[name].mask.shape)
+        for name, mask in masks.items():
+            found[name].mask.copy_(mask)
+
+    def freeze(self) -> None:
+        """Keep the masks from now on: dropped weights get no gradient any more."""
+        for masked in self._parametrisations().values():
+            masked.estimator = "fixed"
+
+    def remove(self) -> nn.Module:
+        """Multiply the masks into the weights and make ``weight`` a plain parameter again.
+
+        The parameters stay the same objects, so an optimiser keeps working.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: the masks have been removed before.
+        """
+        masked = [module for module in self.model.modules() if _masked_weight_of(module) is not None]
+        if not masked:
+            raise ValueError("the masks have been removed already")
+        for module in masked:
+            _own_class(module)
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+        return self.model
+
+    def _parametrisations(self) -> dict[str, MaskedWeight]:
+        """By layer name; a mask that tied layers share is listed once."""
+        found: dict[MaskedWeight, str] = {}
+        for name, module in self.model.named_modules():
+            masked = _masked_weight_of(module)
+            if masked is not None:
+                found.setdefault(masked, name)
+        return {name: masked for masked, name in found.items()}
+
+
+def attach_masks(
+    model: nn.Module,
+    masks: Mapping[str, Tensor],
+    *,
+    estimator: Estimator = "ste",
+    decay: float = 2e-4,
+) -> MaskedModel:
+    """Make layers compute with ``weight * mask`` while a dense weight is trained.
+
+    The dense weight is the parameter that was there, so optimisers made before or after both work. Masks and
+    estimator are part of the model's state dict: attach any masks to a fresh model and load it to go on.
+    The state dict names the weight ``parametrizations.weight.original`` until :meth:`MaskedModel.remove`.
+
+    Args:
+        model: any module; changed in place.
+        masks: bool tensors by dotted layer name (``""`` for the model itself), of the shape of the layer's
+            ``weight``; true is kept. Layers tied to a named one share its mask.
+        estimator: see :func:`masked_weight`.
+        decay: λ of SR-STE; Zhou et al. use 2e-4.
+
+    Returns:
+        The handle that changes, freezes and removes the masks.
+
+    Raises:
+        TypeError: a mask is not bool.
+        ValueError: no masks, an unknown layer or estimator, a negative decay, a wrong shape, a weight that is
+            parametrised already or tied to something that is no layer's ``weight``.
+    """
+    if estimator not in _ESTIMATORS:
+        raise ValueError(f"estimator must be one of {', '.join(_ESTIMATORS)}; got {estimator!r}")
+    if decay < 0:
+        raise ValueError(f"decay must be 0 or more, got {decay}")
+    if not masks:
+        raise ValueError("masks is empty: magnitude_masks(model, NM(2, 4)) makes some")
+    modules = dict(model.named_modules(remove_duplicate=False))
+    layers = {name: _layer(name, mask, modules) for name, mask in masks.items()}
+    owners = {name: _owners(name, layer, model) for name, layer in layers.items()}
+    claimed: dict[int, str] = {}
+    for name, layer in layers.items():
+        other = claimed.setdefault(id(layer.weight), name)
+        if other != name:
+            raise ValueError(f"layers {other!r} and {name!r} share one weight: give one mask for both")
+    for name, mask in masks.items():
+        masked = MaskedWeight(mask.to(layers[name].weight.device), estimator, float(decay))  # type: ignore[arg-type]
+        for module in owners[name]:
+            parametrize.register_parametrization(module, "weight", masked)
+    return MaskedModel(model)
+
+
+def _layer(name: str, mask: Tensor, modules: Mapping[str, nn.Module]) -> nn.Module:
+    """The module to which ``mask`` is attached, after every check."""
+    if name not in modules:
+        raise ValueError(f"the model has no layer {name!r}")
+    module = modules[name]
+    if parametrize.is_parametrized(module, "weight"):
+        raise ValueError(
+            f"the weight of layer {name!r} is parametrised already: set_masks changes masks that are"
+            " attached, torch.nn.utils.parametrize.remove_parametrizations removes others"
+        )
+    weight = module._parameters.get("weight")
+    if weight is None:
+        raise ValueError(f"layer {name!r} ({type(module).__name__}) has no parameter 'weight'")
+    _check_mask(name, mask, weight.shape)
+    return module
+
+
+def _check_mask(name: str, mask: Tensor, shape: torch.Size) -> None:
+    if mask.dtype != torch.bool:
+        raise TypeError(f"the mask of layer {name!r} must be bool, got {mask.dtype}")
+    if mask.shape != shape:
+        raise ValueError(
+            f"the mask of layer {name!r} has shape {tuple(mask.shape)}, its weight {tuple(shape)}"
+        )
+
+
+def _owners(name: str, layer: nn.Module, model: nn.Module) -> list[nn.Module]:
+    """Every module whose ``weight`` is that of ``layer``."""
+    found = []
+    for other, module in model.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not layer.weight:
+                continue
+            if key != "weight" or isinstance(module, parametrize.ParametrizationList):
+                raise ValueError(
+                    f"the weight of layer {name!r} is tied to {key!r} of {other!r}, which cannot take a mask:"
+                    " leave the layer out"
+                )
+            found.append(module)
+    return found
+
+
+def _masked_weight_of(module: nn.Module) -> MaskedWeight | None:
+    if not parametrize.is_parametrized(module, "weight"):
+        return None
+    first = module.parametrizations.weight[0]  # type: ignore[index,union-attr]
+    return first if isinstance(first, MaskedWeight) else None
+
+
+def _own_class(module: nn.Module) -> None:
+    """Give ``module`` a class of its own, since torch deletes the property ``weight`` from the class.
+
+    Deep copies share the class that ``register_parametrization`` made, and would lose their weight.
+    """
+    shared = type(module)
+    module.__class__ = type(shared.__name__, shared.__bases__, dict(shared.__dict__))

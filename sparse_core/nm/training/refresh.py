@@ -1,0 +1,145 @@
+"""Masks that follow the weights every few steps, and are frozen at last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.pattern import TWO_FOUR, Pattern
+from sparse_core.nm.pattern_masks import pattern_mask
+from sparse_core.nm.training.estimators import MaskedModel
+from sparse_core.nm.training.schedules import Schedule
+
+Score = Callable[[str, Tensor], Tensor] | Literal["magnitude"]
+"""A function of layer name and dense weight that gives scores of the weight's shape, or their magnitude."""
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What a call of :meth:`MaskRefresher.step` did.
+
+    Attributes:
+        step: number of the call, from 0.
+        refreshed: whether masks were chosen anew.
+        frozen: whether the masks are frozen now.
+        share: () float32, share of all mask entries that changed; on the masks' device, ``float`` reads it.
+        layers: the same for each layer that was looked at.
+    """
+
+    step: int
+    refreshed: bool
+    frozen: bool
+    share: Tensor
+    layers: dict[str, Tensor]
+
+
+class MaskRefresher:
+    """Chooses the masks of a :class:`MaskedModel` anew from the dense weights.
+
+    Call :meth:`step` before the forward pass of every training step: calls 0, ``every``, ``2 every`` …
+    refresh, and call ``freeze_after`` refreshes for the last time and freezes. With ``every=1`` this is the
+    training of Zhou et al. (2021).
+
+    Args:
+        handle: from :func:`attach_masks`.
+        patterns: for all layers, or one for each name; ``None`` leaves a layer dense.
+        every: steps between refreshes.
+        freeze_after: step at which masks are frozen; ``None`` for never.
+        score: what decides, see :data:`Score`.
+        schedule: masks on the way from dense to the patterns; without it the patterns hold from step 0.
+        check_nan: raise when a score is NaN, which waits for the device at each refresh.
+
+    Attributes:
+        count: calls of :meth:`step` so far.
+
+    Raises:
+        ValueError: ``every`` below 1, freezing before the schedule ends, or a layer without a pattern.
+    """
+
+    def __init__(
+        self,
+        handle: MaskedModel,
+        patterns: Pattern | Mapping[str, Pattern | None] = TWO_FOUR,
+        *,
+        every: int = 1,
+        freeze_after: int | None = None,
+        score: Score = "magnitude",
+        schedule: Schedule | None = None,
+        check_nan: bool = True,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1 step, got {every}")
+        if freeze_after is not None and freeze_after < (schedule.end if schedule else 0):
+            raise ValueError(
+                f"freeze_after={freeze_after} is before the schedule ends"
+                f" (step {schedule.end if schedule else 0}): masks would stay unfinished"
+            )
+        if score != "magnitude" and not callable(score):
+            raise ValueError(f"score must be 'magnitude' or a function of name and weight, got {score!r}")
+        names = list(handle.masks)
+        if isinstance(patterns, Mapping):
+            missing = [name for name in names if name not in patterns]
+            if missing:
+                raise ValueError(f"no pattern for layers {', '.join(missing)} (None leaves a layer dense)")
+            self._patterns = {name: patterns[name] for name in names}
+        else:
+            self._patterns = dict.fromkeys(names, patterns)
+        self.handle = handle
+        self.count = 0
+        self._every = every
+        self._freeze_after = freeze_after
+        self._score = score
+        self._schedule = schedule
+        self._check_nan = check_nan
+
+    @torch.no_grad()
+    def step(self) -> Refresh:
+        """Refresh or freeze if it is time to."""
+        step = self.count
+        self.count += 1
+        last = self._freeze_after is not None and step >= self._freeze_after
+        if self.handle.frozen or not (last or step % self._every == 0):
+            return self._report(step, {}, {}, refreshed=False)
+        before = self.handle.masks
+        after = {name: self._mask(step, name, weight) for name, weight in self.handle.weights.items()}
+        flipped = {name: before[name] != mask for name, mask in after.items()}
+        sizes = {name: mask.numel() for name, mask in after.items()}
+        flips = {name: entries.sum() for name, entries in flipped.items()}
+        self.handle.set_masks(after)
+        if last:
+            self.handle.freeze()
+        return self._report(step, flips, sizes, refreshed=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step count; masks and whether they are frozen are in the model's state dict."""
+        return {"count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Undo :meth:`state_dict`."""
+        self.count = int(state["count"])
+
+    def _mask(self, step: int, name: str, weight: Tensor) -> Tensor:
+        pattern = self._patterns[name]
+        score = weight.detach().abs() if self._score == "magnitude" else self._score(name, weight.detach())
+        if pattern is None or self._schedule is None:
+            return pattern_mask(weight, pattern, score, check_nan=self._check_nan)
+        return self._schedule.mask_at(step, name, score, pattern, check_nan=self._check_nan)
+
+    def _report(
+        self, step: int, flips: dict[str, Tensor], sizes: dict[str, int], *, refreshed: bool
+    ) -> Refresh:
+        device = next(iter(self.handle.masks.values())).device
+        total = torch.zeros((), dtype=torch.int64, device=device)
+        for flip in flips.values():
+            total = total + flip.to(device)
+        return Refresh(
+            step=step,
+            refreshed=refreshed,
+            frozen=self.handle.frozen,
+            share=total / max(1, sum(sizes.values())),
+            layers={name: flip / sizes[name] for name, flip in flips.items()},
+        )

@@ -1,0 +1,139 @@
+"""From dense to sparse over training steps. Schedules are pure functions of the step: nothing to save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.pattern import NM, Block, Pattern, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern_masks import pattern_mask
+
+Unit = Literal["weights", "groups", "rows"]
+
+
+class Schedule(Protocol):
+    """What :class:`sparse_core.nm.training.MaskRefresher` asks of a schedule."""
+
+    @property
+    def end(self) -> int:
+        """First step with the final patterns."""
+
+    def mask_at(
+        self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
+    ) -> Tensor:
+        """The mask (bool, shape of ``score``) of layer ``name`` at ``step``, on the way to ``pattern``."""
+
+
+@dataclass(frozen=True)
+class ProgressiveSchedule:
+    """All layers together, from dense at ``begin`` to the pattern at ``end``, fast first and slow at the end.
+
+    The share that is done at time ``t`` in [0, 1] is ``1 - (1 - t)³`` (Zhu and Gupta, "To prune, or not to
+    prune", 2017, eq. 1).
+
+    Args:
+        begin: last step at which everything is dense.
+        end: first step with the final pattern.
+        unit: what grows: ``"weights"`` lowers n from m to its final value; ``"groups"`` and ``"rows"`` prune
+            a growing share of the groups or matrix rows to the final pattern, those first that lose the
+            smallest sum of scores. For :class:`Block` patterns the share of dropped blocks grows, whatever
+            the unit.
+
+    Raises:
+        ValueError: not 0 <= begin < end, or an unknown unit.
+    """
+
+    begin: int
+    end: int
+    unit: Unit = "weights"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < self.end:
+            raise ValueError(f"steps must satisfy 0 <= begin < end, got begin={self.begin}, end={self.end}")
+        if self.unit not in get_args(Unit):
+            raise ValueError(f"unit must be one of {', '.join(get_args(Unit))}; got {self.unit!r}")
+
+    def progress_at(self, step: int) -> float:
+        """Share of the way from dense to the final pattern, 0 to 1."""
+        time = min(1.0, max(0.0, (step - self.begin) / (self.end - self.begin)))
+        return 1 - (1 - time) ** 3
+
+    def pattern_at(self, step: int, pattern: Pattern) -> Pattern:
+        """The pattern at ``step``; for units of groups or rows the final one, used for a share of them."""
+        progress = self.progress_at(step)
+        if isinstance(pattern, Block):
+            return Block(pattern.size, pattern.sparsity * progress)
+        if self.unit != "weights":
+            return pattern
+        # Half-way cases round up, so that the final step is exact and no rule of even numbers applies.
+        dropped = int((pattern.m - pattern.n) * progress + 0.5)
+        return NM(pattern.m - dropped, pattern.m, pattern.conv_layout)
+
+    def mask_at(
+        self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
+    ) -> Tensor:
+        """The mask of a layer at ``step``; see :class:`Schedule`."""
+        mask = pattern_mask(score, self.pattern_at(step, pattern), score, check_nan=check_nan)
+        if self.unit == "weights" or isinstance(pattern, Block):
+            return mask
+        layout = pattern.conv_layout
+        scores = weight_matrix(score, layout)
+        kept = weight_matrix(mask, layout)
+        width = pattern.m if self.unit == "groups" else scores.shape[1]
+        lost = scores.to(torch.float32).masked_fill(kept, 0).reshape(-1, width).sum(dim=1)
+        pruned = torch.zeros_like(lost, dtype=torch.bool)
+        count = int(len(lost) * self.progress_at(step) + 0.5)
+        pruned[torch.sort(lost, stable=True).indices[:count]] = True
+        partial = kept.reshape(-1, width) | ~pruned[:, None]
+        return weight_from_matrix(partial.reshape(scores.shape), tuple(score.shape), layout)
+
+
+@dataclass(frozen=True)
+class LayerwiseSchedule:
+    """Layer by layer: the first at ``begin``, the last at ``end``, the others evenly between.
+
+    Args:
+        order: layer names, the first is pruned first; ``SensitivityReport.ranking()`` gives the least
+            sensitive first.
+        begin: step at which the first layer is pruned.
+        end: step at which the last layer is pruned.
+
+    Raises:
+        ValueError: not 0 <= begin <= end, no layers, or a layer twice.
+    """
+
+    order: Sequence[str]
+    begin: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin <= self.end:
+            raise ValueError(f"steps must satisfy 0 <= begin <= end, got begin={self.begin}, end={self.end}")
+        if not self.order or len(set(self.order)) != len(self.order):
+            raise ValueError(f"order must name each layer once, got {list(self.order)}")
+
+    def layers_at(self, step: int) -> tuple[str, ...]:
+        """The layers that are pruned at ``step``."""
+        if step >= self.end:
+            return tuple(self.order)
+        if step < self.begin:
+            return ()
+        done = (step - self.begin) * (len(self.order) - 1) // (self.end - self.begin)
+        return tuple(self.order[: 1 + done])
+
+    def mask_at(
+        self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
+    ) -> Tensor:
+        """The mask of a layer at ``step``; see :class:`Schedule`.
+
+        Raises:
+            ValueError: ``order`` does not have the layer.
+        """
+        if name not in self.order:
+            raise ValueError(f"the order of the schedule has no layer {name!r}: {', '.join(self.order)}")
+        reached = name in self.layers_at(step)
+        return pattern_mask(score, pattern if reached else None, score, check_nan=check_nan)

@@ -1,0 +1,202 @@
+"""A linear layer that is pruned to 2:4 anew in every step, forward and backward on sparse tensor cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from sparse_core.nm.linear.choice import Choice
+from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
+from sparse_core.nm.pack.reference import transposable_mask
+from sparse_core.nm.packed import PackedNM
+
+_choices: dict[tuple[Any, ...], Choice] = {}
+
+
+class SparseTrainingLinear(nn.Linear):
+    """``x @ pruned(weight).T + bias`` with a dense weight that is pruned anew in every forward pass.
+
+    Each 4x4 tile keeps two weights in each row and each column, so that the same pruned weight is 2:4 for the
+    product forward and for the gradient of the input. The gradient passes straight through to all weights
+    (Bengio et al., 2013), and with ``decay`` weights that are pruned away are pulled towards zero (Zhou et
+    al., "Learning N:M Fine-grained Structured Sparse Neural Networks From Scratch", 2021, equation 9).
+
+    With 16-bit operands on a GPU with sparse tensor cores, directly or under autocast, one kernel prunes and
+    packs both directions, and each product is done sparsely where that was measured to be faster. Everywhere
+    else the pruned weight is multiplied densely.
+
+    Args:
+        in_features, out_features: divisible by 4; by 64 for the sparse products.
+        bias: whether there is one.
+        decay: of pruned weights, added to their gradient.
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: a size is not divisible by 4, or ``decay`` is negative.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        decay: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if in_features % 4 or out_features % 4:
+            raise ValueError(
+                f"both sizes must be divisible by 4, got in={in_features} and out={out_features}"
+            )
+        if decay < 0:
+            raise ValueError(f"decay must not be negative, got {decay}")
+        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
+        self.decay = decay
+
+    @classmethod
+    def from_dense(cls, linear: nn.Linear, *, decay: float = 0.0) -> SparseTrainingLinear:
+        """A layer that shares the parameters of ``linear``."""
+        layer = cls(
+            linear.in_features, linear.out_features, linear.bias is not None, decay=decay, device="meta"
+        )
+        layer.weight = linear.weight
+        layer.bias = linear.bias
+        return layer.train(linear.training)
+
+    def mask(self) -> Tensor:
+        """(out, in) bool, what the next forward pass keeps; :class:`SparseLinear` takes it as its mask.
+
+        Under autocast the weight is rounded first, as in the forward pass, which may break ties differently.
+        """
+        weight = self.weight.detach()
+        if torch.is_autocast_enabled(weight.device.type):
+            weight = weight.to(torch.get_autocast_dtype(weight.device.type))
+        return transposable_mask(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x @ pruned(weight).T + bias``.
+
+        Args:
+            x: (..., in).
+
+        Returns:
+            (..., out).
+        """
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
+        device_type = weight.device.type
+        if torch.is_autocast_enabled(device_type):
+            dtype = torch.get_autocast_dtype(device_type)
+            x, weight = x.to(dtype), weight.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
+        y: Tensor = _PrunedProduct.apply(x, weight, bias, self.decay)
+        return y
+
+    def extra_repr(self) -> str:
+        """Sizes and decay, as ``print(model)`` shows them."""
+        return f"{super().extra_repr()}, decay={self.decay}"
+
+
+class _PrunedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        ctx.decay, ctx.x_shape = decay, x.shape
+        if not _runs_sparsely(flat, weight, bias):
+            pruned = weight.masked_fill(~transposable_mask(weight), 0)
+            ctx.packed = None
+            ctx.save_for_backward(flat, weight if decay else None, pruned)
+            return torch.nn.functional.linear(x, pruned, bias)
+        with torch.cuda.device(weight.device):  # kernels go to the current device
+            packed, forward, backward = _pack(flat, weight, bias, decay)
+            y = _product(forward, flat, packed.weight, packed.dense, bias)
+        ctx.packed, ctx.backward_choice = packed.transposed, backward
+        needs_dense = decay or backward.method == "dense"
+        ctx.save_for_backward(flat, weight if decay else None, packed.dense if needs_dense else None)
+        return y.reshape(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, pruned = ctx.saved_tensors
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        of_x = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            if ctx.packed is None:
+                of_x = flat @ pruned
+            else:
+                transposed = None if pruned is None else pruned.T
+                of_x = _product(ctx.backward_choice, flat, ctx.packed, transposed, None)
+            of_x = of_x.reshape(ctx.x_shape)
+        if ctx.needs_input_grad[1]:
+            of_weight = flat.T @ x
+            if ctx.decay:
+                of_weight = of_weight + ctx.decay * (weight - pruned)
+        if ctx.needs_input_grad[2]:
+            of_bias = flat.sum(dim=0)
+        return of_x, of_weight, of_bias, None
+
+
+def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if not weight.is_cuda or weight.dtype not in (torch.float16, torch.bfloat16) or x.dtype != weight.dtype:
+        return False
+    if bias is not None and bias.dtype != weight.dtype:
+        return False  # the dense product says what is wrong
+    rows, columns = weight.shape
+    if rows % 64 or columns % 64 or x.shape[0] % 8 or x.shape[0] == 0:
+        return False
+    return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)
+
+
+def _pack(x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> tuple[PackedBoth, Choice, Choice]:
+    """The packed weight and how the products forward and backward are done; measured once for each shape."""
+    rows, device = x.shape[0], weight.device
+    ahead = (device, weight.dtype, rows, tuple(weight.shape), bias is not None)
+    back = (device, weight.dtype, rows, tuple(weight.shape)[::-1], False)
+    forward, backward = _choices.get(ahead), _choices.get(back)
+    if forward is None or backward is None:
+        packed = prune_and_pack_both(weight, dense=True)
+        assert packed.dense is not None
+        forward = _choices[ahead] = _measured(packed.dense, rows, bias)
+        backward = _choices[back] = _measured(packed.dense.T.contiguous(), rows, None)
+        return packed, forward, backward
+    dense = bool(decay) or "dense" in (forward.method, backward.method)
+    return prune_and_pack_both(weight, dense=dense), forward, backward
+
+
+def _measured(pruned: Tensor, rows: int, bias: Tensor | None) -> Choice:
+    from sparse_core.nm.linear import measure
+
+    packed = PackedNM.from_dense(pruned)
+    choice = measure.choose(
+        packed, rows, bias, activation=None, dense=pruned, scale=None, out_dtype=pruned.dtype
+    )
+    # The kernel for few rows wants its own metadata, which is not worth making for a single product.
+    return choice if choice.method == "vendor" else Choice("dense")
+
+
+def _product(
+    choice: Choice, x: Tensor, packed: Compressed24, dense: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    if choice.method == "dense":
+        assert dense is not None
+        return torch.nn.functional.linear(x, dense, bias)
+    from sparse_core.nm.cusparselt.plan import Product
+    from sparse_core.nm.linear.vendor import Planned
+
+    out, columns = packed.shape
+    product = Product(x.shape[0], out, columns, x.dtype, x.dtype, False, False)
+    y = torch.empty((x.shape[0], out), dtype=x.dtype, device=x.device)
+    x, bias = _readable(x), None if bias is None else _readable(bias)
+    Planned(x.device, product, choice.variant, bias is not None)(packed.buffer, x, bias, None, y)
+    return y
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """Contiguous and aligned to 16 bytes, as the library wants it."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor

@@ -1,0 +1,173 @@
+"""CUDA C++ kernels compiled when they are first needed, with the compiler library that PyTorch brings along.
+
+For the few kernels that need an instruction which Triton does not emit. Nothing here needs a CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparse_core.errors import ImplementationError
+
+_POINTER = ctypes.c_void_p
+
+
+class Kernel:
+    """A loaded function.
+
+    Args:
+        function: ``CUfunction`` as an integer.
+        driver: the loaded driver library.
+    """
+
+    def __init__(self, function: int, driver: Any) -> None:
+        self._function = function
+        self._launch = driver.cuLaunchKernel
+
+    def prepare(
+        self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any], shared_bytes: int = 0
+    ) -> Callable[[int], None]:
+        """Fix grid and arguments.
+
+        Args:
+            grid: blocks in x, y and z.
+            threads: threads of a block.
+            arguments: ctypes objects (``c_void_p``, ``c_int``, ...) in the order of the kernel. They are read
+                at every launch, so that their values may be changed in between.
+            shared_bytes: dynamic shared memory.
+
+        Returns:
+            A function of the stream (``CUstream`` as an integer) that launches the kernel, or raises
+            ``ImplementationError`` when the driver refuses.
+        """
+        pointers = (_POINTER * len(arguments))(*[ctypes.addressof(value) for value in arguments])
+        launch, function = self._launch, self._function
+        kept = tuple(arguments)
+
+        def run(stream: int) -> None:
+            status = launch(function, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
+            if status:
+                raise ImplementationError(
+                    f"a kernel launch with {len(kept)} arguments failed with CUDA driver error {status}"
+                )
+
+        return run
+
+
+def available() -> bool:
+    """Whether kernels can be compiled here: a CUDA device and the compiler library are present."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        _compiler()
+    except ImplementationError:
+        return False
+    return True
+
+
+def compile_kernel(
+    path: Path, name: str, defines: dict[str, int], device: torch.device, *, precise: bool = True
+) -> Kernel:
+    """Compile ``path`` for the device's architecture and load the function ``name``; done once for each use.
+
+    Args:
+        path: the CUDA C++ file; it may not include headers.
+        name: an ``extern "C"`` function.
+        defines: preprocessor constants.
+        device: a CUDA device.
+        precise: leave out ``--use_fast_math``.
+
+    Raises:
+        ImplementationError: no compiler library, or the compilation fails; the message has the log.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _load(path, name, tuple(sorted(defines.items())), index, precise)
+
+
+@cache
+def _load(path: Path, name: str, defines: tuple[tuple[str, int], ...], index: int, precise: bool) -> Kernel:
+    major, minor = torch.cuda.get_device_capability(index)
+    options = [f"--gpu-architecture=sm_{major}{minor}{'a' if major >= 9 else ''}", "--std=c++17"]
+    options += [f"-D{key}={value}" for key, value in defines]
+    if not precise:
+        options.append("--use_fast_math")
+    binary = _compile(path, options)
+    driver = _driver()
+    with torch.cuda.device(index):
+        torch.cuda.current_stream().synchronize()  # makes the device's context current in this thread
+        module, function = _POINTER(), _POINTER()
+        _check_driver(driver.cuModuleLoadData(ctypes.byref(module), binary), f"loading {path.name}")
+        _check_driver(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
+    if function.value is None:
+        raise ImplementationError(f"{path.name} has no function {name}")
+    return Kernel(function.value, driver)
+
+
+def _compile(path: Path, options: list[str]) -> bytes:
+    compiler = _compiler()
+    program = _POINTER()
+    source = path.read_text(encoding="utf-8").encode()
+    created = compiler.nvrtcCreateProgram(ctypes.byref(program), source, path.name.encode(), 0, None, None)
+    if created:
+        raise ImplementationError(f"the CUDA compiler refused {path.name} (status {created})")
+    try:
+        encoded = [option.encode() for option in options]
+        status = compiler.nvrtcCompileProgram(
+            program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)
+        )
+        if status:
+            raise ImplementationError(f"compiling {path.name} failed:\n{_log(compiler, program)}")
+        size = ctypes.c_size_t()
+        compiler.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        binary = ctypes.create_string_buffer(size.value)
+        compiler.nvrtcGetCUBIN(program, binary)
+        return binary.raw
+    finally:
+        compiler.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _log(compiler: Any, program: Any) -> str:
+    size = ctypes.c_size_t()
+    compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    compiler.nvrtcGetProgramLog(program, log)
+    return log.value.decode(errors="replace")
+
+
+@cache
+def _compiler() -> Any:
+    major = (torch.version.cuda or "0").split(".")[0]
+    names = []
+    try:
+        import nvidia  # type: ignore[import-not-found, unused-ignore]
+
+        for root in nvidia.__path__:
+            for folder in (f"cu{major}/lib", "cuda_nvrtc/lib"):
+                names += [str(path) for path in sorted(Path(root).glob(f"{folder}/libnvrtc.so.*"))]
+    except ImportError:
+        pass
+    for name in [*names, f"libnvrtc.so.{major}", "libnvrtc.so"]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise ImplementationError("libnvrtc was not found: PyTorch's CUDA wheels install it as nvidia-cuda-nvrtc")
+
+
+@cache
+def _driver() -> Any:
+    # PyDLL keeps the interpreter's lock: giving it up costs more than launches that only enqueue.
+    driver = ctypes.PyDLL("libcuda.so.1")
+    driver.cuLaunchKernel.argtypes = [_POINTER, *[ctypes.c_uint] * 7, _POINTER, _POINTER, _POINTER]
+    return driver
+
+
+def _check_driver(status: int, what: str) -> None:
+    if status:
+        raise ImplementationError(f"{what} failed with CUDA driver error {status}")
