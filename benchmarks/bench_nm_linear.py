@@ -367,7 +367,7 @@ def _method(weights: _Weights, rows: int, device: torch.device) -> str:
     if device.type != "cuda":
         return "unpacked"
     out_dtype = torch.int32 if weights.packed.dtype == torch.int8 else weights.packed.dtype
-    found = choices.lookup(case_of(weights.packed, rows, None, out_dtype))
+    found = choices.lookup(case_of(weights.packed, rows, None, out_dtype, unpacks=False))
     return (
         "unknown"
         if found is None

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from sparse_core.nm import DistillationLoss, warmup_cosine
+from sparse_core.nm.forward_pass import call_model
 
 WIDTH, STEPS, SAVE_EVERY = 256, 300, 100
 
@@ -39,10 +40,7 @@ class Task(NamedTuple):
 
 def logits_of(model: nn.Module, batch: Any) -> Tensor:
     """What the model answers to a batch."""
-    if isinstance(batch, dict):
-        logits = model(**batch)
-    else:
-        logits = model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    logits = call_model(model, batch)
     if not isinstance(logits, Tensor):
         raise ValueError(f"the model must return a tensor of logits, got {type(logits).__name__}")
     return logits

@@ -16,6 +16,7 @@ import torch
 from sparse_core.errors import ImplementationError
 
 _POINTER = ctypes.c_void_p
+_INVALID_CONTEXT = 201
 
 
 class Kernel:
@@ -52,6 +53,10 @@ class Kernel:
 
         def run(stream: int) -> None:
             status = launch(function, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
+            if status == _INVALID_CONTEXT:
+                # A thread that has not used the device yet: a call of the runtime makes its context current.
+                torch.cuda.current_stream().query()
+                status = launch(function, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
             if status:
                 raise ImplementationError(
                     f"a kernel launch with {len(kept)} arguments failed with CUDA driver error {status}"

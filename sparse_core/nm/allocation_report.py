@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from sparse_core.nm.pattern import NM
-from sparse_core.nm.text_table import text_table
+from sparse_core.nm.text_table import shape_cell, text_table
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,7 @@ class LayerAllocation:
     @property
     def weights(self) -> int:
         """Weights of the dense layer."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def density(self) -> float:
@@ -138,7 +136,7 @@ class Allocation:
         rows = [
             [
                 layer.name,
-                "x".join(map(str, layer.shape)),
+                shape_cell(layer.shape),
                 f"{layer.weights:,}",
                 "dense" if layer.pattern is None else str(layer.pattern),
                 f"{layer.density:.3f}",

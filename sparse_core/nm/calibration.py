@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.nm.forward_pass import call_model, evaluation_mode
 from sparse_core.nm.scores import score_dtype
 
 # Elements of an unfolded convolution input that are held at a time: 256 MiB of float32.
@@ -86,13 +86,15 @@ def collect_inputs(
 
         return hook
 
+    first = next(iter(model.parameters()), None)
+    device = None if first is None else first.device
     count = 0
-    with torch.no_grad(), _evaluation(model):
+    with torch.no_grad(), evaluation_mode(model):
         try:
             for name, module in wanted.items():
                 handles.append(module.register_forward_pre_hook(watch(name), with_kwargs=True))
             for batch in track(batches, "calibrating", disable=not progress):
-                _run(model, batch)
+                call_model(model, batch if device is None else _moved(batch, device))
                 count += 1
         finally:
             for handle in handles:
@@ -200,29 +202,6 @@ def _padding(convolution: nn.Conv2d) -> list[int]:
         else:
             sides += [int(convolution.padding[axis])] * 2
     return sides
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards the mode that each module had."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-def _run(model: nn.Module, batch: Any) -> None:
-    first = next(iter(model.parameters()), None)
-    moved = batch if first is None else _moved(batch, first.device)
-    if isinstance(moved, Mapping):
-        model(**moved)
-    elif isinstance(moved, tuple | list):
-        model(*moved)
-    else:
-        model(moved)
 
 
 def _moved(batch: Any, device: torch.device) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from sparse_core.nm.pattern import Pattern
-from sparse_core.nm.text_table import text_table
+from sparse_core.nm.text_table import shape_cell, size_cells, text_table
 
 
 @dataclass(frozen=True)
@@ -104,28 +104,23 @@ class ConversionReport:
     def __str__(self) -> str:
         header = ("layer", "shape", "pattern", "now", "bytes before", "after", "saved", "kept |w|")
         rows = [_row(layer) for layer in self.converted]
-        sizes = _sizes(self.bytes_before, self.bytes_after)
-        parts = [text_table(header, [*rows, ("total", "", "", "", *sizes, "")], left=4)]
+        sizes = size_cells(self.bytes_before, self.bytes_after)
+        parts = [text_table(header, [*rows, ("total", "", "", "", *sizes, "")], align="llllrrrr")]
         remarks = [f"{layer.name or '(model)'}: {layer.note}" for layer in self.converted if layer.note]
         if remarks or self.notes:
             parts.append("\n".join(["notes:", *remarks, *self.notes]))
         if self.skipped:
             left_out = [(layer.name or "(model)", layer.kind, layer.reason) for layer in self.skipped]
-            parts.append("left out:\n" + text_table(("layer", "type", "reason"), left_out, left=3))
+            parts.append("left out:\n" + text_table(("layer", "type", "reason"), left_out, align="lll"))
         return "\n\n".join(parts)
 
 
 def _row(layer: ConvertedLayer) -> tuple[str, ...]:
     return (
         layer.name or "(model)",
-        "x".join(str(size) for size in layer.shape),
+        shape_cell(layer.shape),
         str(layer.pattern),
         layer.kind,
-        *_sizes(layer.bytes_before, layer.bytes_after),
+        *size_cells(layer.bytes_before, layer.bytes_after),
         f"{layer.kept_magnitude:.2%}",
     )
-
-
-def _sizes(before: int, after: int) -> tuple[str, str, str]:
-    saved = f"{1 - after / before:.1%}" if before else ""
-    return f"{before:,}", f"{after:,}", saved

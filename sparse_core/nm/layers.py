@@ -102,7 +102,8 @@ class SparseLinear(PackedLayer):
         values: Any = parameters["values"]
         ready = self._ready
         try:
-            if ready is None or ready.version != values._version or ready.packed.values is not values:
+            kept = ready is not None and ready.packed.values is values
+            if ready is None or not kept or (ready.version != values._version and not ready.renew()):
                 ready = self.refresh()
         except RuntimeError:  # An inference tensor records no changes, so nothing may be kept.
             ready = self.refresh()

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.compensation import compensate_scale
-from sparse_core.nm.masks import block_mask, nm_mask
 from sparse_core.nm.pattern import NM, Pattern
+from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.scores import wanda
 from sparse_core.nm.sparsegpt import SparseGPTResult, sparsegpt
 
@@ -85,9 +85,7 @@ def _mask(weight: Tensor, pattern: Pattern, options: PruneOptions, name: str) ->
     else:
         score = "magnitude"
     try:
-        if isinstance(pattern, NM):
-            return nm_mask(weight, pattern.n, pattern.m, score, conv_layout=pattern.conv_layout)
-        return block_mask(weight, pattern, score)
+        return pattern_mask(weight, pattern, score)
     except ValueError as error:
         raise ValueError(f"layer {name!r}: {error}") from error
 

@@ -113,6 +113,12 @@ class PackedNM:
         """The same positions with other values (out, groups * n)."""
         return PackedNM(values, self.metadata, self.shape, self.pattern)
 
+    def drop_stale_plans(self) -> None:
+        """Drop what was prepared of values that were changed in place since, and does not follow them."""
+        for name, plans in list(self.plans.items()):
+            if not getattr(plans, "follows", lambda values: False)(self.values):
+                del self.plans[name]
+
     def to(self, target: torch.device | str | torch.dtype) -> PackedNM:
         """The weight on another device, or with values of another type."""
         if isinstance(target, torch.dtype):

@@ -42,6 +42,23 @@ class Ready:
         self.dense: Tensor | None = None
         self.casts: dict[torch.dtype, Ready] = {}
 
+    def renew(self) -> bool:
+        """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
+
+        Returns:
+            Whether that was possible; inference tensors count no changes.
+        """
+        values = self.packed.values
+        if self.version is None or values.is_inference():
+            return False
+        self.packed.drop_stale_plans()
+        self.version = values._version
+        self.dense = None
+        self.casts.clear()
+        if self.keeps_dense and not values.requires_grad:
+            self.dense_copy()
+        return True
+
     def dense_copy(self) -> Tensor:
         """(out, in) without gradient; unpacked once."""
         if self.dense is None:
@@ -133,7 +150,9 @@ class PackedLayer(nn.Module):
         ready, values = self._ready, self.values
         if ready is None or ready.packed.values is not values or values.is_inference():
             return self.refresh()
-        return ready if ready.version == values._version else self.refresh()
+        if ready.version == values._version or ready.renew():
+            return ready
+        return self.refresh()
 
     def extra_repr(self) -> str:
         """Sizes, pattern and options, as ``print(model)`` shows them."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sparse_core.nm.convert import packed_layers
 from sparse_core.nm.files import read_packed, split_tied
 from sparse_core.nm.layer_record import LayerRecord, record_of
-from sparse_core.nm.text_table import text_table
+from sparse_core.nm.text_table import shape_cell, size_cells, text_table
 
 # Tensors of a layer that stand for its dense weight; the others, bias and extra state, stay as they are.
 _WEIGHT = ("values", "metadata", "weight_scale", "activation_scale", "row_ptr", "col")
@@ -73,15 +73,17 @@ class PackedSizeReport:
         rows = [
             (
                 layer.name or "(model)",
-                "x".join(str(size) for size in layer.shape),
+                shape_cell(layer.shape),
                 layer.pattern,
-                *_sizes(layer.dense_bytes, layer.packed_bytes),
+                *size_cells(layer.dense_bytes, layer.packed_bytes),
             )
             for layer in self.layers
         ]
-        rows.append(("other tensors", "", "", *_sizes(self.other_bytes, self.other_bytes)))
-        rows.append(("total", "", "", *_sizes(self.dense_bytes, self.packed_bytes)))
-        return text_table(("layer", "shape", "pattern", "bytes dense", "packed", "saved"), rows, left=3)
+        rows.append(("other tensors", "", "", *size_cells(self.other_bytes, self.other_bytes)))
+        rows.append(("total", "", "", *size_cells(self.dense_bytes, self.packed_bytes)))
+        return text_table(
+            ("layer", "shape", "pattern", "bytes dense", "packed", "saved"), rows, align="lllrrr"
+        )
 
 
 def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSizeReport:
@@ -115,7 +117,3 @@ def _report(records: Mapping[str, LayerRecord], stored: Mapping[str, Tensor]) ->
         layers.append(LayerSize(name, record.shape, record.pattern, record.dense_nbytes, packed))
     other = sum(tensor.nbytes for name, tensor in stored.items() if name not in weights)
     return PackedSizeReport(layers, other)
-
-
-def _sizes(dense: int, packed: int) -> tuple[str, str, str]:
-    return f"{dense:,}", f"{packed:,}", f"{1 - packed / dense:.1%}" if dense else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from sparse_core.nm.pattern import Pattern
+from sparse_core.nm.text_table import shape_cell, text_table
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,7 @@ class LayerReport:
     @property
     def weights(self) -> int:
         """Number of weights, zero or not."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -87,27 +86,25 @@ class PruneReport:
         }
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [
-            ("layer", "shape", "pattern", "method", "kept |w|", "zeros before", "zeros after", "note")
-        ]
-        rows += [_row(layer) for layer in self.layers]
+        header = ("layer", "shape", "pattern", "method", "kept |w|", "zeros before", "zeros after", "note")
+        rows = [_row(layer) for layer in self.layers]
         before = sum(layer.zeros_before for layer in self.layers)
         weights = sum(layer.weights for layer in self.layers)
         rows.append(
             ("total", f"{weights}", "", "", "", f"{before / weights:.2%}", f"{self.sparsity:.2%}", "")
         )
-        lines = _aligned(rows, right=(4, 5, 6))
+        parts = [text_table(header, rows, align="llllrrrl")]
         if self.skipped:
-            lines += ["", "left out:"]
-            lines += _aligned([(name or "(model)", reason) for name, reason in self.skipped.items()])
-        return "\n".join(lines)
+            left_out = [(name or "(model)", reason) for name, reason in self.skipped.items()]
+            parts.append("left out:\n" + text_table(("layer", "reason"), left_out, align="ll"))
+        return "\n\n".join(parts)
 
 
 def _row(layer: LayerReport) -> tuple[str, ...]:
     damping = "" if layer.damping_used is None else f"damping {layer.damping_used:g}"
     return (
         layer.name or "(model)",
-        "x".join(str(size) for size in layer.shape),
+        shape_cell(layer.shape),
         str(layer.pattern),
         layer.method,
         f"{layer.kept_magnitude:.2%}",
@@ -115,14 +112,3 @@ def _row(layer: LayerReport) -> tuple[str, ...]:
         f"{layer.zeros_after / layer.weights:.2%}",
         "; ".join(part for part in (damping, layer.note) if part),
     )
-
-
-def _aligned(rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

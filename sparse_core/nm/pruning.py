@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics, collect_inputs
 from sparse_core.nm.one_shot import PrunedWeight, PruneOptions, prune_weight
-from sparse_core.nm.pattern import NM, Pattern
+from sparse_core.nm.pattern import TWO_FOUR, Pattern
 from sparse_core.nm.prune_arguments import (
     WITH_INPUTS,
     Score,
@@ -25,8 +25,6 @@ from sparse_core.nm.prune_arguments import (
 from sparse_core.nm.prune_report import LayerReport, PruneReport
 from sparse_core.nm.scores import GradientScore
 from sparse_core.nm.selection import Select
-
-TWO_OF_FOUR = NM(2, 4)
 
 
 @overload
@@ -63,7 +61,7 @@ def prune(
 
 def prune(
     target: Tensor | nn.Module,
-    n_or_pattern: int | Pattern | Mapping[str, Pattern | None] = TWO_OF_FOUR,
+    n_or_pattern: int | Pattern | Mapping[str, Pattern | None] = TWO_FOUR,
     m: int | None = None,
     *,
     score: Any = "magnitude",

@@ -53,7 +53,7 @@ def selected_layers(
         TypeError: ``pattern`` is something else.
         ValueError: nothing is left, an unknown name in ``pattern``, or not a regular expression.
     """
-    chosen = _selector(select)
+    chosen = selector(select)
     owners = _owners(model)
     layers: dict[str, nn.Module] = {}
     skipped: dict[str, str] = {}
@@ -78,10 +78,15 @@ def selected_layers(
 
 
 def weight_parameter(module: nn.Module) -> Tensor:
-    """The tensor that is trained as ``module.weight``, also where the weight is parametrised."""
-    if is_parametrised(module):
-        return cast(Tensor, module.parametrizations.weight.original)  # type: ignore[union-attr]
-    return cast(Tensor, module.weight)
+    """The tensor that is trained as ``module.weight``, also where the weight is parametrised.
+
+    Raises:
+        ValueError: there is not one such tensor, as with weight normalisation.
+    """
+    found = _trained_weight(module)
+    if found is None:
+        raise ValueError(f"a {type(module).__name__} has no weight of its own: {_computed(module)}")
+    return found
 
 
 def is_parametrised(module: nn.Module) -> bool:
@@ -89,7 +94,31 @@ def is_parametrised(module: nn.Module) -> bool:
     return torch.nn.utils.parametrize.is_parametrized(module, "weight")
 
 
-def _selector(select: Select) -> Callable[[str, nn.Module], bool]:
+def _trained_weight(module: nn.Module) -> Tensor | None:
+    """``None`` where the weight is computed from several tensors, or by a hook before each call."""
+    if is_parametrised(module):
+        return getattr(module.parametrizations.weight, "original", None)  # type: ignore[union-attr]
+    return module._parameters.get("weight")
+
+
+def _computed(module: nn.Module) -> str:
+    if is_parametrised(module):
+        kinds = ", ".join(type(one).__name__.strip("_") for one in module.parametrizations.weight)  # type: ignore[union-attr]
+        how = "torch.nn.utils.parametrize.remove_parametrizations"
+        return f"its weight is computed from several tensors ({kinds}): {how} makes it one"
+    return (
+        "its weight is no parameter, but computed by a hook (weight_norm, spectral_norm or prune of"
+        " torch.nn.utils): their remove functions make it one"
+    )
+
+
+def selector(select: Select) -> Callable[[str, nn.Module], bool]:
+    """``select`` as a function of dotted name and module.
+
+    Raises:
+        TypeError: something else than :data:`Select`.
+        ValueError: not a regular expression.
+    """
     if select is None:
         return lambda name, module: True
     if isinstance(select, str):
@@ -117,9 +146,11 @@ def _obstacle(
         return "the pattern leaves it dense"
     if not isinstance(pattern, NM | Block):
         raise TypeError(f"pattern must be NM, Block or a dictionary of them, got {pattern!r}")
-    if torch.nn.parameter.is_lazy(weight_parameter(module)):
+    weight = _trained_weight(module)
+    if weight is None:
+        return _computed(module)
+    if torch.nn.parameter.is_lazy(weight):
         return "its weight has no shape yet: run the model once"
-    weight = weight_parameter(module)
     if not weight.is_floating_point():
         return f"its weight has type {weight.dtype}"
     columns = weight[0].numel() if weight.shape[0] else 0
@@ -152,7 +183,8 @@ def _parameters(module: nn.Module) -> Iterator[Tensor]:
         if parameter is not None:
             yield parameter
     if is_parametrised(module):
-        yield weight_parameter(module)
+        computed = cast(torch.nn.utils.parametrize.ParametrizationList, module.parametrizations.weight)  # type: ignore[union-attr]
+        yield from (tensor for tensor in computed._parameters.values() if tensor is not None)
 
 
 def _has_matrix(module: nn.Module) -> bool:

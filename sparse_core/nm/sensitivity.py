@@ -11,10 +11,14 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.nm.forward_pass import evaluation_mode
 from sparse_core.nm.pattern import NM, TWO_FOUR, Block, Pattern
 from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
 from sparse_core.nm.sensitivity_report import Hessian, LayerSensitivity, SensitivityReport
+
+# How torch refuses the second derivative of one of its kernels, and of an autograd.Function.
+_ONCE_DIFFERENTIABLE = ("is not implemented", "differentiate twice")
 
 LossFunction = Callable[[nn.Module, Any], Tensor]
 """A function of model and batch that gives the mean loss of the batch, a () tensor."""
@@ -38,7 +42,9 @@ def layer_sensitivity(
     with all terms within the layer. ``"fisher"`` takes for H the mean of g gᵀ over batches, which costs
     nothing more and is the empirical Fisher matrix when a batch is one sample; with batches of B samples it
     is about B times too small. ``"exact"`` multiplies by the Hessian itself: one more backward pass for each
-    layer, pattern and batch, through a loss that must be twice differentiable.
+    layer, pattern and batch, through a loss that must be twice differentiable. Torch's fused kernels of
+    ``scaled_dot_product_attention`` are not: run ``"exact"`` under
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``, or take ``"fisher"``.
 
     The model runs in evaluation mode; its mode, parameters and gradients are left as they were.
 
@@ -58,7 +64,8 @@ def layer_sensitivity(
     Raises:
         TypeError: something else than a pattern.
         ValueError: bad ``order`` or ``hessian``, no patterns, no batches, no layer that fits, a loss that is
-            not one finite number, or one that does not depend on a layer's weight.
+            not one finite number, one that does not depend on a layer's weight, or with ``"exact"`` one that
+            torch cannot differentiate twice.
     """
     wanted = (patterns,) if isinstance(patterns, NM | Block) else tuple(dict.fromkeys(patterns))
     if order not in (1, 2):
@@ -73,7 +80,7 @@ def layer_sensitivity(
     weights, skipped = _fitting_weights(model, wanted, select)
     changes = {name: _changes(weight, wanted) for name, weight in weights.items()}
     terms = _Terms(weights, changes, exact=order == 2 and hessian == "exact")
-    with _evaluation(model, list(weights.values())):
+    with evaluation_mode(model), _differentiable(list(weights.values())):
         for batch in track(batches, description="sensitivity", disable=not progress):
             terms.add(loss_fn(model, batch))
     entries = terms.entries(fisher=order == 2 and hessian == "fisher")
@@ -162,7 +169,17 @@ class _Terms:
         """Δwᵀ H Δw by differentiating g·Δw once more."""
         if not slope.requires_grad:  # The loss is linear in this weight.
             return torch.zeros_like(slope)
-        (product,) = torch.autograd.grad(slope, self.weights[name], retain_graph=True, allow_unused=True)
+        try:
+            (product,) = torch.autograd.grad(slope, self.weights[name], retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            if not any(part in str(error) for part in _ONCE_DIFFERENTIABLE):
+                raise
+            raise ValueError(
+                "hessian='exact' differentiates the loss twice, and a kernel in this model allows that only"
+                " once. Where that is scaled_dot_product_attention call layer_sensitivity within"
+                " torch.nn.attention.sdpa_kernel(SDPBackend.MATH); hessian='fisher' needs no second"
+                f" derivative. Torch says: {error}"
+            ) from error
         return torch.zeros_like(slope) if product is None else _dot(product, change)
 
     def mean_loss(self) -> float:
@@ -208,18 +225,14 @@ def _wide(tensor: Tensor) -> torch.dtype:
 
 
 @contextmanager
-def _evaluation(model: nn.Module, weights: Sequence[Tensor]) -> Iterator[None]:
-    """Evaluation mode and differentiable weights, both undone afterwards."""
-    training = {module: module.training for module in model.modules()}
+def _differentiable(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Gradients for the weights, also where they are not trained; undone afterwards."""
     trainable = [weight.requires_grad for weight in weights]
     try:
-        model.eval()
         for weight in weights:
             weight.requires_grad_(True)
         with torch.enable_grad():
             yield
     finally:
-        for module, mode in training.items():
-            module.training = mode
         for weight, wanted in zip(weights, trainable, strict=True):
             weight.requires_grad_(wanted)

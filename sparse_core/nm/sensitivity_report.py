@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from sparse_core.nm.pattern import Pattern
-from sparse_core.nm.text_table import text_table
+from sparse_core.nm.text_table import shape_cell, text_table
 
 Hessian = Literal["fisher", "exact"]
 
@@ -122,8 +122,8 @@ class SensitivityReport:
         rows = []
         for layer in self.layers:
             numbers = (layer.first, layer.first_absolute, layer.second, layer.sensitivity)
-            shape = "x".join(map(str, layer.shape))
-            rows.append([layer.name, shape, str(layer.pattern), *(f"{number:.3e}" for number in numbers)])
+            cells = [layer.name, shape_cell(layer.shape), str(layer.pattern)]
+            rows.append([*cells, *(f"{number:.3e}" for number in numbers)])
         second = f", Hessian: {self.hessian}" if self.order == 2 else ""
         lines = [
             text_table(header, rows),

@@ -55,9 +55,6 @@ class AlgorithmAttribute(IntEnum):
 
     CONFIG_ID = 0
     CONFIG_MAX_ID = 1
-    SPLIT_K = 3
-    SPLIT_K_MODE = 4
-    SPLIT_K_BUFFERS = 5
 
 
 DATA_TYPES = {

@@ -18,6 +18,7 @@ from sparse_core.nm.linear.common import (
     check_dense,
     check_linear_impl,
     check_operands,
+    default_result,
 )
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.packed import PackedNM
@@ -57,8 +58,8 @@ def nm_linear(
         impl: ``"reference"`` unpacks and multiplies densely; see :data:`LinearImpl` for the others.
 
     Returns:
-        (..., out). Gradients reach x, the values of the weight and the bias; the result of an int8 product
-        has none.
+        (..., out), of the type of x unless that is int8; autocast changes nothing. Gradients reach x, the
+        values of the weight and the bias; the result of an int8 product has none.
 
     Raises:
         ValueError: shapes, devices or options do not fit.
@@ -66,13 +67,13 @@ def nm_linear(
         ImplementationError: a named ``impl`` cannot run here.
     """
     compiling = torch.compiler.is_compiling()
-    if impl == "auto" and scale is None and out_dtype is None and not compiling:
-        call = _known_call(x, weight, bias, activation)
+    if impl == "auto" and not compiling:
+        call = _known_call(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
             if x.ndim == 2:
-                return call(x, bias, dense, None)
+                return call(x, bias, dense, scale)
             flat = x.view(-1, x.shape[-1])
-            return call(flat, bias, dense, None).view(*x.shape[:-1], weight.shape[0])
+            return call(flat, bias, dense, scale).view(*x.shape[:-1], weight.shape[0])
     check_linear_impl(impl)
     result = check_operands(x, weight, bias, activation, scale, out_dtype)
     check_dense(dense, weight)
@@ -103,20 +104,9 @@ def multiply(
     impl: str,
 ) -> Tensor:
     """The public function without gradients and without checks."""
-    if impl == "auto" and not accelerated(weight):
-        _say_once(weight.device.type)
-        impl = "reference"
-    if impl in ("cuda", "vendor") and not accelerated(weight):
-        raise ImplementationError(
-            f"impl={impl!r} needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or"
-            f" more; this one is {weight.pattern}, {weight.dtype}, on {weight.device}"
-        )
-    if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
-        return reference.nm_linear(
-            x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
-        )
-    if torch.cuda.current_device() != weight.device.index:
-        with torch.cuda.device(weight.device):  # kernels and events go to the current device
+    if torch.is_autocast_enabled(x.device.type):
+        # The operands have one type already, which is that of the result.
+        with torch.autocast(x.device.type, enabled=False):
             return multiply(
                 x,
                 weight,
@@ -127,43 +117,70 @@ def multiply(
                 out_dtype=out_dtype,
                 impl=impl,
             )
-    # Kernels read these without strides.
-    bias = None if bias is None else bias.contiguous()
-    scale = None if scale is None else scale.contiguous()
+    if impl == "auto" and not accelerated(weight):
+        _say_once(weight.device.type)
+        # The reference sums int8 in float64, which few GPUs are fast at.
+        impl = "dense" if weight.values.is_cuda and weight.dtype == torch.int8 else "reference"
+    if impl in ("cuda", "vendor") and not accelerated(weight):
+        raise ImplementationError(
+            f"impl={impl!r} needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or"
+            f" more; this one is {weight.pattern}, {weight.dtype}, on {weight.device}"
+        )
+    if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
+        return reference.nm_linear(
+            x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
+        )
     rows = x.numel() // x.shape[-1]
-    call = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)
-    flat = x.reshape(rows, x.shape[-1])
-    if not flat.is_contiguous() or flat.data_ptr() % 16:
-        flat = flat.clone(memory_format=torch.contiguous_format)
-    y = call(flat, bias, dense, scale)
+    flat = _readable(x.reshape(rows, x.shape[-1]))
+    bias = None if bias is None else _readable(bias)
+    scale = None if scale is None else _readable(scale)
+    with torch.cuda.device(weight.device.index):  # kernels and events go to the current device
+        y = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)(flat, bias, dense, scale)
     return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def _known_call(x: Tensor, weight: PackedNM, bias: Tensor | None, activation: str | None) -> Call | None:
+def _readable(tensor: Tensor) -> Tensor:
+    """Contiguous and aligned to 16 bytes, as kernels take for granted."""
+    if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _known_call(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Call | None:
     """The product that was done before with these sizes and no gradient, for which nothing needs checking."""
     plans = weight.plans.get("cuda")
     columns = weight.shape[1]
     if plans is None or not x.is_cuda or x.ndim == 0 or x.shape[-1] != columns:
         return None
-    values = weight.values
-    if x.dtype is not values.dtype or (
+    values, dtype = weight.values, x.dtype
+    if dtype is not values.dtype or (
         torch.is_grad_enabled()
         and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad))
     ):
         return None
+    if out_dtype is None:
+        out_dtype = default_result(dtype, scale)
     call: Call | None = plans.calls.get(  # type: ignore[attr-defined]
-        (
-            x.numel() // columns,
-            activation,
-            None if bias is None else (bias.shape, bias.dtype, bias.device),
-            x.device,
-        )
+        (x.numel() // columns, activation, _kind(bias), _kind(scale), x.device, dense is None, out_dtype)
     )
     if call is None or not x.is_contiguous() or x.data_ptr() % 16:
         return None
-    if (bias is not None and not bias.is_contiguous()) or torch._C._cuda_getDevice() != x.get_device():
-        return None
-    return call
+    for operand in (bias, scale):
+        if operand is not None and (not operand.is_contiguous() or operand.data_ptr() % 16):
+            return None
+    return call if torch._C._cuda_getDevice() == x.get_device() else None
+
+
+def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
+    return None if tensor is None else (tensor.shape, tensor.dtype, tensor.device)
 
 
 def accelerated(weight: PackedNM) -> bool:
@@ -208,10 +225,17 @@ def _call(
     from sparse_core.nm.linear.choice import Choice
 
     plans = execution.prepared(weight)
-    epilogue = None if bias is None else (bias.shape, bias.dtype, bias.device)
-    key: tuple[object, ...] = (rows, activation, epilogue, weight.device)
-    if impl != "auto" or scale is not None or weight.dtype == torch.int8:
-        key = (*key, impl, scale is not None, out_dtype)
+    key: tuple[object, ...] = (
+        rows,
+        activation,
+        _kind(bias),
+        _kind(scale),
+        weight.device,
+        dense is None,
+        out_dtype,
+    )
+    if impl != "auto":
+        key = (*key, impl)
     known = plans.calls.get(key)
     if known is not None:
         return known
@@ -234,7 +258,7 @@ def _call(
     )
     if not torch.cuda.is_current_stream_capturing():
         # What is chosen during a capture may be a guess.
-        plans.calls[key] = call
+        plans.keep(key, call)
     return call
 
 

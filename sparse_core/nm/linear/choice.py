@@ -48,6 +48,8 @@ class Case(NamedTuple):
         activation: ``"none"``, ``"relu"`` or ``"gelu"``.
         out, columns: of the weight.
         rows: a row count of :func:`row_bucket`.
+        storage: ``"dense"`` where a dense copy of the weight is at hand, ``"packed"`` where the dense product
+            has to unpack it first.
     """
 
     device: str
@@ -58,10 +60,12 @@ class Case(NamedTuple):
     out: int
     columns: int
     rows: int
+    storage: str = "dense"
 
     def key(self) -> str:
-        """The name in the file."""
-        return "|".join(str(part).removeprefix("torch.") for part in self)
+        """The name in the file; the row count comes last."""
+        parts = (*self[:-2], self.storage, self.rows)
+        return "|".join(str(part).removeprefix("torch.") for part in parts)
 
 
 @dataclass
@@ -136,8 +140,11 @@ def nearest(case: Case) -> Choice | None:
     """The choice at the closest row count that was measured for the same weight."""
     table = _table()
     prefix = case._replace(rows=0).key().removesuffix("0")
-    found = [(abs(int(key[len(prefix) :]) - case.rows), key) for key in table if key.startswith(prefix)]
-    return table[min(found)[1]] if found else None
+    counts = [key[len(prefix) :] for key in list(table) if key.startswith(prefix)]
+    found = [int(count) for count in counts if count.isdecimal()]
+    if not found:
+        return None
+    return table.get(f"{prefix}{min(found, key=lambda count: abs(count - case.rows))}")
 
 
 def remember(case: Case, choice: Choice) -> None:
@@ -148,7 +155,7 @@ def remember(case: Case, choice: Choice) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         entries = _read(path)
         entries[case.key()] = choice
-        _write(path, entries)
+        write_table(path, entries)
     except OSError:
         return
 
@@ -157,7 +164,13 @@ def folder() -> Path:
     """Where measurements are kept."""
     if _settings.folder is not None:
         return _settings.folder
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparsight"
+    named = os.environ.get("XDG_CACHE_HOME")
+    if named:
+        return Path(named) / "sparsight"
+    try:
+        return Path.home() / ".cache" / "sparsight"
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path(tempfile.gettempdir()) / "sparsight"
 
 
 def _file() -> Path:
@@ -176,7 +189,7 @@ def _read(path: Path) -> dict[str, Choice]:
         if stored["version"] != VERSION:
             return {}
         return {key: _choice(entry) for key, entry in stored["choices"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 
@@ -189,10 +202,6 @@ def _choice(entry: list) -> Choice:
 
 def write_table(path: Path, entries: dict[str, Choice]) -> None:
     """Write choices as the file that is shipped or kept, one a line so that changes can be read."""
-    _write(path, entries)
-
-
-def _write(path: Path, entries: dict[str, Choice]) -> None:
     lines = []
     for key, (method, variant, microseconds, dense) in sorted(entries.items()):
         entry = [method, variant, round(microseconds, 2), round(dense, 2)]

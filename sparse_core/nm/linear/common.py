@@ -79,12 +79,19 @@ def _check_int8(
 ) -> torch.dtype:
     if scale is not None and (tuple(scale.shape) != (out,) or scale.dtype != torch.float32):
         raise ValueError(f"scale must be float32 of shape {(out,)}, got {scale.dtype} {tuple(scale.shape)}")
-    result = out_dtype or (torch.int32 if scale is None else torch.float16)
+    result = out_dtype or default_result(torch.int8, scale)
     if result not in INT8_RESULTS:
         raise TypeError(f"an int8 product gives {', '.join(map(str, INT8_RESULTS))}, not {result}")
     if result == torch.int32 and (scale is not None or bias is not None or activation is not None):
         raise ValueError("an int32 result is the plain sum: leave out scale, bias and activation")
     return result
+
+
+def default_result(dtype: torch.dtype, scale: Tensor | None) -> torch.dtype:
+    """The type of a result that nobody asked for: that of the operands; for int8 the sum, scaled float16."""
+    if dtype != torch.int8:
+        return dtype
+    return torch.int32 if scale is None else torch.float16
 
 
 def apply_activation(y: Tensor, activation: str | None) -> Tensor:

@@ -33,7 +33,9 @@ def nm_linear_op(
 
     weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
     if buffer is not None or kernel_metadata is not None:
-        weight.plans["cuda"] = Prepared(buffer, kernel_metadata)
+        weight.plans["cuda"] = Prepared(buffer, kernel_metadata, may_pad=False)
+    elif impl == "auto" and values.is_cuda:
+        impl = "dense"  # a weight that was not prepared before it was traced would be prepared at every call
     return multiply(
         x.detach(),
         weight,

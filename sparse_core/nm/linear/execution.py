@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 
 import torch
@@ -20,6 +22,8 @@ Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Ten
 
 _MOST_PADDED_ROWS = 64
 _OUT_TILE, _COLUMN_TILE = 64, 128
+_MOST_CALLS = 4096
+_preparing = threading.RLock()
 
 
 class Prepared:
@@ -29,16 +33,30 @@ class Prepared:
         buffer: the weight compressed for cuSPARSELt, or ``None`` before the first use.
         metadata: positions in the order of the kernel for few rows, or ``None`` before the first use.
         aligned: the weight with rows and columns of zeros up to whole tiles, made where it needs them.
+        may_pad: whether ``aligned`` may be made; not for plans that do not outlive a call.
         calls: products that were done before, by shape and epilogue.
     """
 
-    __slots__ = ("aligned", "buffer", "calls", "metadata")
+    __slots__ = ("aligned", "buffer", "calls", "may_pad", "metadata")
 
-    def __init__(self, buffer: Tensor | None = None, metadata: Tensor | None = None) -> None:
+    def __init__(
+        self, buffer: Tensor | None = None, metadata: Tensor | None = None, *, may_pad: bool = True
+    ) -> None:
         self.buffer = buffer
         self.metadata = metadata
         self.aligned: PackedNM | None = None
+        self.may_pad = may_pad
         self.calls: dict[object, Call] = {}
+
+    def follows(self, values: Tensor) -> bool:
+        """Whether a change of the values in place reaches the compressed buffer, as they live in it."""
+        return self.buffer is None or self.buffer.data_ptr() == values.data_ptr()
+
+    def keep(self, key: object, call: Call) -> None:
+        """Keep a product for the next call; servers with many row counts start afresh now and then."""
+        if len(self.calls) >= _MOST_CALLS:
+            self.calls.clear()
+        self.calls[key] = call
 
 
 def prepared(weight: PackedNM) -> Prepared:
@@ -73,9 +91,10 @@ def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> Pack
     out, columns = weight.shape
     if out == 0 or columns == 0 or (weight.pattern.n, weight.pattern.m) != (2, 4):
         return None
-    if method == "cuda" and weight.dtype not in decode.ELEMENTS:
-        return None
+    types = decode.ELEMENTS if method == "cuda" else vendor.results(weight.dtype)
     plans = prepared(weight)
+    if (weight.dtype if method == "cuda" else out_dtype) not in types or not plans.may_pad:
+        return None
     if plans.aligned is None:
         _refuse_capture()
         with torch.inference_mode(False), torch.no_grad():
@@ -92,6 +111,12 @@ def _padded(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
     index[:out, : columns // 4] = weight.index()
     shape = (out + more_out, columns + more_columns)
     return PackedNM(values, pack_index(index, weight.pattern), shape, weight.pattern)
+
+
+def _version(weight: PackedNM) -> int:
+    """Counts changes in place; tensors of inference mode record none."""
+    values = weight.values
+    return 0 if values.is_inference() else values._version
 
 
 def _refuse_capture() -> None:
@@ -113,14 +138,12 @@ def prepare(weight: PackedNM, out_dtype: torch.dtype) -> Prepared:
     if not (missing_metadata or missing_buffer):
         return plans
     _refuse_capture()
-    with torch.inference_mode(False), torch.no_grad():
-        if missing_metadata:
+    with _preparing, torch.inference_mode(False), torch.no_grad():
+        if missing_metadata and plans.metadata is None:
             plans.metadata = decode.reorder_metadata(weight)
-        if missing_buffer:
-            try:
+        if missing_buffer and plans.buffer is None:
+            with contextlib.suppress(ImplementationError):
                 plans.buffer = vendor.compress_in_place(weight)
-            except ImplementationError:
-                plans.buffer = None
     return plans
 
 
@@ -168,15 +191,22 @@ def make_call(
         call = _few_rows_call(choice.variant, fitting, plans, rows, activation, out_dtype)
     else:
         call = _library_call(choice.variant, fitting, plans, rows, activation, has_bias, scaled, out_dtype)
-    return call if fitting is weight else _padded_call(call, weight.shape, fitting.shape)
+    return call if fitting is weight else _padded_call(call, weight, fitting)
 
 
-def _padded_call(call: Call, shape: tuple[int, int], padded: tuple[int, int]) -> Call:
+def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
     """A product with the padded weight, from inputs and to results of the true sizes."""
-    out = shape[0]
-    more_out, more_columns = padded[0] - out, padded[1] - shape[1]
+    out, columns = weight.shape
+    more_out, more_columns = fitting.shape[0] - out, fitting.shape[1] - columns
+    version = _version(weight)
 
     def outer(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        nonlocal version
+        if version != _version(weight):
+            # The copy's values live in the library's buffer, so this reaches every way.
+            with torch.no_grad():
+                fitting.values[:out, : columns // 2].copy_(weight.values)
+            version = _version(weight)
         x = pad(x, (0, more_columns)) if more_columns else x
         if not more_out:
             return call(x, bias, None, scale)

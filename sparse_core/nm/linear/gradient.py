@@ -37,6 +37,10 @@ def gradients(
     Returns:
         For x (..., in), for the values (out, groups * n), for the bias (out,); ``None`` where not wanted.
     """
+    if torch.is_autocast_enabled(x.device.type):
+        # A compiled backward pass is traced where the forward pass was.
+        with torch.autocast(x.device.type, enabled=False):
+            return gradients(gradient, x, weight, bias, dense, activation, output, needed, bias_needed)
     matrix = weight.to_dense() if dense is None else dense
     if activation == "relu":
         assert output is not None

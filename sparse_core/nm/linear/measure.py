@@ -46,18 +46,21 @@ def choose(
 ) -> Choice:
     """The measured choice for a row count; measures when there is none yet and that is allowed.
 
-    While a CUDA graph is being captured nothing can be measured; the closest row count decides then.
+    While a CUDA graph is being captured nothing can be measured, and no kernel be compiled; cuSPARSELt at the
+    closest row count or dense is taken then.
 
     Args:
         weight: on CUDA.
         rows: of the input.
         bias, activation, dense, scale, out_dtype: see the public function.
     """
-    case = case_of(weight, rows, activation, out_dtype)
+    case = case_of(weight, rows, activation, out_dtype, unpacks=dense is None)
     known = table.lookup(case)
+    if torch.cuda.is_current_stream_capturing():
+        return _while_capturing(known or table.nearest(case), weight, out_dtype)
     if known is not None and _possible(known, weight, rows, out_dtype):
         return known
-    if torch.cuda.is_current_stream_capturing() or table.settings().mode == "table":
+    if table.settings().mode == "table" or not execution.prepared(weight).may_pad:
         close = table.nearest(case)
         if close is not None and _possible(close, weight, rows, out_dtype):
             return close
@@ -72,8 +75,17 @@ def choose(
     return measured
 
 
-def case_of(weight: PackedNM, rows: int, activation: str | None, out_dtype: torch.dtype) -> Case:
-    """What the choice for a product depends on."""
+def _while_capturing(choice: Choice | None, weight: PackedNM, out_dtype: torch.dtype) -> Choice:
+    ready = execution.prepared(weight).buffer is not None and vendor.supports(weight, out_dtype)
+    if choice is None or choice.method != "vendor" or not ready:
+        return Choice("dense")
+    return choice
+
+
+def case_of(
+    weight: PackedNM, rows: int, activation: str | None, out_dtype: torch.dtype, *, unpacks: bool
+) -> Case:
+    """What the choice for a product depends on; ``unpacks`` where no dense copy is at hand."""
     index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
     try:
         version = ".".join(map(str, load().version))
@@ -87,6 +99,7 @@ def case_of(weight: PackedNM, rows: int, activation: str | None, out_dtype: torc
         activation or "none",
         *weight.shape,
         table.row_bucket(rows, vendor.row_step(weight.dtype)),
+        "packed" if unpacks else "dense",
     )
 
 
@@ -137,7 +150,6 @@ def measure(
     :data:`MARGIN`.
     """
     with torch.inference_mode(False), torch.no_grad():
-        matrix = weight.to_dense() if dense is None else dense
         x = _input(rows, weight)
         options = _Options(rows, activation, bias is not None, scale is not None, out_dtype)
         ways = candidates(
@@ -149,7 +161,7 @@ def measure(
             out_dtype=out_dtype,
         )
         plain = Choice("dense")
-        tensors = (x, bias, matrix, scale)
+        tensors = (x, bias, dense, scale)  # without a dense copy, the dense product unpacks every time
         expected = options.make(plain, weight)(*tensors)
         calls = {}
         for way in ways:
@@ -169,7 +181,7 @@ def measure(
     return Choice("dense", 0, slow, slow)
 
 
-_Tensors = tuple[Tensor, "Tensor | None", Tensor, "Tensor | None"]
+_Tensors = tuple[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"]
 
 
 class _Options(NamedTuple):
@@ -196,11 +208,14 @@ def _possible(choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtyp
     if choice.method == "dense":
         return True
     fitting = execution.weight_for(choice.method, weight, out_dtype)
-    if fitting is None or choice.method == "vendor":
-        return fitting is not None
+    if fitting is None:
+        return False
+    if choice.method == "vendor":
+        index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
+        return choice.variant in checked_algorithms(index, weight.dtype, choice.variant + 1)
     return (
         rows <= decode.MOST_ROWS
-        and choice.variant < len(decode.VARIANTS)
+        and 0 <= choice.variant < len(decode.VARIANTS)
         and decode.variant_fits(decode.VARIANTS[choice.variant], fitting.shape[0], rows)
     )
 
@@ -261,9 +276,10 @@ def _rotated_times(
     x, bias, dense, scale = tensors
     copies = 1
     if options.rows <= _MOST_ROTATED_ROWS:
-        copies = max(2, min(_MOST_COPIES, math.ceil(_ROTATED_BYTES / dense.nbytes)))
+        nbytes = weight.shape[0] * weight.shape[1] * weight.dtype.itemsize
+        copies = max(2, min(_MOST_COPIES, math.ceil(_ROTATED_BYTES / nbytes)))
     weights = [weight] + [_copy(weight) for _ in range(copies - 1)]
-    matrices = [dense] + [dense.clone() for _ in range(copies - 1)]
+    matrices = [dense] + [None if dense is None else dense.clone() for _ in range(copies - 1)]
     count = max(copies, min(_MOST_COPIES, math.ceil(_GRAPH_US / max(estimate_us, 1.0))))
     stream = _side_stream(x.device)
     stream.wait_stream(torch.cuda.current_stream(x.device))
@@ -274,9 +290,11 @@ def _rotated_times(
         with torch.cuda.stream(stream):
             calls[0](x, bias, dense, scale)  # whatever is allocated at a first call must not be of the graph
             graph.capture_begin(capture_error_mode="thread_local")
-            for index in range(count):
-                calls[index % copies](x, bias, matrices[index % copies], scale)
-            graph.capture_end()
+            try:
+                for index in range(count):
+                    calls[index % copies](x, bias, matrices[index % copies], scale)
+            finally:
+                graph.capture_end()
         graphs[way] = graph
     torch.cuda.current_stream(x.device).wait_stream(stream)
     samples: dict[Choice, list[float]] = {way: [] for way in ways}

@@ -20,10 +20,16 @@ def supports(weight: PackedNM, out_dtype: torch.dtype) -> bool:
     if (pattern.n, pattern.m) != (2, 4) or weight.dtype not in _TYPES or out == 0 or columns == 0:
         return False
     step = 32 if weight.dtype == torch.int8 else 16
-    results = _INT8_RESULTS if weight.dtype == torch.int8 else (weight.dtype,)
     # Values that are not contiguous could not live in the compressed buffer, which would become stale.
     whole = out % step == 0 and columns % step == 0 and weight.values.is_contiguous()
-    return whole and out_dtype in results
+    return whole and out_dtype in results(weight.dtype)
+
+
+def results(dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+    """Types of results for operands of a type; none where the library does not take them."""
+    if dtype not in _TYPES:
+        return ()
+    return _INT8_RESULTS if dtype == torch.int8 else (dtype,)
 
 
 def row_step(dtype: torch.dtype) -> int:

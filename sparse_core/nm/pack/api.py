@@ -19,7 +19,7 @@ def prune_and_pack(weight: Tensor, *, impl: Impl = "auto") -> Compressed24:
 
     Args:
         weight: (rows, columns) float16 or bfloat16; rows divisible by 64, columns by 32. Of equal
-            magnitudes the lower position is kept.
+            magnitudes the lower position is kept; NaN counts as larger than infinity.
         impl: ``"reference"`` is plain torch, ``"triton"`` one kernel; ``"auto"`` follows the device.
 
     Returns:
@@ -47,7 +47,9 @@ def prune_and_pack_both(weight: Tensor, *, dense: bool = False, impl: Impl = "au
     dimension only, so the two directions need a buffer each.
 
     Args:
-        weight: (rows, columns) float16 or bfloat16, both sizes divisible by 64.
+        weight: (rows, columns) float16 or bfloat16, both sizes divisible by 64. Magnitudes are added in
+            float32; of equal sums the first pattern is kept. A tile with NaN keeps one of the 90 patterns,
+            but which one depends on ``impl``.
         dense: also write the pruned weight densely.
         impl: see :func:`prune_and_pack`.
 

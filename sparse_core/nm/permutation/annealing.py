@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sparse_core.nm.permutation.stripes import retained_magnitude, stripe_slots
+from sparse_core.nm.permutation.stripes import added, retained_magnitude, stripe_slots, tile_size
 
 
 def anneal(
@@ -63,23 +63,28 @@ def best_chain(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
 
 def _swap_gains(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
     """(chains, pairs, m * m): gain of exchanging column i of the one stripe for j of the other."""
-    half = order.shape[1] // 2
-    columns = magnitudes[order]
+    chains, stripes, m = order.shape
+    half = stripes // 2
+    pairs = torch.stack([order[:, :half], order[:, half:]], dim=2).reshape(-1, 2, m)
+    tile = tile_size(m * m * magnitudes.shape[1], magnitudes.device)
+    return torch.cat([_pair_gains(magnitudes[part], n) for part in pairs.split(tile)]).reshape(
+        chains, half, m * m
+    )
+
+
+def _pair_gains(columns: Tensor, n: int) -> Tensor:
+    """(pairs, m, m) of columns (pairs, 2, m, rows)."""
     slots = stripe_slots(columns, n)
-    upper, lower = columns[:, :half], columns[:, half:]
-    of_upper = (lower.unsqueeze(2) - slots.threshold[:, :half].unsqueeze(3)).relu_().sum(dim=-1)
-    of_lower = (upper.unsqueeze(2) - slots.threshold[:, half:].unsqueeze(3)).relu_().sum(dim=-1)
-    after = of_upper + slots.without[:, :half, :, None]
-    after = after + (of_lower + slots.without[:, half:, :, None]).transpose(-1, -2)
-    before = slots.retained[:, :half] + slots.retained[:, half:]
-    return (after - before[:, :, None, None]).flatten(2)
+    upper = slots.without[:, 0].unsqueeze(2) + added(columns[:, 1], slots.threshold[:, 0])
+    lower = slots.without[:, 1].unsqueeze(2) + added(columns[:, 0], slots.threshold[:, 1])
+    return upper + lower.mT - slots.retained.sum(dim=1)[:, None, None]
 
 
 def _sample(logits: Tensor, generator: torch.Generator) -> Tensor:
     """One exchange a pair, or -1 for none, drawn by the Gumbel-max rule."""
-    logits = torch.cat([torch.zeros_like(logits[..., :1]), logits], dim=-1)
-    uniform = torch.rand(logits.shape, generator=generator, device=logits.device).clamp_(1e-9, 1 - 1e-7)
-    return (logits - (-uniform.log()).log()).argmax(dim=-1) - 1
+    logits = nn.functional.pad(logits, (1, 0))
+    waiting = torch.empty_like(logits).exponential_(generator=generator)
+    return (logits - waiting.log()).argmax(dim=-1) - 1
 
 
 def _exchange(order: Tensor, chosen: Tensor, half: int) -> Tensor:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sparse_core.nm.permutation.stripes import retained_magnitude, stripe_slots
+from sparse_core.nm.permutation.stripes import added, retained_magnitude, stripe_slots, tile_size
 
 # Gains below this share of what a pair of stripes keeps are rounding, not progress.
 _ROUNDING = 1e-6
-# Numbers that one chunk of an exhaustive search may hold.
-_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -25,11 +23,16 @@ class Arrangement:
         retained: (stripes,) what each stripe keeps.
         replaced: (columns, columns); [position, column] is what the stripe of the position keeps with the
             column put there.
+        gain: (stripes, stripes), of the best exchange of two columns; -inf on the diagonal.
+        swap: (stripes, stripes) int64, which exchange that is: position in the first stripe times m, plus
+            position in the second.
     """
 
     order: Tensor
     retained: Tensor
     replaced: Tensor
+    gain: Tensor
+    swap: Tensor
 
     @property
     def total(self) -> float:
@@ -40,24 +43,25 @@ class Arrangement:
 def arrange(magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
     """The arrangement of ``magnitudes`` (columns, rows) in stripes ``order`` (stripes, m)."""
     replaced, retained = _replacements(magnitudes, order, n)
-    return Arrangement(order, retained, replaced)
+    every = torch.arange(len(order), device=order.device)
+    return Arrangement(order, retained, replaced, *_best_swaps(order, retained, replaced, every))
 
 
 def rearranged(arrangement: Arrangement, magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
-    """``arrangement`` changed to ``order``; only the stripes that differ are computed again."""
+    """``arrangement`` changed to ``order``; only what the stripes that differ take part in is renewed."""
     touched = (order != arrangement.order).any(dim=1).nonzero().flatten()
     if len(touched) == 0:
         return arrangement
     fresh, kept = _replacements(magnitudes, order[touched], n)
     stripes, m = order.shape
-    replaced = arrangement.replaced.clone().reshape(stripes, m, -1)
-    replaced[touched] = fresh.reshape(len(touched), m, -1)
-    return replace(
-        arrangement,
-        order=order,
-        retained=arrangement.retained.index_copy(0, touched, kept),
-        replaced=replaced.reshape(stripes * m, -1),
-    )
+    replaced = arrangement.replaced.clone()
+    replaced.reshape(stripes, m, -1)[touched] = fresh.reshape(len(touched), m, -1)
+    retained = arrangement.retained.index_copy(0, touched, kept)
+    best, chosen = _best_swaps(order, retained, replaced, touched)
+    gain, swap = arrangement.gain.clone(), arrangement.swap.clone()
+    gain[touched], gain[:, touched] = best, best.T
+    swap[touched], swap[:, touched] = chosen, (chosen % m * m + chosen // m).T
+    return Arrangement(order, retained, replaced, gain, swap)
 
 
 def descend(arrangement: Arrangement, magnitudes: Tensor, n: int) -> Arrangement:
@@ -67,10 +71,10 @@ def descend(arrangement: Arrangement, magnitudes: Tensor, n: int) -> Arrangement
     up; what an exchange gave is checked against the exact sum before it is kept.
     """
     while True:
-        proposed = _best_swaps(arrangement)
-        if proposed is None:
+        taken = disjoint_pairs(arrangement.gain)
+        if len(taken) == 0:
             return arrangement
-        changed = rearranged(arrangement, magnitudes, proposed, n)
+        changed = rearranged(arrangement, magnitudes, _exchanged(arrangement, taken), n)
         if changed.total <= arrangement.total:
             return arrangement
         arrangement = changed
@@ -132,30 +136,36 @@ def disjoint_pairs(gains: Tensor) -> Tensor:
 def _replacements(magnitudes: Tensor, order: Tensor, n: int) -> tuple[Tensor, Tensor]:
     slots = stripe_slots(magnitudes[order], n)
     threshold = slots.threshold.flatten(0, 1)
-    # sum max(0, b - t) = (sum |b - t| + sum b - sum t) / 2, and the first sum is a distance.
-    distance = torch.cdist(threshold, magnitudes, p=1.0)
-    added = (distance + magnitudes.sum(dim=1) - threshold.sum(dim=1, keepdim=True)) / 2
-    return slots.without.flatten()[:, None] + added, slots.retained
+    # Tiles of both, so that each number that is read is used several times.
+    across = tile_size(8 * magnitudes.shape[1], magnitudes.device)
+    gained = [
+        torch.cat([added(part, upper) for part in magnitudes.split(across)], dim=1)
+        for upper in threshold.split(8 * max(1, across // len(magnitudes)))
+    ]
+    return slots.without.flatten()[:, None] + torch.cat(gained), slots.retained
 
 
-def _best_swaps(arrangement: Arrangement) -> Tensor | None:
-    """The order after the best exchanges between disjoint pairs of stripes; None where nothing gains."""
-    order = arrangement.order
-    stripes, m = order.shape
-    by_position = arrangement.replaced[:, order.flatten()]
-    kept = arrangement.retained.repeat_interleave(m)
-    before = kept[:, None] + kept
-    gains = by_position + by_position.T - before - _ROUNDING * before
-    in_stripes = gains.reshape(stripes, m, stripes, m).transpose(1, 2).reshape(stripes, stripes, m * m)
-    best, swap = in_stripes.max(dim=2)
-    best.fill_diagonal_(-torch.inf)
-    taken = disjoint_pairs(best)
-    if len(taken) == 0:
-        return None
-    chosen = swap[taken[:, 0], taken[:, 1]]
+def _best_swaps(order: Tensor, retained: Tensor, replaced: Tensor, stripes: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows ``stripes`` of :class:`Arrangement`'s ``gain`` and ``swap``."""
+    count, m = order.shape
+    here = (stripes[:, None] * m + torch.arange(m, device=order.device)).flatten()
+    after = replaced[here][:, order.flatten()] + replaced[:, order[stripes].flatten()].T
+    before = retained[stripes][:, None] + retained
+    by_pair = after.reshape(-1, m, count, m).transpose(1, 2).flatten(2)
+    best, swap = by_pair.max(dim=2)
+    gain = best - before - _ROUNDING * before
+    gain[torch.arange(len(stripes), device=order.device), stripes] = -torch.inf
+    return gain, swap
+
+
+def _exchanged(arrangement: Arrangement, taken: Tensor) -> Tensor:
+    """The order after the best exchanges between the pairs of stripes ``taken`` (pairs, 2)."""
+    order, m = arrangement.order, arrangement.order.shape[1]
+    first, second = taken.unbind(1)
+    chosen = arrangement.swap[first, second]
     result = order.clone()
-    result[taken[:, 0], chosen // m] = order[taken[:, 1], chosen % m]
-    result[taken[:, 1], chosen % m] = order[taken[:, 0], chosen // m]
+    result[first, chosen // m] = order[second, chosen % m]
+    result[second, chosen % m] = order[first, chosen // m]
     return result
 
 
@@ -164,7 +174,7 @@ def _division_gains(
 ) -> tuple[Tensor, Tensor]:
     """For each of ``pairs`` (P, 2): the gain of its best division, and which it is."""
     m = arrangement.order.shape[1]
-    chunk = max(1, _CHUNK // (divisions.numel() * magnitudes.shape[1]))
+    chunk = tile_size(divisions.numel() * magnitudes.shape[1], magnitudes.device)
     gains, choices = [], []
     for part in pairs.split(chunk):
         columns = arrangement.order[part].flatten(1)[:, divisions].unflatten(2, (2, m))

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from rich.progress import track
 from torch import Tensor, nn
 
-from sparse_core.nm.pattern import NM, weight_matrix
+from sparse_core.nm.forward_pass import call_model, evaluation_mode
+from sparse_core.nm.pattern import NM, TWO_FOUR, weight_matrix
 from sparse_core.nm.permutation.axes import Axis, Segment
+from sparse_core.nm.permutation.budget import Effort
 from sparse_core.nm.permutation.graph import ChannelGraph
 from sparse_core.nm.permutation.report import ChannelGroup, PermutationReport
-from sparse_core.nm.permutation.search import Effort, permute_channels
+from sparse_core.nm.permutation.search import permute_channels
 from sparse_core.nm.permutation.stripes import matrix_retained
-from sparse_core.nm.selection import Select
+from sparse_core.nm.selection import Select, selector
 
 
 def permute_model(
     model: nn.Module,
     example_inputs: Any,
-    pattern: NM = NM(2, 4),  # noqa: B008  (frozen)
+    pattern: NM = TWO_FOUR,
     *,
     select: Select = None,
     seed: int = 0,
@@ -61,7 +61,7 @@ def permute_model(
             forward pass is random or not finite; everything is put back.
     """
     layers = _layers(model, pattern, select)
-    with _evaluating(model), torch.no_grad():
+    with evaluation_mode(model), torch.no_grad():
         before = _outputs(model, example_inputs)
         graph = ChannelGraph(model, example_inputs)
         worker = _Worker(graph, layers, pattern)
@@ -210,17 +210,14 @@ class _Worker:
 
 
 def _layers(model: nn.Module, pattern: NM, select: Select) -> dict[str, nn.Linear | nn.Conv2d]:
+    chosen = selector(select)
     known, layers = [], {}
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear | nn.Conv2d):
             continue
         known.append(name)
-        if isinstance(select, str):
-            wanted = re.search(select, name) is not None
-        else:
-            wanted = select is None or select(name, module)
         columns = module.weight.shape[1:].numel()
-        if wanted and columns % pattern.m == 0:
+        if chosen(name, module) and columns % pattern.m == 0:
             layers[name] = module
     if not layers:
         raise ValueError(
@@ -230,25 +227,8 @@ def _layers(model: nn.Module, pattern: NM, select: Select) -> dict[str, nn.Linea
     return layers
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 def _outputs(model: nn.Module, example_inputs: Any) -> list[Tensor]:
-    if isinstance(example_inputs, Tensor):
-        result = model(example_inputs)
-    elif isinstance(example_inputs, dict):
-        result = model(**example_inputs)
-    else:
-        result = model(*example_inputs)
-    leaves = torch.utils._pytree.tree_leaves(result)
+    leaves = torch.utils._pytree.tree_leaves(call_model(model, example_inputs))
     return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
 
 

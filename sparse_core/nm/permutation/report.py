@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from sparse_core.nm.text_table import text_table
+
 
 @dataclass(frozen=True)
 class ChannelGroup:
@@ -58,7 +60,8 @@ class PermutationReport:
         }
 
     def __str__(self) -> str:
-        rows = [("channels of", "count", "kept before", "kept after", "change", "read by / why not")]
+        header = ("channels of", "count", "kept before", "kept after", "change", "read by / why not")
+        rows = []
         for group in self.groups:
             share = group.retained / group.retained_before - 1 if group.retained_before else 0.0
             rows.append(
@@ -71,14 +74,4 @@ class PermutationReport:
                     group.reason or ", ".join(group.consumers),
                 )
             )
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        return "\n".join(
-            "  ".join(
-                [
-                    row[0].ljust(widths[0]),
-                    *(row[column].rjust(widths[column]) for column in range(1, 5)),
-                    row[5],
-                ]
-            )
-            for row in rows
-        )
+        return text_table(header, rows, align="lrrrrl")

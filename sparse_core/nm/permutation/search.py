@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, get_args
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from sparse_core.nm.pattern import NM, check_groups
 from sparse_core.nm.permutation.annealing import anneal, best_chain
+from sparse_core.nm.permutation.budget import BUDGETS, Annealing, Budget, Effort
 from sparse_core.nm.permutation.descent import (
     Arrangement,
     arrange,
@@ -22,52 +24,11 @@ from sparse_core.nm.permutation.descent import (
 )
 from sparse_core.nm.permutation.stripes import matrix_retained, row_bound
 
-Effort = Literal["fast", "default", "high"]
-
 # Rounds through all pairs of stripes: with fewer than these, chains start from the descent's result
 # instead of a random order.
 _SWEEPS_FROM_RANDOM = 20
-
-
-class Annealing(NamedTuple):
-    """One annealing run.
-
-    Attributes:
-        work: weights that all steps of all chains look at together, at most.
-        chains: side by side, at most.
-        sweeps: rounds of a chain through all pairs of stripes, at most.
-        temperatures: first and last, in standard deviations of an exchange's gain; tuned on uniform and
-            normal matrices.
-    """
-
-    work: int
-    chains: int
-    sweeps: int
-    temperatures: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much a search may do, in work and not in seconds, so that it repeats.
-
-    Attributes:
-        annealing: runs one after the other.
-        escapes: attempts to leave the local optimum.
-        exhaustive: weights that the divisions of all pairs of stripes may hold together.
-    """
-
-    annealing: tuple[Annealing, ...]
-    escapes: int
-    exhaustive: int
-
-
-_SHORT = Annealing(1 << 27, 8, 150, (0.15, 0.04))
-_LONG = Annealing(1 << 30, 16, 1000, (0.12, 0.06))
-BUDGETS: dict[Effort, Budget] = {
-    "fast": Budget((), escapes=0, exhaustive=1 << 26),
-    "default": Budget((_SHORT,), escapes=30, exhaustive=1 << 28),
-    "high": Budget((_SHORT, _LONG), escapes=300, exhaustive=1 << 31),
-}
+# Smaller matrices are annealed no longer than one of so many weights: calls cost more than numbers there.
+_LEAST_STEP = 1 << 13
 
 
 class Permutation(NamedTuple):
@@ -111,9 +72,12 @@ def permute_channels(
     to 5 each pair of stripes also gets its best division of all (35 for m = 4).
 
     On ``numpy.random.seed(1); numpy.random.rand(128, 64)`` plain 2:4 keeps 2852.377 and each row at best
-    3042.332. The descent alone recovers 33.6 % of that gap; the default 37.2 to 39.0 % over seeds 0 to 9,
-    median 37.8 % (2923.077 to 2926.469);
-    "high" 38.3 to 39.3 % over seeds 0 to 3.
+    3042.332. The descent alone recovers 33.6 % of that gap; the default 37.7 to 38.6 % over seeds 0 to 9,
+    median 38.0 % (2924.032 to 2925.647); "high" 38.3 to 38.7 % over seeds 0 to 3.
+
+    On a CPU one thread is used: the search is many short calls on numbers in the cache, and threads that
+    wait for a core make each of them wait. The default takes 2 to 3 s on one core for float32 matrices from
+    128 x 64 to 1024 x 1024, and in proportion to the rows above that; a GPU suits those better.
 
     Args:
         weight: (rows, columns), a floating tensor or an array; columns divisible by m.
@@ -140,7 +104,7 @@ def permute_channels(
     if escapes is not None and escapes < 0:
         raise ValueError(f"escapes must be 0 or more, got {escapes}")
     budget = BUDGETS[effort]
-    with torch.no_grad():
+    with torch.no_grad(), _one_thread(matrix.device):
         dtype = torch.float64 if matrix.dtype == torch.float64 else torch.float32
         magnitudes = matrix.abs().to(dtype).T.contiguous()
         identity = torch.arange(matrix.shape[1], device=matrix.device)
@@ -194,7 +158,7 @@ class _Search:
 
     def _anneal(self, best: Arrangement, run: Annealing) -> Tensor | None:
         stripes = len(best.order)
-        chain_steps = run.work // self.magnitudes.numel()
+        chain_steps = run.work // max(self.magnitudes.numel(), _LEAST_STEP)
         # One step visits a stripe once: a sweep over all of its partners takes stripes - 1 steps.
         sweeps = chain_steps // (stripes - 1)
         if sweeps < 1 or self._is_over():
@@ -214,7 +178,7 @@ class _Search:
             return self._is_over()
 
         order = anneal(
-            self.magnitudes,
+            self._scaled(),
             order,
             self.n,
             steps=steps,
@@ -223,6 +187,11 @@ class _Search:
             stop=stop,
         )
         return best_chain(self.magnitudes, order, self.n)
+
+    def _scaled(self) -> Tensor:
+        """Magnitudes in [0, 1] and float32, which is as good for random choices and faster."""
+        largest = self.magnitudes.max()
+        return torch.where(largest > 0, self.magnitudes / largest, 0.0).float()
 
     def _escape(self, best: Arrangement, escapes: int, budget: Budget) -> Arrangement:
         task = self.bar.add_task("escapes", total=escapes)
@@ -271,6 +240,22 @@ def _matrix(weight: Tensor | Any, pattern: NM) -> Tensor:
     if not bool(matrix.isfinite().all()):
         raise ValueError("weight has NaN or infinite entries: channels cannot be compared")
     return matrix
+
+
+@contextmanager
+def _one_thread(device: torch.device) -> Iterator[None]:
+    """One thread for tensors on a CPU.
+
+    The search is many short calls on numbers in the cache. A second thread gains a tenth on a quiet machine,
+    and where another process wants the cores each call waits for it: ten times as long altogether.
+    """
+    threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _progress(show: bool) -> Progress:

@@ -1,14 +1,21 @@
 """Pieces of sparse training around a plain torch loop: estimators, schedules, refresh, distillation."""
 
 from sparse_core.nm.training.distillation import DistillationLoss, soft_label_loss
-from sparse_core.nm.training.estimators import MaskedModel, MaskedWeight, attach_masks, masked_weight
-from sparse_core.nm.training.refresh import MaskRefresher, Refresh
-from sparse_core.nm.training.schedules import LayerwiseSchedule, ProgressiveSchedule, Schedule
+from sparse_core.nm.training.estimators import (
+    Estimator,
+    MaskedModel,
+    MaskedWeight,
+    attach_masks,
+    masked_weight,
+)
+from sparse_core.nm.training.refresh import MaskRefresher, Refresh, Score
+from sparse_core.nm.training.schedules import LayerwiseSchedule, ProgressiveSchedule, Schedule, Unit
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
 from sparse_core.nm.training.warmup import warmup_cosine, warmup_cosine_factor
 
 __all__ = [
     "DistillationLoss",
+    "Estimator",
     "LayerwiseSchedule",
     "MaskRefresher",
     "MaskedModel",
@@ -16,7 +23,9 @@ __all__ = [
     "ProgressiveSchedule",
     "Refresh",
     "Schedule",
+    "Score",
     "SparseTrainingLinear",
+    "Unit",
     "attach_masks",
     "masked_weight",
     "soft_label_loss",

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from sparse_core.nm.forward_pass import call_model
+
 
 class DistillationLoss:
     """Loss of a student against a frozen teacher.
@@ -89,7 +91,7 @@ class DistillationLoss:
             raise RuntimeError("this DistillationLoss is closed: its hooks on the features are removed")
         self.teacher.eval()
         with torch.no_grad():
-            teacher_logits = _run(self.teacher, inputs)
+            teacher_logits = call_model(self.teacher, inputs)
         if not isinstance(teacher_logits, Tensor) or teacher_logits.shape != student_logits.shape:
             found = (
                 tuple(teacher_logits.shape) if isinstance(teacher_logits, Tensor) else type(teacher_logits)
@@ -168,14 +170,6 @@ def _relative_error(student: Any, teacher: Any, names: str) -> Tensor:
     target = teacher.to(wide)
     scale = target.square().mean().clamp_min(torch.finfo(wide).tiny)
     return (student.to(wide) - target).square().mean() / scale
-
-
-def _run(model: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    if isinstance(inputs, tuple | list):
-        return model(*inputs)
-    return model(inputs)
 
 
 def _module(model: nn.Module, name: str, role: str) -> nn.Module:

@@ -26,7 +26,7 @@ class SparseTrainingLinear(nn.Linear):
 
     With 16-bit operands on a GPU with sparse tensor cores, directly or under autocast, one kernel prunes and
     packs both directions, and each product is done sparsely where that was measured to be faster. Everywhere
-    else the pruned weight is multiplied densely.
+    else the pruned weight is multiplied densely. ``torch.compile`` breaks its graph at this layer.
 
     Args:
         in_features, out_features: divisible by 4; by 64 for the sparse products.
@@ -93,7 +93,8 @@ class SparseTrainingLinear(nn.Linear):
             dtype = torch.get_autocast_dtype(device_type)
             x, weight = x.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
-        y: Tensor = _PrunedProduct.apply(x, weight, bias, self.decay)
+        product = _untraced_product if torch.compiler.is_compiling() else _PrunedProduct.apply
+        y: Tensor = product(x, weight, bias, self.decay)
         return y
 
     def extra_repr(self) -> str:
@@ -139,6 +140,10 @@ class _PrunedProduct(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             of_bias = flat.sum(dim=0)
         return of_x, of_weight, of_bias, None
+
+
+# What is measured and launched here cannot be traced: torch.compile breaks its graph around the product.
+_untraced_product = torch.compiler.disable(_PrunedProduct.apply)
 
 
 def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

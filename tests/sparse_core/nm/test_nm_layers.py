@@ -179,10 +179,6 @@ def test_packed_weight_is_kept_until_the_values_change(monkeypatch: pytest.Monke
     changed()
     assert not changed()
     assert layer.packed is calls.weights[-1]
-    with torch.no_grad():
-        layer.values.mul_(2)
-    assert changed()
-    assert not changed()
     layer.values = nn.Parameter(layer.values.detach().clone())
     assert changed()
     layer.double()
@@ -192,6 +188,30 @@ def test_packed_weight_is_kept_until_the_values_change(monkeypatch: pytest.Monke
     layer.load_state_dict(layer.state_dict())
     assert changed()
     assert not changed()
+
+
+class Plans:
+    """Something an implementation prepared, which may or may not follow the values."""
+
+    def __init__(self, follows: bool) -> None:
+        self.follows = lambda values: follows
+
+
+def test_plans_that_follow_the_values_outlive_a_change_in_place() -> None:
+    layer = SparseLinear.from_dense(linear_of(), keep_dense=True)
+    x = torch.randn(3, 32)
+    layer(x)
+    packed = layer.packed
+    packed.plans.update(following=Plans(True), stale=Plans(False), unknown=object())
+    layer(x)
+    assert set(layer.packed.plans) == {"following", "stale", "unknown"}
+    with torch.no_grad():
+        layer.values.mul_(2)
+    assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
+    assert layer.packed is packed
+    assert set(packed.plans) == {"following"}
+    with torch.no_grad():
+        assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
 
 
 def test_dense_copy_is_kept_and_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -360,14 +360,16 @@ def test_select_counts_only_some_layers_and_modes_survive() -> None:
     assert [group.name for group in report.groups] == ["2"]
     with pytest.raises(ValueError, match="the model has 0, 2, 4"):
         permute_model(model, torch.randn(3, 8).double(), select="nothing")
+    with pytest.raises(ValueError, match="not a regular expression"):
+        permute_model(model, torch.randn(3, 8).double(), select="(")
 
 
 def test_report_is_a_table_and_json() -> None:
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
     report = checked(model, torch.randn(3, 8).double())
     lines = str(report).splitlines()
-    assert len(lines) == 3
-    assert "the model's input" in lines[1]
+    assert len(lines) == 4
+    assert "the model's input" in lines[2]
     assert report.to_json()["permutations"]["2"] == report.permutations["2"].tolist()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 from torch.nn.utils import parametrize
 
+from sparse_core.nm.allocation import allocate
 from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pruning import prune
 from sparse_core.nm.selection import is_parametrised, selected_layers, weight_parameter
 
 
@@ -82,6 +87,48 @@ def test_parametrised_weight_counts_once_and_ties_are_seen() -> None:
     assert weight_parameter(model[0]) is original
     assert weight_parameter(model[1]) is model[1].weight
     assert list(selected_layers(model, NM(2, 4)).layers) == ["0", "1"]
+
+
+def test_weights_computed_from_several_tensors_are_left_out() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Conv2d(4, 4, 1), nn.Linear(4, 4))
+    nn.utils.parametrizations.weight_norm(model[0])
+    nn.utils.parametrizations.weight_norm(model[1])
+    found = selected_layers(model, NM(2, 4))
+    assert list(found.layers) == ["2"]
+    assert list(found.skipped) == ["0", "1"]
+    assert found.skipped["0"] == (
+        "its weight is computed from several tensors (WeightNorm):"
+        " torch.nn.utils.parametrize.remove_parametrizations makes it one"
+    )
+    with pytest.raises(ValueError, match="Linear has no weight of its own: its weight is computed from"):
+        weight_parameter(model[0])
+    parametrize.remove_parametrizations(model[0], "weight")
+    assert list(selected_layers(model, NM(2, 4)).layers) == ["0", "2"]
+
+
+def old_weight_norm(layer: nn.Module) -> None:
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        torch.nn.utils.weight_norm(layer)
+
+
+def zeroed_half(layer: nn.Module) -> None:
+    torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5)
+
+
+@pytest.mark.parametrize("change", [old_weight_norm, torch.nn.utils.spectral_norm, zeroed_half])
+def test_weights_computed_by_a_hook_are_left_out(change: Callable[[nn.Module], object]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    change(model[0])
+    found = selected_layers(model, NM(2, 4))
+    assert list(found.layers) == ["1"]
+    assert found.skipped["0"].startswith("its weight is no parameter, but computed by a hook")
+    with pytest.raises(ValueError, match=r"no layer matches 2:4\. .*computed by a hook"):
+        selected_layers(model[:1], NM(2, 4))
+    # What is built on the selection leaves it out as well.
+    report = prune(model, 2, 4)
+    assert list(report.masks) == ["1"]
+    assert report.skipped == found.skipped
+    assert allocate(model, 0.5).skipped == found.skipped
 
 
 def test_lazy_and_empty_layers_are_left_out() -> None:

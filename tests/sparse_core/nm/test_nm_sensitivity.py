@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sparse_core.nm.pattern import NM, Block, Pattern
 from sparse_core.nm.pattern_masks import magnitude_masks, pattern_mask
@@ -214,6 +215,68 @@ def test_layers_that_do_not_fit_are_skipped() -> None:
     assert "skipped 0: its input dimension 3" in str(report)
     with pytest.raises(ValueError, match="no selected layer fits 1:7"):
         layer_sensitivity(model, squared_error, batches, patterns=NM(1, 7))
+
+
+class FusedAttention(nn.Module):
+    """Torch's fused kernel has no second derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.qkv(x).unflatten(-1, (3, 2, 4)).movedim(-3, 0).transpose(-3, -2)
+        return nn.functional.scaled_dot_product_attention(*heads)
+
+
+def test_exact_hessian_of_fused_attention_names_the_way_out() -> None:
+    torch.manual_seed(0)
+    model, batches = FusedAttention(), [torch.randn(2, 5, 8)]
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        squares: Tensor = model(batch).square().mean()
+        return squares
+
+    with pytest.raises(
+        ValueError, match=r"sdpa_kernel\(SDPBackend\.MATH\); hessian='fisher' needs no"
+    ) as caught:
+        layer_sensitivity(model, loss, batches, order=2, hessian="exact")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert model.training
+    with sdpa_kernel(SDPBackend.MATH):
+        (exact,) = layer_sensitivity(model, loss, batches, order=2, hessian="exact").layers
+    (fisher,) = layer_sensitivity(model, loss, batches, order=2).layers
+    assert exact.first == pytest.approx(fisher.first, rel=1e-4)
+    # Central differences of the gradient towards the pruned weight.
+    weight = model.qkv.weight
+    dense = weight.detach().clone()
+    change = -dense.masked_fill(pattern_mask(dense, NM(2, 4)), 0)
+    slopes = []
+    for step in (-1e-2, 1e-2):
+        weight.data = dense + step * change
+        slopes.append(float((torch.autograd.grad(loss(model, batches[0]), weight)[0] * change).sum()))
+    assert exact.second == pytest.approx((slopes[1] - slopes[0]) / 2e-2 / 2, rel=0.02)
+
+
+def test_another_error_of_torch_is_passed_on() -> None:
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise RuntimeError("out of order")
+
+    model, batches = deep_linear(0)
+    with pytest.raises(RuntimeError, match="out of order"):
+        layer_sensitivity(
+            model,
+            lambda net, batch: Broken.apply(squared_error(net, batch)),
+            batches,
+            order=2,
+            hessian="exact",
+        )
 
 
 def test_bad_arguments() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparse_core.nm.text_table import text_table
+from sparse_core.nm.text_table import shape_cell, size_cells, text_table
 
 
 def test_columns_line_up() -> None:
@@ -16,3 +16,17 @@ def test_columns_line_up() -> None:
 def test_rows_have_as_many_cells_as_the_header() -> None:
     with pytest.raises(ValueError, match="a row has 1 cells and the header 2"):
         text_table(["a", "b"], [["1"]])
+
+
+def test_sides_are_named_by_letters() -> None:
+    table = text_table(["a", "b", "why"], [["10", "x", "long text"], ["2", "y", "no"]], align="rll")
+    assert table.split("\n") == [" a  b  why", "--  -  ---------", "10  x  long text", " 2  y  no"]
+    for align in ("l", "lc", "lrr"):
+        with pytest.raises(ValueError, match="l or r for each of 2 columns"):
+            text_table(["a", "b"], [], align=align)
+
+
+def test_cells() -> None:
+    assert shape_cell((16, 8, 3, 3)) == "16x8x3x3"
+    assert size_cells(2000, 1125) == ("2,000", "1,125", "43.8%")
+    assert size_cells(0, 0) == ("0", "0", "")

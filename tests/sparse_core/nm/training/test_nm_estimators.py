@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from sparse_core.nm import training
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NM
 from sparse_core.nm.pattern_masks import magnitude_masks
@@ -245,3 +246,10 @@ def test_two_masks_for_one_tied_weight_are_refused() -> None:
     with pytest.raises(ValueError, match="'0' and '1' share one weight"):
         attach_masks(model, masks)
     assert type(model[0]) is nn.Linear
+
+
+def test_types_for_annotations_are_public() -> None:
+    assert set(get_args(training.Estimator)) == {"ste", "sr-ste", "fixed"}
+    assert set(get_args(training.Unit)) == {"weights", "groups", "rows"}
+    assert {"Estimator", "Schedule", "Score", "Unit"} <= set(training.__all__)
+    assert all(hasattr(training, name) for name in training.__all__)
