@@ -115,6 +115,19 @@ def test_library_product(cuda: torch.device, dtype: torch.dtype, rows: int, shap
     close(nm_linear(x, packed, other, impl="vendor"), exact(x, packed, other, None), dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rows", [32, 64, 512])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that its own layout is a prototype
+def test_against_torch_semi_structured(cuda: torch.device, dtype: torch.dtype, rows: int) -> None:
+    packed = packed_weight(256, 512, dtype, cuda)
+    x = torch.randn(rows, 512, device=cuda, dtype=dtype)
+    bias = torch.randn(256, device=cuda, dtype=dtype)
+    theirs = nn.functional.linear(x, torch.sparse.to_sparse_semi_structured(packed.to_dense()), bias)
+    for impl in ("vendor", "auto"):
+        ours = nm_linear(x, packed, bias, impl=impl)
+        assert float((ours.double() - theirs.double()).abs().max()) <= 0.02 * float(theirs.abs().max())
+
+
 @pytest.mark.parametrize("rows", [1, 16, 40, 333])
 @pytest.mark.parametrize("impl", ["vendor", "auto", "dense"])
 def test_int8(cuda: torch.device, rows: int, impl: str) -> None:
