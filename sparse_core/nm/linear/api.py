@@ -14,6 +14,7 @@ from sparse_core.errors import ImplementationError
 from sparse_core.nm.linear import reference
 from sparse_core.nm.linear.common import (
     Activation,
+    Epilogue,
     LinearImpl,
     check_dense,
     check_linear_impl,
@@ -239,23 +240,14 @@ def _call(
     known = plans.calls.get(key)
     if known is not None:
         return known
+    epilogue = Epilogue(activation, bias is not None, scale is not None, out_dtype)
     if impl == "dense":
         choice = Choice("dense")
     else:
-        choice = measure.choose(
-            weight, rows, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
-        )
+        choice = measure.choose(weight, rows, bias, dense, scale, epilogue)
         if impl not in ("auto", choice.method):
             choice = Choice(impl)  # type: ignore[arg-type]
-    call = execution.make_call(
-        choice,
-        weight,
-        rows,
-        activation=activation,
-        has_bias=bias is not None,
-        scaled=scale is not None,
-        out_dtype=out_dtype,
-    )
+    call = execution.make_call(choice, weight, rows, epilogue)
     if not torch.cuda.is_current_stream_capturing():
         # What is chosen during a capture may be a guess.
         plans.keep(key, call)

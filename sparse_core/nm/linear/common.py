@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,22 @@ LinearImpl = Literal["auto", "reference", "dense", "cuda", "vendor"]
 rows and ``"vendor"`` cuSPARSELt, which need a GPU with sparse tensor cores; ``"auto"`` chooses."""
 
 INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
+
+
+class Epilogue(NamedTuple):
+    """What is done to the sums of a product, and the type of the result.
+
+    Attributes:
+        activation: ``"relu"``, ``"gelu"`` or ``None``.
+        has_bias: whether a bias is added before it.
+        scaled: whether sums are multiplied with a factor of each output column before that.
+        out_dtype: of the result.
+    """
+
+    activation: str | None
+    has_bias: bool
+    scaled: bool
+    out_dtype: torch.dtype
 
 
 def check_linear_impl(impl: str) -> None:

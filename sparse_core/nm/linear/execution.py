@@ -13,7 +13,7 @@ from torch.nn.functional import gelu, linear, pad
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.linear import decode, vendor
 from sparse_core.nm.linear.choice import Choice, Method
-from sparse_core.nm.linear.common import apply_activation
+from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.reference import int8_linear
 from sparse_core.nm.packed import PackedNM, pack_index
 
@@ -151,11 +151,7 @@ def make_call(
     choice: Choice,
     weight: PackedNM,
     rows: int,
-    *,
-    activation: str | None,
-    has_bias: bool,
-    scaled: bool,
-    out_dtype: torch.dtype,
+    epilogue: Epilogue,
 ) -> Call:
     """The product of ``rows`` rows by a given choice.
 
@@ -163,9 +159,7 @@ def make_call(
         choice: method and variant.
         weight: (out, in).
         rows: of the input, at least 1.
-        activation: see the public function.
-        has_bias, scaled: whether calls bring a bias and a scale.
-        out_dtype: of the result.
+        epilogue: what calls bring and want.
 
     Returns:
         A function of input, bias, dense weight and scale that gives (rows, out).
@@ -174,8 +168,8 @@ def make_call(
         ImplementationError: the choice does not take this product.
     """
     if choice.method == "dense":
-        return _dense_call(weight, activation, out_dtype)
-    fitting = weight_for(choice.method, weight, out_dtype)
+        return _dense_call(weight, epilogue)
+    fitting = weight_for(choice.method, weight, epilogue.out_dtype)
     if choice.method == "cuda" and (fitting is None or rows > decode.MOST_ROWS):
         raise ImplementationError(
             f"the kernel for few rows takes at most {decode.MOST_ROWS} rows and 16-bit 2:4 weights;"
@@ -184,13 +178,13 @@ def make_call(
     if fitting is None:
         raise ImplementationError(
             f"cuSPARSELt does not take a {weight.pattern} weight of {weight.dtype} {weight.shape}"
-            f" with a {out_dtype} result"
+            f" with a {epilogue.out_dtype} result"
         )
-    plans = prepare(fitting, out_dtype)
+    plans = prepare(fitting, epilogue.out_dtype)
     if choice.method == "cuda":
-        call = _few_rows_call(choice.variant, fitting, plans, rows, activation, out_dtype)
+        call = _few_rows_call(choice.variant, fitting, plans, rows, epilogue)
     else:
-        call = _library_call(choice.variant, fitting, plans, rows, activation, has_bias, scaled, out_dtype)
+        call = _library_call(choice.variant, fitting, plans, rows, epilogue)
     return call if fitting is weight else _padded_call(call, weight, fitting)
 
 
@@ -217,25 +211,21 @@ def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
     return outer
 
 
-def _dense_call(weight: PackedNM, activation: str | None, out_dtype: torch.dtype) -> Call:
+def _dense_call(weight: PackedNM, epilogue: Epilogue) -> Call:
+    activation = epilogue.activation
+
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         matrix = weight.to_dense() if dense is None else dense
         if x.dtype != torch.int8:
             y = linear(x, matrix, bias)
             return y if activation is None else apply_activation(y, activation)
-        return dense_int8(x, matrix, bias, activation=activation, scale=scale, out_dtype=out_dtype)
+        return dense_int8(x, matrix, bias, scale, epilogue)
 
     return call
 
 
 def dense_int8(
-    x: Tensor,
-    matrix: Tensor,
-    bias: Tensor | None,
-    *,
-    activation: str | None,
-    scale: Tensor | None,
-    out_dtype: torch.dtype,
+    x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: Epilogue
 ) -> Tensor:
     """The dense int8 product, by cuBLAS where it takes the shapes.
 
@@ -243,8 +233,10 @@ def dense_int8(
         x: (rows, in) int8.
         matrix: (out, in) int8.
         bias: (out,).
-        activation, scale, out_dtype: see the public function.
+        scale: (out,) float32.
+        epilogue: activation and type of the result.
     """
+    activation, out_dtype = epilogue.activation, epilogue.out_dtype
     if matrix.shape[0] % 8 or matrix.shape[1] % 8:
         return int8_linear(x, matrix, bias, activation=activation, scale=scale, out_dtype=out_dtype)
     rows = x.shape[0]
@@ -259,15 +251,9 @@ def dense_int8(
     return apply_activation(result, activation).to(out_dtype)
 
 
-def _few_rows_call(
-    variant: int,
-    weight: PackedNM,
-    plans: Prepared,
-    rows: int,
-    activation: str | None,
-    out_dtype: torch.dtype,
-) -> Call:
+def _few_rows_call(variant: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
     assert plans.metadata is not None
+    activation, out_dtype = epilogue.activation, epilogue.out_dtype
     launch = decode.Launch(weight, plans.metadata, rows, activation, decode.VARIANTS[variant])
     out = weight.shape[0]
 
@@ -279,16 +265,8 @@ def _few_rows_call(
     return call
 
 
-def _library_call(
-    algorithm: int,
-    weight: PackedNM,
-    plans: Prepared,
-    rows: int,
-    activation: str | None,
-    has_bias: bool,
-    scaled: bool,
-    out_dtype: torch.dtype,
-) -> Call:
+def _library_call(algorithm: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
+    activation, out_dtype = epilogue.activation, epilogue.out_dtype
     if plans.buffer is None:
         raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")
     buffer, out = plans.buffer, weight.shape[0]
@@ -302,8 +280,8 @@ def _library_call(
     elif left:
         padding, left = step - left, 0
     whole = rows + padding - left
-    product = vendor.product_of(whole, weight, activation, scaled, out_dtype)
-    planned = vendor.Planned(weight.device, product, algorithm, has_bias)
+    product = vendor.product_of(whole, weight, epilogue)
+    planned = vendor.Planned(weight.device, product, algorithm, epilogue.has_bias)
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         if padding:

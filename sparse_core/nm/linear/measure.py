@@ -6,7 +6,6 @@ import contextlib
 import math
 import statistics
 from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from sparse_core.nm.cusparselt.trusted import checked_algorithms
 from sparse_core.nm.linear import choice as table
 from sparse_core.nm.linear import decode, execution, vendor
 from sparse_core.nm.linear.choice import Case, Choice
+from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
 
 MARGIN = 1.02
@@ -38,11 +38,9 @@ def choose(
     weight: PackedNM,
     rows: int,
     bias: Tensor | None,
-    *,
-    activation: str | None,
     dense: Tensor | None,
     scale: Tensor | None,
-    out_dtype: torch.dtype,
+    epilogue: Epilogue,
 ) -> Choice:
     """The measured choice for a row count; measures when there is none yet and that is allowed.
 
@@ -52,23 +50,22 @@ def choose(
     Args:
         weight: on CUDA.
         rows: of the input.
-        bias, activation, dense, scale, out_dtype: see the public function.
+        bias, dense, scale: see the public function.
+        epilogue: what is done to the sums.
     """
-    case = case_of(weight, rows, activation, out_dtype, unpacks=dense is None)
+    case = case_of(weight, rows, epilogue, unpacks=dense is None)
     known = table.lookup(case)
     if torch.cuda.is_current_stream_capturing():
-        return _while_capturing(known or table.nearest(case), weight, out_dtype)
-    if known is not None and _possible(known, weight, rows, out_dtype):
+        return _while_capturing(known or table.nearest(case), weight, epilogue.out_dtype)
+    if known is not None and _possible(known, weight, rows, epilogue.out_dtype):
         return known
     if table.settings().mode == "table" or not execution.prepared(weight).may_pad:
         close = table.nearest(case)
-        if close is not None and _possible(close, weight, rows, out_dtype):
+        if close is not None and _possible(close, weight, rows, epilogue.out_dtype):
             return close
         return Choice("dense")
     try:
-        measured = measure(
-            weight, case.rows, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
-        )
+        measured = measure(weight, case.rows, bias, dense, scale, epilogue)
     except torch.OutOfMemoryError:
         return Choice("dense")
     table.remember(case, measured)
@@ -82,9 +79,7 @@ def _while_capturing(choice: Choice | None, weight: PackedNM, out_dtype: torch.d
     return choice
 
 
-def case_of(
-    weight: PackedNM, rows: int, activation: str | None, out_dtype: torch.dtype, *, unpacks: bool
-) -> Case:
+def case_of(weight: PackedNM, rows: int, epilogue: Epilogue, *, unpacks: bool) -> Case:
     """What the choice for a product depends on; ``unpacks`` where no dense copy is at hand."""
     index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
     try:
@@ -95,24 +90,17 @@ def case_of(
         table.device_name(index),
         version,
         str(weight.dtype),
-        str(out_dtype),
-        activation or "none",
+        str(epilogue.out_dtype),
+        epilogue.activation or "none",
         *weight.shape,
         table.row_bucket(rows, vendor.row_step(weight.dtype)),
         "packed" if unpacks else "dense",
     )
 
 
-def candidates(
-    weight: PackedNM,
-    rows: int,
-    *,
-    activation: str | None,
-    scaled: bool,
-    has_bias: bool,
-    out_dtype: torch.dtype,
-) -> list[Choice]:
+def candidates(weight: PackedNM, rows: int, epilogue: Epilogue) -> list[Choice]:
     """The sparse ways that take this product; empty when none does."""
+    out_dtype = epilogue.out_dtype
     found = []
     fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode.MOST_ROWS else None
     if fitting is not None:
@@ -124,10 +112,10 @@ def candidates(
     fitting = execution.weight_for("vendor", weight, out_dtype)
     if fitting is not None and execution.prepare(fitting, out_dtype).buffer is not None:
         step = vendor.row_step(weight.dtype)
-        product = vendor.product_of(-(-rows // step) * step, fitting, activation, scaled, out_dtype)
+        product = vendor.product_of(-(-rows // step) * step, fitting, epilogue)
         index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
         with contextlib.suppress(ImplementationError):
-            offered = vendor.Planned(weight.device, product, 0, has_bias).algorithms
+            offered = vendor.Planned(weight.device, product, 0, epilogue.has_bias).algorithms
             found += [Choice("vendor", number) for number in checked_algorithms(index, weight.dtype, offered)]
     return found
 
@@ -136,11 +124,9 @@ def measure(
     weight: PackedNM,
     rows: int,
     bias: Tensor | None,
-    *,
-    activation: str | None,
     dense: Tensor | None,
     scale: Tensor | None,
-    out_dtype: torch.dtype,
+    epilogue: Epilogue,
 ) -> Choice:
     """Time every way and return the fastest one that is right.
 
@@ -151,21 +137,12 @@ def measure(
     """
     with torch.inference_mode(False), torch.no_grad():
         x = _input(rows, weight)
-        options = _Options(rows, activation, bias is not None, scale is not None, out_dtype)
-        ways = candidates(
-            weight,
-            rows,
-            activation=activation,
-            scaled=options.scaled,
-            has_bias=options.has_bias,
-            out_dtype=out_dtype,
-        )
         plain = Choice("dense")
         tensors = (x, bias, dense, scale)  # without a dense copy, the dense product unpacks every time
-        expected = options.make(plain, weight)(*tensors)
+        expected = execution.make_call(plain, weight, rows, epilogue)(*tensors)
         calls = {}
-        for way in ways:
-            call = _right_call(options, way, weight, tensors, expected)
+        for way in candidates(weight, rows, epilogue):
+            call = _right_call(way, weight, epilogue, tensors, expected)
             if call is not None:
                 calls[way] = call
         del expected
@@ -173,7 +150,7 @@ def measure(
             return plain
         first = _flushed_times(calls, tensors)
         finalists = sorted(first, key=lambda way: first[way])[:_FINALISTS]
-        times = _rotated_times([plain, *finalists], first[finalists[0]], options, weight, tensors)
+        times = _rotated_times([plain, *finalists], first[finalists[0]], weight, epilogue, tensors)
     slow = times.pop(plain)
     best = min(times, key=lambda way: times[way])
     if times[best] * MARGIN <= slow:
@@ -182,25 +159,6 @@ def measure(
 
 
 _Tensors = tuple[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"]
-
-
-class _Options(NamedTuple):
-    rows: int
-    activation: str | None
-    has_bias: bool
-    scaled: bool
-    out_dtype: torch.dtype
-
-    def make(self, way: Choice, weight: PackedNM) -> execution.Call:
-        return execution.make_call(
-            way,
-            weight,
-            self.rows,
-            activation=self.activation,
-            has_bias=self.has_bias,
-            scaled=self.scaled,
-            out_dtype=self.out_dtype,
-        )
 
 
 def _possible(choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
@@ -229,14 +187,14 @@ def _input(rows: int, weight: PackedNM) -> Tensor:
 
 
 def _right_call(
-    options: _Options, way: Choice, weight: PackedNM, tensors: _Tensors, expected: Tensor
+    way: Choice, weight: PackedNM, epilogue: Epilogue, tensors: _Tensors, expected: Tensor
 ) -> execution.Call | None:
     """The call of a way, if its numbers are right."""
     # The result is likely to get this memory again: a way that writes nothing must not find right numbers.
     poison = float("nan") if expected.is_floating_point() else -(2**31)
     torch.empty_like(expected).fill_(poison)
     try:
-        call = options.make(way, weight)
+        call = execution.make_call(way, weight, len(tensors[0]), epilogue)
         result = call(*tensors)
     except ImplementationError:
         return None
@@ -270,12 +228,12 @@ def _flushed_times(calls: dict[Choice, execution.Call], tensors: _Tensors) -> di
 
 
 def _rotated_times(
-    ways: list[Choice], estimate_us: float, options: _Options, weight: PackedNM, tensors: _Tensors
+    ways: list[Choice], estimate_us: float, weight: PackedNM, epilogue: Epilogue, tensors: _Tensors
 ) -> dict[Choice, float]:
     """Median microseconds of a call of each way, in CUDA graphs whose replays are interleaved."""
     x, bias, dense, scale = tensors
-    copies = 1
-    if options.rows <= _MOST_ROTATED_ROWS:
+    rows, copies = len(x), 1
+    if rows <= _MOST_ROTATED_ROWS:
         nbytes = weight.shape[0] * weight.shape[1] * weight.dtype.itemsize
         copies = max(2, min(_MOST_COPIES, math.ceil(_ROTATED_BYTES / nbytes)))
     weights = [weight] + [_copy(weight) for _ in range(copies - 1)]
@@ -285,7 +243,7 @@ def _rotated_times(
     stream.wait_stream(torch.cuda.current_stream(x.device))
     graphs = {}
     for way in ways:
-        calls = [options.make(way, entry) for entry in weights]
+        calls = [execution.make_call(way, entry, rows, epilogue) for entry in weights]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             calls[0](x, bias, dense, scale)  # whatever is allocated at a first call must not be of the graph

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sparse_core.nm.cusparselt.compress import compress
 from sparse_core.nm.cusparselt.plan import Product, plan, workspace
+from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
@@ -56,12 +57,11 @@ def compress_in_place(weight: PackedNM) -> Tensor:
     return buffer
 
 
-def product_of(
-    rows: int, weight: PackedNM, activation: str | None, scaled: bool, out_dtype: torch.dtype
-) -> Product:
-    """The library's description of a product."""
+def product_of(rows: int, weight: PackedNM, epilogue: Epilogue) -> Product:
+    """The library's description of a product; GELU is not part of it."""
     out, columns = weight.shape
-    return Product(rows, out, columns, weight.dtype, out_dtype, activation == "relu", scaled)
+    relu = epilogue.activation == "relu"
+    return Product(rows, out, columns, weight.dtype, epilogue.out_dtype, relu, epilogue.scaled)
 
 
 class Planned:

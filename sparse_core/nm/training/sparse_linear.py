@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sparse_core.nm.linear.choice import Choice
+from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.pack.reference import transposable_mask
 from sparse_core.nm.packed import PackedNM
@@ -178,7 +179,7 @@ def _measured(pruned: Tensor, rows: int, bias: Tensor | None) -> Choice:
 
     packed = PackedNM.from_dense(pruned)
     choice = measure.choose(
-        packed, rows, bias, activation=None, dense=pruned, scale=None, out_dtype=pruned.dtype
+        packed, rows, bias, pruned, None, Epilogue(None, bias is not None, False, pruned.dtype)
     )
     # The kernel for few rows wants its own metadata, which is not worth making for a single product.
     return choice if choice.method == "vendor" else Choice("dense")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from sparse_core.nm.cusparselt.compress import compress, compress_dense, layout_
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.linear import decode, execution, measure, nm_linear, tuning
 from sparse_core.nm.linear.choice import Choice
+from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.pack.reference import transposable_mask
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.pattern import NM
@@ -66,10 +68,7 @@ def by_kernel(
         Choice("cuda", variant),
         packed,
         len(x),
-        activation=activation,
-        has_bias=bias is not None,
-        scaled=False,
-        out_dtype=x.dtype,
+        Epilogue(activation, bias is not None, False, x.dtype),
     )
     return call(x, bias, None, None)
 
@@ -212,15 +211,14 @@ def test_choice_is_measured_kept_and_found_again(cuda: torch.device, tmp_path: P
         nm_linear(x, packed)
         (file,) = (tmp_path / "kept").iterdir()
         before = file.read_text()
-        assert "512|1024|40" in before
+        assert "512|1024|packed|40" in before
         fresh = packed_weight(512, 1024, torch.bfloat16, cuda)
         nm_linear(x, fresh)
         assert file.read_text() == before
     with tuning("table", folder=tmp_path / "none"):
         other = packed_weight(528, 1040, torch.bfloat16, cuda)
-        assert measure.choose(
-            other, 8, None, activation=None, dense=None, scale=None, out_dtype=torch.bfloat16
-        ) == Choice("dense")
+        plain = Epilogue(None, False, False, torch.bfloat16)
+        assert measure.choose(other, 8, None, None, None, plain) == Choice("dense")
     assert not (tmp_path / "none").exists()
 
 
@@ -228,8 +226,8 @@ def test_wrong_numbers_are_never_chosen(cuda: torch.device, monkeypatch: pytest.
     packed = packed_weight(4096, 4096, torch.bfloat16, cuda)
     true_call = execution.make_call
 
-    def wrong(choice: Choice, *arguments: object, **options: object) -> execution.Call:
-        call = true_call(choice, *arguments, **options)
+    def wrong(choice: Choice, *arguments: Any) -> execution.Call:
+        call = true_call(choice, *arguments)
 
         def off(*tensors: Tensor | None) -> Tensor:
             y = call(*tensors)
@@ -239,10 +237,10 @@ def test_wrong_numbers_are_never_chosen(cuda: torch.device, monkeypatch: pytest.
 
         return off
 
-    options = {"activation": None, "dense": None, "scale": None, "out_dtype": torch.bfloat16}
-    assert measure.measure(packed, 4096, None, **options).method == "vendor"
+    plain = Epilogue(None, False, False, torch.bfloat16)
+    assert measure.measure(packed, 4096, None, packed.to_dense(), None, plain).method == "vendor"
     monkeypatch.setattr(execution, "make_call", wrong)
-    assert measure.measure(packed, 4096, None, **options).method == "dense"
+    assert measure.measure(packed, 4096, None, packed.to_dense(), None, plain).method == "dense"
 
 
 @pytest.mark.parametrize("rows", [4, 256])
@@ -385,7 +383,5 @@ def test_unknown_version_keeps_to_the_first_algorithm(
 ) -> None:
     monkeypatch.setattr(trusted, "CHECKED", {})
     packed = packed_weight(256, 512, torch.bfloat16, cuda)
-    found = measure.candidates(
-        packed, 256, activation=None, scaled=False, has_bias=True, out_dtype=torch.bfloat16
-    )
+    found = measure.candidates(packed, 256, Epilogue(None, True, False, torch.bfloat16))
     assert found == [Choice("vendor", 0)]
