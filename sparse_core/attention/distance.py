@@ -1,0 +1,121 @@
+"""Patterns of tokens that have places in space: a query attends to the keys around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.assemble import FULL, Grid, assemble
+from sparse_core.attention.pattern import BlockPattern
+
+#: Distances that are held at once.
+_HELD = 1 << 20
+
+
+def from_distance(
+    query_positions: Tensor,
+    key_positions: Tensor | None = None,
+    *,
+    radius: float,
+    block_size: int = 64,
+) -> BlockPattern:
+    """Query i attends to the keys that are at most ``radius`` away.
+
+    Blocks whose bounding boxes are too far apart are never looked at token by token, nor are those that are
+    close enough as a whole; memory grows with the blocks that are left. Tokens that follow each other should
+    be close to each other (sort them along a space-filling curve), or every block is needed. Distances are
+    computed in float64, with the boundary included.
+
+    Args:
+        query_positions: (queries, dimensions) floating point, in any unit.
+        key_positions: (keys, dimensions), those of the queries by default.
+        radius: in the unit of the positions, 0 or more.
+        block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
+
+    Returns:
+        A pattern on the positions' device, shared by all heads.
+
+    Raises:
+        TypeError: positions that are not floating point.
+        ValueError: other shapes or devices, positions that are not finite, a bad radius or block size.
+    """
+    if not (radius >= 0 and math.isfinite(radius)):
+        raise ValueError(f"radius must be a number of at least 0, got {radius}")
+    queries = _checked("query_positions", query_positions)
+    keys = queries if key_positions is None else _checked("key_positions", key_positions)
+    if keys.shape[1] != queries.shape[1] or keys.device != queries.device:
+        raise ValueError(
+            f"key_positions have {keys.shape[1]} dimensions on {keys.device} but query_positions have"
+            f" {queries.shape[1]} on {queries.device}"
+        )
+    grid = Grid(1, len(queries), len(keys), block_size)
+    grid.check()
+    rows = _in_blocks(queries, grid.rows, block_size)
+    columns = rows if key_positions is None else _in_blocks(keys, grid.columns, block_size)
+    # Rounding cannot set the tests at odds: every step from coordinates to squared distances is monotone.
+    limit = float(radius) * float(radius)
+    row, column, whole = _candidates(rows, columns, limit)
+    places = [whole.nonzero()[:, 0]]
+    masks = [torch.zeros((0, block_size, block_size), dtype=torch.bool, device=row.device)]
+    for blocks in (~whole).nonzero()[:, 0].split(max(1, _HELD // block_size**2)):
+        pairs = zip(rows, columns, strict=True)
+        apart = (left[row[blocks], :, None] - right[column[blocks], None] for left, right in pairs)
+        near = _sum_of_squares(apart) <= limit
+        hit = near.any(dim=2).any(dim=1)
+        places.append(blocks[hit])
+        masks.append(near[hit])
+    place = torch.cat(places)
+    # Whole blocks come first; those behind have one mask each.
+    mask = (torch.arange(len(place), device=row.device) - len(places[0])).clamp(min=FULL)
+    return assemble(grid, torch.zeros_like(place), row[place], column[place], mask, torch.cat(masks))
+
+
+def _checked(name: str, positions: Tensor) -> Tensor:
+    """Positions in float64."""
+    if not positions.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {positions.dtype}")
+    if positions.ndim != 2 or 0 in positions.shape:
+        raise ValueError(f"{name} must have shape (tokens, dimensions), got {tuple(positions.shape)}")
+    wrong = (~positions.isfinite()).any(dim=1).nonzero()
+    if len(wrong):
+        raise ValueError(
+            f"{name} must be finite, token {int(wrong[0, 0])} is {positions[wrong[0, 0]].tolist()}"
+        )
+    return positions.detach().double()
+
+
+def _in_blocks(positions: Tensor, blocks: int, block_size: int) -> Tensor:
+    """(dimensions, blocks, block_size); the last block is filled up with its last token."""
+    index = torch.arange(blocks * block_size, device=positions.device).clamp(max=len(positions) - 1)
+    return positions.T[:, index].reshape(positions.shape[1], blocks, block_size)
+
+
+def _candidates(rows: Tensor, columns: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Blocks whose bounding boxes are near enough: row, column, and whether even their far corners are."""
+    lower, upper = columns.amin(dim=2)[:, None], columns.amax(dim=2)[:, None]
+    low, high = rows.amin(dim=2)[:, :, None], rows.amax(dim=2)[:, :, None]
+    found = []
+    chunk = max(1, _HELD // columns.shape[1])
+    for start in range(0, rows.shape[1], chunk):
+        part = slice(start, start + chunk)
+        # Along each axis the distance of the boxes, and that of their far sides.
+        before, behind = low[:, part] - upper, lower - high[:, part]
+        gap = _sum_of_squares(torch.maximum(before, behind).clamp(min=0))
+        reach = _sum_of_squares(torch.maximum(-before, -behind))
+        row, column = (gap <= limit).nonzero().unbind(dim=1)
+        found.append((row + start, column, reach[row, column] <= limit))
+    row, column, whole = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return row, column, whole
+
+
+def _sum_of_squares(differences: Iterable[Tensor]) -> Tensor:
+    """Added up along the axes, always in the same order."""
+    total: Tensor | None = None
+    for difference in differences:
+        square = difference * difference
+        total = square if total is None else total.add_(square)
+    assert total is not None
+    return total

@@ -1,0 +1,59 @@
+"""Which attention weights dropout keeps: a hash of the seed and the position, the same for every path.
+
+Nothing is stored between forward and backward, and the result depends on neither the order of the work nor
+the block size. The mixing function is the 32-bit finaliser of MurmurHash3 (Appleby 2011); every step is an
+exact 32-bit unsigned operation, so a kernel finds the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_WORD = 0xFFFFFFFF
+_GOLDEN = 0x9E3779B9  # 2^32 divided by the golden ratio, odd
+_STARTS = (0x243F6A88, 0x85A308D3)  # digits of pi
+
+
+def mix(words: Tensor) -> Tensor:
+    """Hash 32-bit words kept in int64."""
+    words = ((words ^ (words >> 16)) * 0x85EBCA6B) & _WORD
+    words = ((words ^ (words >> 13)) * 0xC2B2AE35) & _WORD
+    return words ^ (words >> 16)
+
+
+def row_states(seed: int, batch: int, heads: int, query_length: int, device: torch.device | str) -> Tensor:
+    """Two 32-bit words for every query.
+
+    For each of two starts, ``state = mix((state * 0x9E3779B9 + word) mod 2^32)`` over the low and the high
+    word of the seed, ``batch_index * heads + head``, and the query's position.
+
+    Returns:
+        (batch, heads, query_length, 2) int64.
+    """
+    stream = torch.arange(batch * heads, device=device).reshape(batch, heads, 1)
+    query = torch.arange(query_length, device=device)
+    states = []
+    for start in _STARTS:
+        state = torch.tensor(start)
+        for word in (seed & _WORD, seed >> 32):
+            state = mix((state * _GOLDEN + word) & _WORD)
+        rows = mix((int(state) * _GOLDEN + stream) & _WORD)
+        states.append(mix((rows * _GOLDEN + query) & _WORD))
+    return torch.stack(states, dim=-1)
+
+
+def kept_weights(states: Tensor, keys: Tensor, dropout_p: float) -> Tensor:
+    """Whether each weight is kept: ``mix(mix(key * 0x9E3779B9 + first) ^ second) >= round(p * 2^32)``.
+
+    Args:
+        states: (..., 2) from :func:`row_states`.
+        keys: (keys,) or (..., keys) int64 positions of keys; broadcasts with ``states[..., :1]``.
+        dropout_p: share that is dropped.
+
+    Returns:
+        (..., keys) bool.
+    """
+    first, second = states[..., :1], states[..., 1:]
+    bits = mix(mix((keys * _GOLDEN + first) & _WORD) ^ second)
+    return bits >= round(dropout_p * 2**32)

@@ -1,0 +1,130 @@
+"""Block patterns in safetensors files.
+
+The file holds ``row_ptr``, ``columns``, ``partial`` and ``token_masks``, the masks with eight positions a
+byte (row-major, the first in the lowest bit), and in its header ``format`` ("sparsight-block-pattern"),
+``version`` ("1"), ``query_length``, ``key_length`` and ``block_size``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sparse_core.attention.pattern import BlockPattern
+
+FORMAT = "sparsight-block-pattern"
+VERSION = "1"
+_NUMBERS = ("query_length", "key_length", "block_size")
+_TENSORS = ("row_ptr", "columns", "partial", "token_masks")
+
+
+def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
+    """Write a pattern; an existing file is replaced only once the new one is complete.
+
+    Args:
+        pattern: on any device.
+        path: of the file, usually ``*.safetensors``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
+    tensors = {name: getattr(pattern, name).cpu().contiguous() for name in _TENSORS}
+    tensors["token_masks"] = _pack(tensors["token_masks"])
+    header = {name: str(getattr(pattern, name)) for name in _NUMBERS}
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(descriptor)
+    try:
+        save_file(tensors, temporary, metadata={"format": FORMAT, "version": VERSION, **header})
+        # mkstemp makes files for one user only; give this one the rights of any other new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return file
+
+
+def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> BlockPattern:
+    """Read a file of :func:`save_pattern`; every number in it is checked.
+
+    Args:
+        path: of the file.
+        device: where to put the pattern.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not of this kind, or of another version; names the file and the field.
+    """
+    file = Path(path)
+    if not file.is_file():
+        kind = "a folder, not a file" if file.is_dir() else "no such file"
+        raise FileNotFoundError(f"{file}: {kind}")
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            header = stored.metadata() or {}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
+    if header.get("format") != FORMAT:
+        raise ValueError(
+            f"{file}: format is {header.get('format')!r}, not {FORMAT!r}: BlockPattern.save did not write it"
+        )
+    if header.get("version") != VERSION:
+        raise ValueError(
+            f"{file}: version is {header.get('version')!r}, this release reads {VERSION!r}:"
+            " save it again with this release, or load it with the one that wrote it"
+        )
+    for name in _NUMBERS:
+        if not header.get(name, "").isdecimal():
+            raise ValueError(f"{file}: {name} is {header.get(name)!r}, expected a number; write it again")
+    missing = [name for name in _TENSORS if name not in tensors]
+    if missing:
+        raise ValueError(f"{file}: {', '.join(missing)} is missing; write it again")
+    query_length, key_length, block_size = (int(header[name]) for name in _NUMBERS)
+    try:
+        pattern = BlockPattern(
+            tensors["row_ptr"],
+            tensors["columns"],
+            tensors["partial"],
+            _unpack(tensors["token_masks"], block_size),
+            query_length=query_length,
+            key_length=key_length,
+            block_size=block_size,
+        ).validate()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: damaged, {error}; write it again") from error
+    return pattern.to(device)
+
+
+def _pack(masks: Tensor) -> Tensor:
+    """(masks, block_size, block_size) bool in (masks, block_size² / 8) uint8."""
+    places = torch.arange(8, dtype=torch.uint8, device="cpu")
+    bits = masks.reshape(len(masks), masks.shape[1] * masks.shape[2] // 8, 8).to(torch.uint8)
+    return (bits << places).sum(dim=2, dtype=torch.uint8)
+
+
+def _unpack(packed: Tensor, block_size: int) -> Tensor:
+    """Undo :func:`_pack`."""
+    if packed.dtype != torch.uint8:
+        raise TypeError(f"token_masks must be uint8 in a file, got {packed.dtype}")
+    if packed.ndim != 2 or packed.shape[1] * 8 != block_size**2:
+        raise ValueError(
+            f"token_masks must have shape (masks, {block_size**2 // 8}) in a file, got {tuple(packed.shape)}"
+        )
+    places = torch.arange(8, dtype=torch.uint8, device="cpu")
+    bits = (packed[:, :, None] >> places) & 1
+    return bits.bool().reshape(len(packed), block_size, block_size)

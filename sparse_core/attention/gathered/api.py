@@ -1,0 +1,107 @@
+"""Attention in which each query has its own list of keys."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.gathered import reference
+from sparse_core.attention.operands import AttentionResult, AttentionShape, check_operands, default_scale
+from sparse_core.dispatch import Impl, check_impl
+from sparse_core.errors import ImplementationError
+
+
+@overload
+def gathered_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    *,
+    scale: float | None = None,
+    impl: Impl = "auto",
+    return_lse: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def gathered_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    *,
+    scale: float | None = None,
+    impl: Impl = "auto",
+    return_lse: Literal[True],
+) -> AttentionResult: ...
+
+
+def gathered_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    *,
+    scale: float | None = None,
+    impl: Impl = "auto",
+    return_lse: bool = False,
+) -> Tensor | AttentionResult:
+    """``softmax(scale * q @ k[index].T) @ v[index]``, for small sets of keys chosen query by query.
+
+    The softmax is over the slots of a list: a key that is listed twice counts twice. Slots of -1 are empty;
+    a query with none but these gives zeros, without a gradient. Sums are float32 (float64 for float64).
+    The choice of the keys is not differentiated. Results repeat to the bit.
+
+    Args:
+        q: (batch, heads, queries, dim) floating; dim a multiple of 8 from 16 to 256.
+        k: (batch, key_heads, key_length, dim), keys as they lie in memory; each key head serves
+            heads / key_heads neighbouring heads.
+        v: as k.
+        index: (batch, heads or 1, queries, keys_per_query) int32 or int64, from 0 to key_length - 1 or -1.
+            The range is checked on a CPU; on a GPU a number out of range ends in torch's device assertion.
+        scale: of the scores; 1 / sqrt(dim) by default.
+        impl: ``"reference"``, which is also what ``"auto"`` takes.
+        return_lse: also return the logarithm of the sum of exponentials.
+
+    Returns:
+        (batch, heads, queries, dim) like q; with ``return_lse`` an :class:`AttentionResult`.
+
+    Raises:
+        TypeError: dtypes do not fit.
+        ValueError: shapes or devices do not fit, or an index is out of range.
+        ImplementationError: a named ``impl`` cannot run here.
+    """
+    check_impl(impl)
+    shape = check_operands(q, k, v)
+    _check_index(index, shape, q.device)
+    if impl not in ("auto", "reference"):
+        raise ImplementationError(f"gathered attention has no impl={impl!r}: take 'reference' or 'auto'")
+    result = reference.gathered_attention(q, k, v, index, scale=default_scale(scale, shape.dim))
+    return result if return_lse else result.out
+
+
+def _check_index(index: Tensor, shape: AttentionShape, device: torch.device) -> None:
+    if index.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"index must be int32 or int64, got {index.dtype}")
+    if index.ndim != 4 or index.shape[0] != shape.batch or index.shape[2] != shape.query_length:
+        raise ValueError(
+            f"index must have shape ({shape.batch}, {shape.heads} or 1, {shape.query_length},"
+            f" keys_per_query), got {tuple(index.shape)}"
+        )
+    if index.shape[1] not in (1, shape.heads):
+        raise ValueError(
+            f"index must have {shape.heads} heads like q, or 1 for all of them, got {index.shape[1]}"
+        )
+    if index.device != device:
+        raise ValueError(f"index is on {index.device} but q is on {device}")
+    if device.type == "cpu":
+        wrong = ((index < -1) | (index >= shape.key_length)).nonzero()
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            raise ValueError(
+                f"index must be from 0 to {shape.key_length - 1}, or -1 for no key,"
+                f" got {int(index[place])} at {place}"
+            )

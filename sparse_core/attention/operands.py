@@ -1,0 +1,171 @@
+"""Checks of what attention is given, before any arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.pattern import BlockPattern
+
+SMALLEST_DIM, LARGEST_DIM, DIM_STEP = 16, 256, 8
+
+
+class AttentionResult(NamedTuple):
+    """What attention found.
+
+    Attributes:
+        out: (batch, heads, query_length, dim), of the type of the queries; zeros for queries without keys.
+        lse: (batch, heads, query_length) natural logarithm of the sum of the exponentials of the scores,
+            float32 (float64 for float64); minus infinity for queries without keys.
+    """
+
+    out: Tensor
+    lse: Tensor
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """Sizes of the operands; ``heads`` is ``key_heads`` times ``group``."""
+
+    batch: int
+    heads: int
+    key_heads: int
+    query_length: int
+    key_length: int
+    dim: int
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key head."""
+        return self.heads // self.key_heads
+
+
+def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
+    """Raise unless ``q`` and ``k`` fit together.
+
+    Args:
+        q: (batch, heads, query_length, dim) floating.
+        k: (batch, key_heads, key_length, dim), of the type and device of q; key_heads divides heads.
+
+    Raises:
+        TypeError: not floating, or different types.
+        ValueError: shapes or devices do not fit.
+    """
+    for name, tensor in (("q", q), ("k", k)):
+        if tensor.ndim != 4:
+            raise ValueError(
+                f"{name} must have shape (batch, heads, length, dim), got {tuple(tensor.shape)}:"
+                " add the missing dimensions with unsqueeze"
+            )
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
+    _check_like("k", k, "q", q)
+    batch, heads, query_length, dim = q.shape
+    if k.shape[0] != batch or k.shape[3] != dim:
+        raise ValueError(
+            f"k must have batch {batch} and dim {dim} like q, got shape {tuple(k.shape)}"
+            f" beside {tuple(q.shape)}"
+        )
+    if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
+        raise ValueError(
+            f"dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM}, got {dim}:"
+            " pad q, k and v with zeros and give scale=dim ** -0.5 of the original dim"
+        )
+    key_heads = k.shape[1]
+    if not heads or not key_heads or heads % key_heads:
+        raise ValueError(f"heads of q ({heads}) must be a multiple of the heads of k and v ({key_heads})")
+    return AttentionShape(batch, heads, key_heads, query_length, k.shape[2], dim)
+
+
+def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
+    """As :func:`check_queries_and_keys`, and ``v`` must be like ``k``."""
+    shape = check_queries_and_keys(q, k)
+    if v.shape != k.shape:
+        raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
+    _check_like("v", v, "q", q)
+    return shape
+
+
+def check_pattern(pattern: BlockPattern, shape: AttentionShape, device: torch.device) -> None:
+    """Raise unless ``pattern`` is for these heads and lengths, on this device.
+
+    Raises:
+        TypeError: not a pattern.
+        ValueError: heads, lengths or device do not fit.
+    """
+    if not isinstance(pattern, BlockPattern):
+        raise TypeError(
+            f"pattern must be a BlockPattern, got {type(pattern).__name__}:"
+            " BlockPattern.from_token_mask makes one of a dense mask"
+        )
+    if pattern.heads not in (1, shape.heads):
+        raise ValueError(
+            f"pattern has {pattern.heads} heads but q has {shape.heads}: give 1 or {shape.heads}"
+        )
+    lengths = (pattern.query_length, pattern.key_length)
+    if lengths != (shape.query_length, shape.key_length):
+        raise ValueError(
+            f"pattern is for {lengths[0]} queries and {lengths[1]} keys but q has {shape.query_length} and k"
+            f" {shape.key_length}: build it for these lengths"
+        )
+    if pattern.device != device:
+        raise ValueError(f"pattern is on {pattern.device} but q is on {device}: use pattern.to(q.device)")
+
+
+def check_ragged(
+    lengths: Tensor | None, batch: int, limit: int, device: torch.device, *, name: str
+) -> Tensor | None:
+    """The lengths (batch,) of the sequences of a padded batch as int64, or None.
+
+    The range is looked at on a CPU only, because on a GPU that waits for the device; there, larger lengths
+    are as good as ``limit`` and negative ones as good as 0.
+
+    Raises:
+        TypeError: not an int32 or int64 tensor.
+        ValueError: shape, device or range do not fit.
+    """
+    if lengths is None:
+        return None
+    if not isinstance(lengths, Tensor) or lengths.dtype not in (torch.int32, torch.int64):
+        found = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
+        raise TypeError(f"{name} must be an int32 or int64 tensor, got {found}")
+    if tuple(lengths.shape) != (batch,):
+        raise ValueError(f"{name} must have shape ({batch},), one a sequence, got {tuple(lengths.shape)}")
+    if lengths.device != device:
+        raise ValueError(f"{name} is on {lengths.device} but q is on {device}")
+    if device.type == "cpu":
+        wrong = ((lengths < 0) | (lengths > limit)).nonzero()
+        if len(wrong):
+            place = int(wrong[0])
+            raise ValueError(f"{name} must be from 0 to {limit}, got {int(lengths[place])} at {place}")
+    return lengths.long()
+
+
+def check_dropout(dropout_p: float, seed: int | None) -> None:
+    """Raise unless ``dropout_p`` is in [0, 1) and ``seed`` is nothing or from 0 to 2^63 - 1."""
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"dropout_p must be at least 0 and below 1, got {dropout_p}")
+    if seed is not None and not 0 <= seed < 1 << 63:
+        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
+
+
+def default_scale(scale: float | None, dim: int) -> float:
+    """``scale``, or 1 / sqrt(dim)."""
+    return dim**-0.5 if scale is None else float(scale)
+
+
+def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type that scores and sums have: float64 for float64, otherwise float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    if tensor.dtype != other.dtype:
+        raise TypeError(
+            f"{name} is {tensor.dtype} but {other_name} is {other.dtype}: give both the same dtype"
+        )
+    if tensor.device != other.device:
+        raise ValueError(f"{name} is on {tensor.device} but {other_name} is on {other.device}")

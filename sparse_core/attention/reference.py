@@ -1,0 +1,263 @@
+"""Block-sparse attention in plain torch: only the blocks of the pattern are computed, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.dropout import kept_weights, row_states
+from sparse_core.attention.operands import (
+    AttentionResult,
+    AttentionShape,
+    arithmetic_dtype,
+    check_dropout,
+    check_operands,
+    check_pattern,
+    check_ragged,
+    default_scale,
+)
+from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.softmax import CHUNK_SCORES, KEPT_SCORES, masked_softmax, run_chunk, take
+
+
+def sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: BlockPattern,
+    *,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+    query_lengths: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+) -> AttentionResult:
+    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
+
+    Scores, softmax and sums are float32 (float64 for float64), whatever the type of the operands. Block rows
+    with equally many blocks are computed together, in chunks of bounded memory; where the scores are many,
+    backward computes them again instead of keeping them. Gradients of ``out`` and ``lse`` are those of
+    autograd; queries without keys have zero gradients. Results repeat to the bit.
+
+    Args:
+        q: (batch, heads, query_length, dim) floating; dim a multiple of 8 from 16 to 256.
+        k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
+        v: as k.
+        pattern: for these lengths, with one head for all or as many as q. The first call with a pattern on
+            a GPU waits for the device, to prepare an index that is kept on the pattern.
+        scale: of the scores; 1 / sqrt(dim) by default.
+        dropout_p: share of the weights that is dropped, in [0, 1); the others grow by 1 / (1 - dropout_p).
+        seed: of the dropout, from 0 to 2^63 - 1; by default drawn from torch's generator. The choice depends
+            on seed, batch entry, head, query and key alone, see :mod:`sparse_core.attention.dropout`.
+        query_lengths: (batch,) int32 or int64, queries of each sequence; the padding behind them gives zeros
+            and may hold anything, NaN too.
+        key_lengths: (batch,) likewise for keys; nobody attends to the padding. The pattern stays where it
+            is: a causal one remains aligned at the padded ends.
+
+    Returns:
+        ``out`` and ``lse`` (without dropout).
+
+    Raises:
+        TypeError: dtypes do not fit, or ``pattern`` is none.
+        ValueError: shapes, lengths, devices or options do not fit.
+    """
+    shape = check_operands(q, k, v)
+    check_pattern(pattern, shape, q.device)
+    check_dropout(dropout_p, seed)
+    queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
+    keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
+    if dropout_p and seed is None:
+        seed = int(torch.randint(2**63 - 1, ()))
+    with torch.autocast(q.device.type, enabled=False):
+        layout = _Layout(shape, pattern)
+        dtype = arithmetic_dtype(q.dtype)
+        operands = _Operands(
+            q=layout.query_blocks(_without_padding(q, queries).to(dtype) * default_scale(scale, shape.dim)),
+            k=layout.key_blocks(_without_padding(k, keys).to(dtype)),
+            v=layout.key_blocks(_without_padding(v, keys).to(dtype)),
+            key_lengths=None if keys is None else layout.per_sequence(keys),
+            states=layout.row_states(seed, q.device) if dropout_p and seed is not None else None,
+            dropout_p=dropout_p,
+        )
+        out, lse = _attend(operands, pattern, layout)
+        if queries is not None:
+            padding = torch.arange(shape.query_length, device=q.device) >= queries[:, None, None]
+            out = out.masked_fill(padding[..., None], 0.0)
+            lse = lse.masked_fill(padding, float("-inf"))
+        return AttentionResult(out.to(q.dtype), lse)
+
+
+class _Operands(NamedTuple):
+    """Everything a chunk reads, in the order of :class:`_Layout`."""
+
+    q: Tensor  # (leading, query units, rows, dim), times the scale
+    k: Tensor  # (leading, key units, block size, dim)
+    v: Tensor
+    key_lengths: Tensor | None  # (leading,)
+    states: Tensor | None  # (leading, query units, rows, 2)
+    dropout_p: float
+
+
+class _Layout:
+    """How heads and block rows are laid out for batched products.
+
+    With a shared pattern, the heads that share a key head stand below each other in one unit, and a unit is
+    a block row. With a pattern per head, a unit is a block row of one head.
+    """
+
+    def __init__(self, shape: AttentionShape, pattern: BlockPattern) -> None:
+        self.shape = shape
+        self.size = pattern.block_size
+        self.block_rows, self.block_columns = pattern.block_rows, pattern.block_columns
+        self.shared = pattern.heads == 1 and shape.heads > 1
+        #: Heads that stand below each other in a unit.
+        self.stacked = shape.group if self.shared else 1
+        self.leading = shape.batch * (shape.key_heads if self.shared else 1)
+
+    def query_blocks(self, rows: Tensor) -> Tensor:
+        """(batch, heads, query_length, n) to (leading, units, stacked * block size, n)."""
+        shape = self.shape
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, self.block_rows * self.size - shape.query_length))
+        if not self.shared:
+            return rows.reshape(shape.batch, shape.heads * self.block_rows, self.size, rows.shape[-1])
+        split = rows.reshape(self.leading, shape.group, self.block_rows, self.size, rows.shape[-1])
+        return split.transpose(1, 2).reshape(
+            self.leading, self.block_rows, shape.group * self.size, rows.shape[-1]
+        )
+
+    def from_query_blocks(self, blocks: Tensor) -> Tensor:
+        """Undo :meth:`query_blocks`."""
+        shape, last = self.shape, blocks.shape[-1]
+        if self.shared:
+            split = blocks.reshape(self.leading, self.block_rows, shape.group, self.size, last)
+            blocks = split.transpose(1, 2)
+        rows = blocks.reshape(shape.batch, shape.heads, self.block_rows * self.size, last)
+        return rows[:, :, : shape.query_length]
+
+    def key_blocks(self, rows: Tensor) -> Tensor:
+        """(batch, key_heads, key_length, n) to (leading, units, block size, n)."""
+        padding = self.block_columns * self.size - self.shape.key_length
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, padding))
+        units = self.block_columns * (1 if self.shared else self.shape.key_heads)
+        return rows.reshape(self.leading, units, self.size, rows.shape[-1])
+
+    def key_units(self, unit: Tensor, column: Tensor) -> Tensor:
+        """Where the key blocks (n, blocks) of query units (n,) are."""
+        if self.shared:
+            return column
+        key_head = unit // self.block_rows // self.shape.group
+        return key_head[:, None] * self.block_columns + column
+
+    def per_sequence(self, lengths: Tensor) -> Tensor:
+        """(batch,) to (leading,)."""
+        return lengths.repeat_interleave(self.leading // max(1, self.shape.batch))
+
+    def row_states(self, seed: int, device: torch.device) -> Tensor:
+        """Dropout's words for every query, in the order of :meth:`query_blocks`."""
+        shape = self.shape
+        return self.query_blocks(row_states(seed, shape.batch, shape.heads, shape.query_length, device))
+
+
+class _Rows(NamedTuple):
+    """Block rows with equally many blocks; all int64."""
+
+    unit: Tensor  # (n,)
+    column: Tensor  # (n, blocks)
+    mask: Tensor  # (n, blocks) index into the plan's masks
+
+    def split(self, length: int) -> Iterator[_Rows]:
+        parts = (tensor.split(length) for tensor in self)
+        return (_Rows(*part) for part in zip(*parts, strict=True))
+
+
+class _Plan(NamedTuple):
+    """What a pattern is prepared to once."""
+
+    groups: list[_Rows]
+    place: Tensor  # (units,) where a unit is among the joined groups
+    masks: Tensor | None  # those of the pattern and a full one; None without partial blocks
+
+
+def _prepared(pattern: BlockPattern, heads: int) -> _Plan:
+    """The plan for ``heads`` of the pattern, kept on it."""
+    known = pattern.plans.get(("reference", heads))
+    if isinstance(known, _Plan):
+        return known
+    row_ptr, count = pattern.row_ptr.long(), len(pattern.token_masks)
+    first = row_ptr[:, :-1].expand(heads, -1).flatten()
+    lengths, units = torch.sort((row_ptr[:, 1:] - row_ptr[:, :-1]).expand(heads, -1).flatten(), stable=True)
+    distinct, rows = (found.tolist() for found in torch.unique_consecutive(lengths, return_counts=True))
+    groups = []
+    for blocks, unit in zip(distinct, units.split(rows), strict=True):
+        entry = first[unit][:, None] + torch.arange(blocks, device=pattern.device)
+        mask = pattern.partial[entry].long()
+        groups.append(_Rows(unit, pattern.columns[entry].long(), torch.where(mask < 0, count, mask)))
+    full = torch.ones_like(pattern.token_masks[:1])
+    masks = torch.cat([pattern.token_masks, full]) if count else None
+    plan = _Plan(groups, torch.argsort(units), masks)
+    pattern.plans["reference", heads] = plan
+    return plan
+
+
+def _attend(operands: _Operands, pattern: BlockPattern, layout: _Layout) -> tuple[Tensor, Tensor]:
+    """Out (batch, heads, query_length, dim) and lse of all units."""
+    plan = _prepared(pattern, 1 if layout.shared else layout.shape.heads)
+    block_scores = layout.leading * layout.stacked * layout.size**2
+    recompute = sum(rows.column.numel() for rows in plan.groups) * block_scores > KEPT_SCORES
+    chunk_scores = CHUNK_SCORES["cuda" if operands.q.is_cuda else "cpu"]
+    outs, lses = [], []
+    for group in plan.groups:
+        length = max(1, chunk_scores // max(1, block_scores * group.column.shape[1]))
+        for rows in group.split(length):
+            out, lse = run_chunk(_attend_rows, operands, rows, plan.masks, layout, recompute=recompute)
+            outs.append(out)
+            lses.append(lse[..., None])
+    # Each unit is there once, so the order of the sums in these gradients does not matter.
+    out, lse = (torch.cat(parts, dim=1).index_select(1, plan.place) for parts in (outs, lses))
+    return layout.from_query_blocks(out), layout.from_query_blocks(lse).squeeze(-1)
+
+
+def _attend_rows(
+    operands: _Operands, rows: _Rows, masks: Tensor | None, layout: _Layout
+) -> tuple[Tensor, Tensor]:
+    """Out (leading, n, rows, dim) and lse (leading, n, rows) of some units."""
+    units, blocks = rows.column.shape
+    index = layout.key_units(rows.unit, rows.column).flatten()
+    shape = (layout.leading, units, blocks * layout.size, layout.shape.dim)
+    k, v = (take(table, index).reshape(shape) for table in (operands.k, operands.v))
+    scores = take(operands.q, rows.unit) @ k.transpose(2, 3)
+    place = torch.arange(layout.size, device=scores.device)
+    keys = (rows.column[..., None] * layout.size + place).flatten(1)
+    weights, total, lse = masked_softmax(scores, _allowed(operands, rows, keys, masks, layout))
+    if operands.states is not None:
+        kept = kept_weights(take(operands.states, rows.unit), keys[:, None, :], operands.dropout_p)
+        weights, total = weights * kept, total * (1.0 - operands.dropout_p)
+    return weights @ v / total, lse
+
+
+def _allowed(
+    operands: _Operands, rows: _Rows, keys: Tensor, masks: Tensor | None, layout: _Layout
+) -> Tensor | None:
+    """Bool that broadcasts to the scores (leading, n, rows, keys), or None when everything is allowed."""
+    allowed = None
+    if masks is not None:
+        tokens = masks[rows.mask].transpose(1, 2).flatten(2)
+        allowed = tokens.repeat(1, layout.stacked, 1)
+    if layout.shape.key_length % layout.size:
+        exists = (keys < layout.shape.key_length)[:, None, :]
+        allowed = exists if allowed is None else allowed & exists
+    if operands.key_lengths is not None:
+        exists = keys[:, None, :] < operands.key_lengths[:, None, None, None]
+        allowed = exists if allowed is None else allowed & exists
+    return allowed
+
+
+def _without_padding(rows: Tensor, lengths: Tensor | None) -> Tensor:
+    """Zeros for the padding of (batch, heads, length, dim), whatever it holds."""
+    if lengths is None:
+        return rows
+    padding = torch.arange(rows.shape[2], device=rows.device) >= lengths[:, None]
+    return rows.masked_fill(padding[:, None, :, None], 0.0)
