@@ -8,15 +8,14 @@ byte (row-major, the first in the lowest bit), and in its header ``format`` ("sp
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from sparse_core.attention.pattern import BlockPattern
+from sparse_core.files import read_tensors, replacing
 
 FORMAT = "sparsight-block-pattern"
 VERSION = "1"
@@ -43,18 +42,8 @@ def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
     tensors = {name: getattr(pattern, name).cpu().contiguous() for name in _TENSORS}
     tensors["token_masks"] = _pack(tensors["token_masks"])
     header = {name: str(getattr(pattern, name)) for name in _NUMBERS}
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(descriptor)
-    try:
+    with replacing(file) as temporary:
         save_file(tensors, temporary, metadata={"format": FORMAT, "version": VERSION, **header})
-        # mkstemp makes files for one user only; give this one the rights of any other new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
     return file
 
 
@@ -70,24 +59,7 @@ def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "
         ValueError: damaged, not of this kind, or of another version; names the file and the field.
     """
     file = Path(path)
-    if not file.is_file():
-        kind = "a folder, not a file" if file.is_dir() else "no such file"
-        raise FileNotFoundError(f"{file}: {kind}")
-    try:
-        with safe_open(str(file), framework="pt") as stored:
-            header = stored.metadata() or {}
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(
-            f"{file}: format is {header.get('format')!r}, not {FORMAT!r}: BlockPattern.save did not write it"
-        )
-    if header.get("version") != VERSION:
-        raise ValueError(
-            f"{file}: version is {header.get('version')!r}, this release reads {VERSION!r}:"
-            " save it again with this release, or load it with the one that wrote it"
-        )
+    header, tensors = read_tensors(file, kind=FORMAT, version=VERSION, writer="BlockPattern.save")
     for name in _NUMBERS:
         if not header.get(name, "").isdecimal():
             raise ValueError(f"{file}: {name} is {header.get(name)!r}, expected a number; write it again")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import IO, Any
 
 import torch
 
+from sparse_core.files import replacing
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.convert import from_scipy
 from sparse_core.formats.csr import CSR
@@ -157,22 +157,11 @@ def _first_line(error: Exception) -> str:
 
 
 def _compressed(stream: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
-    # Without a time stamp equal matrices give equal files.
-    with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) as packed:
+    # Without a name and a time stamp equal matrices give equal files.
+    with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
         write(packed)  # type: ignore[arg-type]
 
 
 def _replace(file: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write beside the target and rename, so that a failure leaves what was there."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            write(stream)
-        # mkstemp makes files for one user only; give this one the rights of any other new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(file) as temporary, temporary.open("wb") as stream:
+        write(stream)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sparse_core.files import read_tensors, replacing
 from sparse_core.nm.convert import PackedModule, packed_layers, replace_modules
 from sparse_core.nm.encoder_layers import call_packed_layers
 from sparse_core.nm.layer_record import LayerRecord, record_of
@@ -53,18 +52,8 @@ def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
         "layers": json.dumps({name: record_of(layer).to_json() for name, layer in layers.items()}),
         "tied": json.dumps(tied),
     }
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(descriptor)
-    try:
+    with replacing(file) as temporary:
         save_file({name: _plain(value) for name, value in stored.items()}, temporary, metadata=header)
-        # mkstemp makes files for one user only; give this one the rights of any other new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
     return file
 
 
@@ -128,24 +117,7 @@ def read_packed(path: str | os.PathLike[str]) -> PackedContents:
         ValueError: damaged, not of this kind, or of another version; names the file and the field.
     """
     file = Path(path)
-    if not file.is_file():
-        kind = "a folder, not a file" if file.is_dir() else "no such file"
-        raise FileNotFoundError(f"{file}: {kind}")
-    try:
-        with safe_open(str(file), framework="pt") as stored:
-            header = stored.metadata() or {}
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(
-            f"{file}: format is {header.get('format')!r}, not {FORMAT!r}: save_packed did not write it"
-        )
-    if header.get("version") != VERSION:
-        raise ValueError(
-            f"{file}: version is {header.get('version')!r}, this release reads {VERSION!r}:"
-            " save it again with this release, or load it with the one that wrote it"
-        )
+    header, tensors = read_tensors(file, kind=FORMAT, version=VERSION, writer="save_packed")
     try:
         layers = {
             name: LayerRecord.from_json(found)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
+from sparse_core.files import replacing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -207,14 +209,8 @@ def write_table(path: Path, entries: dict[str, Choice]) -> None:
         entry = [method, variant, round(microseconds, 2), round(dense, 2)]
         lines.append(f"  {json.dumps(key)}: {json.dumps(entry)}")
     text = f'{{"version": {VERSION}, "choices": {{\n' + ",\n".join(lines) + "\n}}\n"
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path, private=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 @cache

@@ -1,0 +1,86 @@
+"""Files that are replaced only when complete, and safetensors files of this library's own kinds."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+
+@contextmanager
+def replacing(file: Path, *, private: bool = False) -> Iterator[Path]:
+    """Write beside the target and rename, so that a failure leaves what was there.
+
+    Args:
+        file: the target; its folder exists.
+        private: keep the file to its user.
+
+    Yields:
+        The path to write to. It takes the target's place at the end of the ``with`` block, and is removed
+        when the block raises.
+    """
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(descriptor)
+    try:
+        yield Path(name)
+        if not private:
+            # mkstemp makes files for one user only; give this one the rights of any other new file.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class TensorFile(NamedTuple):
+    """What a safetensors file holds.
+
+    Attributes:
+        header: the metadata.
+        tensors: by name, on the CPU.
+    """
+
+    header: dict[str, str]
+    tensors: dict[str, Tensor]
+
+
+def read_tensors(file: Path, *, kind: str, version: str, writer: str) -> TensorFile:
+    """Read a safetensors file whose header names its kind and version.
+
+    Args:
+        file: to read.
+        kind: what ``format`` must be in the header.
+        version: what ``version`` must be.
+        writer: the function that writes such files, for the error.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not of this kind, or of another version; names the file and the field.
+    """
+    if not file.is_file():
+        found = "a folder, not a file" if file.is_dir() else "no such file"
+        raise FileNotFoundError(f"{file}: {found}")
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            header = stored.metadata() or {}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
+    if header.get("format") != kind:
+        raise ValueError(
+            f"{file}: format is {header.get('format')!r}, not {kind!r}: {writer} did not write it"
+        )
+    if header.get("version") != version:
+        raise ValueError(
+            f"{file}: version is {header.get('version')!r}, this release reads {version!r}:"
+            " save it again with this release, or load it with the one that wrote it"
+        )
+    return TensorFile(header, tensors)
