@@ -30,7 +30,7 @@ from benchmarks.nm_linear_chart import draw
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
-from sparse_core.nm import SparseLinear, prune_and_pack, prune_and_pack_both, tuning
+from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
 from sparse_core.nm.linear import choice as choices
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.linear.common import Epilogue
@@ -223,7 +223,9 @@ class _Weights:
 
     def _int8(self, weight: Tensor) -> None:
         largest = weight.abs().amax(dim=1, keepdim=True)
-        packed = PackedNM.from_dense((weight / largest * 127).round(), mask=_largest(weight)).to(torch.int8)
+        packed = PackedNM.from_dense((weight / largest * 127).round(), mask=nm_mask(weight, 2, 4)).to(
+            torch.int8
+        )
         dense = packed.to_dense()
         self.dense, self.packed, self.bias = dense, packed, None
         self.ours = lambda x: nm_linear(x, packed, dense=dense)
@@ -243,12 +245,6 @@ class _Weights:
             self.refusal = str(error).splitlines()[0][:150]
             return None
         return lambda x: nn.functional.linear(x, sparse, bias)
-
-
-def _largest(weight: Tensor) -> Tensor:
-    groups = weight.abs().reshape(weight.shape[0], -1, 4)
-    mask = torch.zeros_like(groups, dtype=torch.bool)
-    return mask.scatter_(2, groups.topk(2, dim=2).indices, True).reshape(weight.shape)
 
 
 @torch.no_grad()

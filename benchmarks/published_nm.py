@@ -5,11 +5,10 @@ Each public function makes the text of one block; it is empty where its result f
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.results import RESULTS
+from benchmarks.published_text import load_result, markdown_table
 
 _LAYERS, _ACCURACY = "nm_linear-cuda", "pruning-accuracy"
 _README_ROWS = (1, 16, 32, 128, 1024, 4096, 16384, 65536)
@@ -31,13 +30,13 @@ _ACCURACY_ROWS = {
 
 def layers() -> str:
     """Speed-up over dense by weight and rows, bfloat16, for the README."""
-    values = _load(_LAYERS)
+    values = load_result(_LAYERS)
     return "" if values is None else _grid(values, "bfloat16", _README_WEIGHTS, _README_ROWS)
 
 
 def layers_detail() -> str:
     """The same for every weight and type that was measured, for the page."""
-    values = _load(_LAYERS)
+    values = load_result(_LAYERS)
     if values is None:
         return ""
     parts = []
@@ -52,7 +51,7 @@ def layers_detail() -> str:
 
 def odd() -> str:
     """Row counts and sizes that fit no tile."""
-    values = _load(_LAYERS)
+    values = load_result(_LAYERS)
     if values is None:
         return ""
     found = [
@@ -60,7 +59,7 @@ def odd() -> str:
         for row in values["cases"]
         if row["model"] == "odd" or (row["dtype"] == "bfloat16" and row["rows"] in (3, 100, 1001, 4097))
     ]
-    return _table(
+    return markdown_table(
         ["weight, out x in", "rows", "way", "dense, µs", "ours, µs", "times as fast"],
         (
             [
@@ -78,11 +77,11 @@ def odd() -> str:
 
 def bars() -> str:
     """What was aimed at and what was reached."""
-    values = _load(_LAYERS)
+    values = load_result(_LAYERS)
     if values is None:
         return ""
     found = values["bars"]
-    return _table(
+    return markdown_table(
         ["aim", "measured"],
         (
             [
@@ -110,7 +109,7 @@ def bars() -> str:
 
 def eager() -> str:
     """What calls from Python cost where they, not the GPU, set the pace."""
-    values = _load(_LAYERS)
+    values = load_result(_LAYERS)
     if values is None:
         return ""
     small = [
@@ -129,10 +128,10 @@ def eager() -> str:
 
 def packing() -> str:
     """Pruning and packing."""
-    values = _load(_LAYERS)
+    values = load_result(_LAYERS)
     if values is None or not values["packing"]:
         return ""
-    return _table(
+    return markdown_table(
         ["bfloat16 weight", "prune and pack, µs", "both directions, µs", "torch, both directions, µs"],
         (
             [
@@ -146,7 +145,7 @@ def packing() -> str:
 
 def accuracy() -> str:
     """Accuracy of the small models by method, for the README and the page."""
-    values = _load(_ACCURACY)
+    values = load_result(_ACCURACY)
     if values is None:
         return ""
     cases = {(case["model"], case["pattern"]): case["rows"] for case in values["cases"]}
@@ -156,12 +155,7 @@ def accuracy() -> str:
         if all(name in cases[key] for key in columns):
             rows.append([label, *(_score(cases[key][name]["accuracy"]) for key in columns)])
     heads = ["test accuracy, %", *(f"{model}, {pattern}" for model, pattern in columns)]
-    return _table(heads, rows)
-
-
-def _load(name: str) -> dict[str, Any] | None:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    return markdown_table(heads, rows)
 
 
 def _grid(values: dict[str, Any], dtype: str, weights: Sequence[tuple[int, int]], rows: Sequence[int]) -> str:
@@ -177,7 +171,7 @@ def _grid(values: dict[str, Any], dtype: str, weights: Sequence[tuple[int, int]]
             return ""
         return "dense" if row["method"] == "dense" else f"{row['over_dense']['median']:.2f}"
 
-    return _table(
+    return markdown_table(
         ["out x in", *(f"{count:,}" for count in rows)],
         (
             [f"{out} x {columns}", *(cell((out, columns), count) for count in rows)]
@@ -201,8 +195,3 @@ def _us(value: float) -> str:
 
 def _score(accuracy: dict[str, Any]) -> str:
     return f"{100 * accuracy['mean']:.1f} ± {100 * accuracy['std']:.1f}"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

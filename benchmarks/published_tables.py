@@ -5,19 +5,12 @@ Each public function makes the text of one block; it is empty where its result f
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.results import RESULTS
+from benchmarks.published_text import load_result, markdown_table
 from sparse_core.formats.thresholds import THRESHOLDS
-
-
-def _load(name: str) -> dict[str, Any] | None:
-    """Values of a result file; None where there is none."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def _ms(value: float) -> str:
@@ -46,12 +39,6 @@ def _cpu_name(values: dict[str, Any]) -> str:
     return ("Xeon" if "Xeon" in model["model"] else model["model"]) + amx
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
 def _listed(parts: Iterable[str]) -> str:
     """One, two and three."""
     parts = list(parts)
@@ -69,7 +56,7 @@ def _name_of(case: dict[str, Any]) -> str:
 
 def spmv() -> str:
     """Products with a vector by matrix, and where they lose; from `spmv-cuda.json`."""
-    values = _load("spmv-cuda")
+    values = load_result("spmv-cuda")
     if not values:
         return ""
     rows = []
@@ -92,7 +79,7 @@ def spmv() -> str:
         rows.append([label, "", *(_times(summary[key][field]) for key in keys), ""])
     rows[-2][3] = f"**{rows[-2][3]}**"
     return (
-        _table(
+        markdown_table(
             ["matrix", "torch CSR, ms", "CSR", "chosen format", "CompactCSR", "chosen, of copy bandwidth"],
             rows,
         )
@@ -119,7 +106,7 @@ def _losses(values: dict[str, Any]) -> str:
 
 def block_spmm() -> str:
     """Speed-up of BSR over dense by block size and sparsity; from `block_spmm-cuda.json`."""
-    values = _load("block_spmm-cuda")
+    values = load_result("block_spmm-cuda")
     if not values:
         return ""
     cases, even = values["cases"], values["break_even"]
@@ -131,7 +118,7 @@ def block_spmm() -> str:
         rows.append([f"{block} x {block}", *cells, _break_even(even[str(block)])])
     settings = values["settings"]
     head = f"{settings['size']}² times {settings['size']} x {settings['columns']}, {settings['dtype']}"
-    text = _table([head, *(f"{_pct(share)} zero" for share in shares), "break-even"], rows)
+    text = markdown_table([head, *(f"{_pct(share)} zero" for share in shares), "break-even"], rows)
     torch = [case["over"]["torch BSR"]["median"] for case in cases if "torch BSR" in case["over"]]
     if torch:
         text += f"\n\nOver torch's own BSR product: {_times(min(torch))} to {_times(max(torch))} x."
@@ -151,7 +138,7 @@ def _short(count: int) -> str:
 
 def assembly(device: str = "cuda") -> str:
     """Time of COO to CSR and its ratio to torch; from `assembly-cuda.json`."""
-    values = _load(f"assembly-{device}")
+    values = load_result(f"assembly-{device}")
     if not values:
         return ""
     cases = values["cases"]
@@ -170,12 +157,12 @@ def assembly(device: str = "cuda") -> str:
                     ),
                 ]
             )
-    return _table(["entries", *(f"{_pct(share)} duplicates" for share in shares)], rows)
+    return markdown_table(["entries", *(f"{_pct(share)} duplicates" for share in shares)], rows)
 
 
 def solvers(device: str = "cuda") -> str:
     """Conjugate gradients by preconditioner; from `solvers-cuda.json`."""
-    values = _load(f"solvers-{device}")
+    values = load_result(f"solvers-{device}")
     if not values:
         return ""
     rows = [
@@ -190,7 +177,7 @@ def solvers(device: str = "cuda") -> str:
     ]
     settings = values["settings"]
     head = f"Poisson {settings['grid']}³, {settings['dtype']}, to {_power(settings['rtol'])}"
-    text = _table([head, "iterations", "setup, ms", "solve, ms", "times as fast as none"], rows)
+    text = markdown_table([head, "iterations", "setup, ms", "solve, ms", "times as fast as none"], rows)
     missed = [
         f"{case['name']} ({_power(case['residual'])})" for case in values["cases"] if not case["agrees"]
     ]
@@ -203,7 +190,7 @@ def formats() -> str:
     """Regret of `choose_format` and of the classic tree; from `formats-cuda.json` and `formats-cpu.json`."""
     rows = []
     for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
-        values = _load(f"formats-{device}")
+        values = load_result(f"formats-{device}")
         if not values:
             continue
         for operation, rules in values["summary"].items():
@@ -219,7 +206,7 @@ def formats() -> str:
                     ]
                 )
     return (
-        _table(["product", "rule", "geometric mean", "worst", "within 5 % of the fastest"], rows)
+        markdown_table(["product", "rule", "geometric mean", "worst", "within 5 % of the fastest"], rows)
         if rows
         else ""
     )
@@ -228,25 +215,25 @@ def formats() -> str:
 def cpu() -> str:
     """A sentence about a CPU; from the `-cpu.json` files of spmv, block_spmm, assembly and solvers."""
     parts = []
-    if values := _load("spmv-cpu"):
+    if values := load_result("spmv-cpu"):
         entry = values["summary"]["CSR over torch CSR"]
         parts.append(
             f"products with a vector take {_times(1 / entry['geometric_mean'])} times as long as torch's CSR "
             f"(worst {_times(1 / entry['worst'])})"
         )
-    if values := _load("block_spmm-cpu"):
+    if values := load_result("block_spmm-cpu"):
         found = [c for c in values["cases"] if c["block"] == 64 and c["sparsity"] == 0.9]
         if found:
             ratio = found[0]["over"]["dense"]["median"]
             parts.append(f"blocks of 64 at 90 % zero are {_times(ratio)} x the dense product")
-    if values := _load("assembly-cpu"):
+    if values := load_result("assembly-cpu"):
         case = next(c for c in values["cases"] if c["duplicates"] == 0.1 and c["order"] == "shuffled")
         over = case["over"]["ours"]
         parts.append(
             f"assembly of {_short(case['entries'])} entries is {_times(over['torch']['median'])} x torch and "
             f"{_times(over['scipy']['median'])} x scipy"
         )
-    if values := _load("solvers-cpu"):
+    if values := load_result("solvers-cpu"):
         cases = {case["name"]: case for case in values["cases"]}
         best = max(
             (c for c in values["cases"] if c["setup_ms"] is not None),
@@ -258,7 +245,7 @@ def cpu() -> str:
         )
     if not parts:
         return ""
-    loaded = (_load(f"{name}-cpu") for name in ("spmv", "block_spmm", "assembly", "solvers"))
+    loaded = (load_result(f"{name}-cpu") for name in ("spmv", "block_spmm", "assembly", "solvers"))
     first = next(values for values in loaded if values)
     return (
         f"**On a CPU** (two threads of a {_cpu_name(first)}) the libraries do the work: "
@@ -276,7 +263,7 @@ def aims() -> str:
     def aim(text: str, measured: str, met: bool) -> None:
         rows.append([text, measured, "met" if met else "**missed**"])
 
-    if values := _load("spmv-cuda"):
+    if values := load_result("spmv-cuda"):
         cases, summary = values["cases"], values["summary"]
         stencils = [case for case in cases if "points" in case["name"]]
 
@@ -311,7 +298,7 @@ def aims() -> str:
             f"worst {_times(entry['worst'])} ({entry['worst_matrix']})",
             entry["geometric_mean"] >= 1.6,
         )
-    if values := _load("block_spmm-cuda"):
+    if values := load_result("block_spmm-cuda"):
         found = [c for c in values["cases"] if c["block"] == 64 and c["sparsity"] == 0.9]
         if found:
             ratio = found[0]["over"]["dense"]["median"]
@@ -319,7 +306,7 @@ def aims() -> str:
         entry = values["break_even"]["64"]
         share = entry["sparsity"]
         aim("the same, break-even at 40 % zero", _break_even(entry), share is not None and share <= 0.4)
-    if values := _load("assembly-cuda"):
+    if values := load_result("assembly-cuda"):
         own = [case for case in values["cases"] if case["duplicates"] > 0]
         parts, all_met = [], True
         for entries in sorted({case["entries"] for case in own}, reverse=True):
@@ -327,12 +314,12 @@ def aims() -> str:
             parts.append(f"{_times(min(ratios))} to {_times(max(ratios))} with {_short(entries)} entries")
             all_met &= min(ratios) >= 3
         aim("COO to CSR with duplicates over torch: 3", "; ".join(parts), all_met)
-    return _table(["aim", "measured", ""], rows) if rows else ""
+    return markdown_table(["aim", "measured", ""], rows) if rows else ""
 
 
 def kernels() -> str:
     """Time of every kernel by matrix, the fastest in bold; from `spmv-cuda.json`."""
-    values = _load("spmv-cuda")
+    values = load_result("spmv-cuda")
     if not values:
         return ""
     order = [
@@ -364,12 +351,12 @@ def kernels() -> str:
                 ),
             ]
         )
-    return _table(["median ms", *heads], rows)
+    return markdown_table(["median ms", *heads], rows)
 
 
 def bandwidth() -> str:
     """Share of copy bandwidth, by bytes read and by those of plain CSR; from `spmv-cuda.json`."""
-    values = _load("spmv-cuda")
+    values = load_result("spmv-cuda")
     if not values:
         return ""
     rows = []
@@ -391,7 +378,7 @@ def bandwidth() -> str:
                 *cells("chosen"),
             ]
         )
-    return _table(
+    return markdown_table(
         [
             "share of copy bandwidth",
             "copy, GB/s",
@@ -407,7 +394,7 @@ def bandwidth() -> str:
 
 def conversions() -> str:
     """What each conversion costs in products; from `spmv-cuda.json`."""
-    values = _load("spmv-cuda")
+    values = load_result("spmv-cuda")
     if not values:
         return ""
     names = ["choose_format", "first product", "SlicedELL", "CompactCSR", "BSR 64"]
@@ -421,7 +408,7 @@ def conversions() -> str:
         ]
         for case in values["cases"]
     ]
-    return _table(
+    return markdown_table(
         [
             "products of CSR that it takes",
             "`choose_format`",
@@ -436,7 +423,7 @@ def conversions() -> str:
 
 def classic() -> str:
     """Where the classic tree is furthest from the fastest format; from `formats-cuda.json`."""
-    values = _load("formats-cuda")
+    values = load_result("formats-cuda")
     if not values:
         return ""
     rows = []
@@ -453,12 +440,12 @@ def classic() -> str:
                     f"{case['ours']['format']}, {_times(case['ours']['regret'])} x",
                 ]
             )
-    return _table(["matrix", "fastest", "classic tree", "`choose_format`"], rows)
+    return markdown_table(["matrix", "fastest", "classic tree", "`choose_format`"], rows)
 
 
 def ours_wrong() -> str:
     """Where `choose_format` is more than 15 % slower than the fastest format; from `formats-cuda.json`."""
-    values = _load("formats-cuda")
+    values = load_result("formats-cuda")
     if not values:
         return ""
     worst = sorted(
@@ -506,14 +493,14 @@ def thresholds() -> str:
         ]
         for name in fields
     ]
-    return _table(
+    return markdown_table(
         ["threshold", "meaning", "GPU, vector", "GPU, 64 columns", "CPU, vector", "CPU, 64 columns"], rows
     )
 
 
 def block_detail() -> str:
     """Rates of the block product beside dense and torch; from `block_spmm-cuda.json`."""
-    values = _load("block_spmm-cuda")
+    values = load_result("block_spmm-cuda")
     if not values:
         return ""
     rows = []
@@ -530,14 +517,14 @@ def block_detail() -> str:
                 _times(case["over"]["dense"]["median"]),
             ]
         )
-    return _table(
+    return markdown_table(
         ["block, zero", "BSR, ms", "TFLOP/s", "tile TB/s", "dense, ms", "torch BSR, ms", "over dense"], rows
     )
 
 
 def solver_aim() -> str:
     """Which preconditioners are faster than none; from `solvers-cuda.json`."""
-    values = _load("solvers-cuda")
+    values = load_result("solvers-cuda")
     if not values:
         return ""
     plain = next(case for case in values["cases"] if case["name"] == "none")
