@@ -29,7 +29,7 @@ def compress(weight: PackedNM) -> Tensor:
     """
     out, columns = weight.shape
     itemsize = weight.dtype.itemsize
-    if fits(out, columns, itemsize) and layout_matches(weight.device.index or 0, weight.dtype):
+    if fits(out, columns, itemsize) and layout_matches(weight.device.index, weight.dtype):
         buffer = torch.empty(
             weight.values.numel() * itemsize + out * columns // 8, dtype=torch.uint8, device=weight.device
         )
@@ -49,7 +49,7 @@ def compress_dense(weight: Tensor) -> Tensor:
     Raises:
         CusparseltError: the library refuses the shape.
     """
-    library, index = load(), weight.device.index or 0
+    library, index = load(), weight.device.index
     descriptor = structured(index, weight.shape[0], weight.shape[1], weight.dtype)
     size, scratch = ctypes.c_size_t(), ctypes.c_size_t()
     library.call(

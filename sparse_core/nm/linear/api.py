@@ -20,14 +20,14 @@ from sparse_core.nm.linear.common import (
     check_linear_impl,
     check_operands,
     default_result,
+    has_sparse_cores,
+    readable,
 )
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.packed import PackedNM
 
 if TYPE_CHECKING:
     from sparse_core.nm.linear.execution import Call
-
-_SPARSE_CORES_SINCE = (8, 0)
 
 
 def nm_linear(
@@ -132,19 +132,12 @@ def multiply(
             x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
         )
     rows = x.numel() // x.shape[-1]
-    flat = _readable(x.reshape(rows, x.shape[-1]))
-    bias = None if bias is None else _readable(bias)
-    scale = None if scale is None else _readable(scale)
+    flat = readable(x.reshape(rows, x.shape[-1]))
+    bias = None if bias is None else readable(bias)
+    scale = None if scale is None else readable(scale)
     with torch.cuda.device(weight.device.index):  # kernels and events go to the current device
         y = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)(flat, bias, dense, scale)
     return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
-
-
-def _readable(tensor: Tensor) -> Tensor:
-    """Contiguous and aligned to 16 bytes, as kernels take for granted."""
-    if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _known_call(
@@ -190,12 +183,7 @@ def accelerated(weight: PackedNM) -> bool:
         return False
     if weight.dtype not in (torch.float16, torch.bfloat16, torch.int8):
         return False
-    return _has_sparse_cores(weight.device.index or 0)
-
-
-@cache
-def _has_sparse_cores(index: int) -> bool:
-    return torch.version.hip is None and torch.cuda.get_device_capability(index) >= _SPARSE_CORES_SINCE
+    return has_sparse_cores(weight.device.index)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -14,6 +15,7 @@ LinearImpl = Literal["auto", "reference", "dense", "cuda", "vendor"]
 """``"dense"`` is the dense product of the unpacked weight, on any device; ``"cuda"`` is the kernel for few
 rows and ``"vendor"`` cuSPARSELt, which need a GPU with sparse tensor cores; ``"auto"`` chooses."""
 
+_SPARSE_CORES_SINCE = (8, 0)
 INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -108,6 +110,19 @@ def default_result(dtype: torch.dtype, scale: Tensor | None) -> torch.dtype:
     if dtype != torch.int8:
         return dtype
     return torch.int32 if scale is None else torch.float16
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """Contiguous and aligned to 16 bytes, as kernels and the library take for granted."""
+    if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+@cache
+def has_sparse_cores(device_index: int) -> bool:
+    """Whether a CUDA device is an NVIDIA GPU with sparse tensor cores."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device_index) >= _SPARSE_CORES_SINCE
 
 
 def apply_activation(y: Tensor, activation: str | None) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core import nvrtc
+from sparse_core.nm.cusparselt.layout import nibbles_from_index
 from sparse_core.nm.packed import PackedNM
 
 MOST_ROWS = 32
@@ -84,8 +85,8 @@ def reorder_metadata(weight: PackedNM) -> Tensor:
         (out / 16, in / 128, 32, 2) int32: row tile, 128 columns, lane, half of the columns.
     """
     out, columns = weight.shape
-    index = weight.index().int()
-    nibbles = (index[..., 0] | (index[..., 1] << 2)).reshape(out // 16, 2, 8, columns // 128, 2, 4, 2, 2)
+    nibbles = nibbles_from_index(weight.index()).int()
+    nibbles = nibbles.reshape(out // 16, 2, 8, columns // 128, 2, 4, 2, 2)
     words = torch.zeros(
         (out // 16, 8, columns // 128, 2, 2, 2), dtype=torch.int32, device=weight.device
     )  # row tile, g, 128 columns, half, s, t % 2
@@ -123,7 +124,7 @@ class Launch:
         }
         kernel = nvrtc.compile_kernel(_SOURCE, "decode", defines, weight.device)
         self._values, self._metadata = weight.values, metadata
-        self._device = torch.cuda.current_device() if weight.device.index is None else weight.device.index
+        self._device = weight.device.index
         self._x, self._bias, self._y = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self._weight = ctypes.c_void_p()
         arguments = (

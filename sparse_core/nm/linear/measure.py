@@ -81,13 +81,12 @@ def _while_capturing(choice: Choice | None, weight: PackedNM, out_dtype: torch.d
 
 def case_of(weight: PackedNM, rows: int, epilogue: Epilogue, *, unpacks: bool) -> Case:
     """What the choice for a product depends on; ``unpacks`` where no dense copy is at hand."""
-    index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
     try:
         version = ".".join(map(str, load().version))
     except ImplementationError:
         version = "none"
     return Case(
-        table.device_name(index),
+        table.device_name(weight.device.index),
         version,
         str(weight.dtype),
         str(epilogue.out_dtype),
@@ -113,10 +112,12 @@ def candidates(weight: PackedNM, rows: int, epilogue: Epilogue) -> list[Choice]:
     if fitting is not None and execution.prepare(fitting, out_dtype).buffer is not None:
         step = vendor.row_step(weight.dtype)
         product = vendor.product_of(-(-rows // step) * step, fitting, epilogue)
-        index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
         with contextlib.suppress(ImplementationError):
             offered = vendor.Planned(weight.device, product, 0, epilogue.has_bias).algorithms
-            found += [Choice("vendor", number) for number in checked_algorithms(index, weight.dtype, offered)]
+            found += [
+                Choice("vendor", number)
+                for number in checked_algorithms(weight.device.index, weight.dtype, offered)
+            ]
     return found
 
 
@@ -169,8 +170,7 @@ def _possible(choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtyp
     if fitting is None:
         return False
     if choice.method == "vendor":
-        index = torch.cuda.current_device() if weight.device.index is None else weight.device.index
-        return choice.variant in checked_algorithms(index, weight.dtype, choice.variant + 1)
+        return choice.variant in checked_algorithms(weight.device.index, weight.dtype, choice.variant + 1)
     return (
         rows <= decode.MOST_ROWS
         and 0 <= choice.variant < len(decode.VARIANTS)

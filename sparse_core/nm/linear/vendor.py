@@ -68,7 +68,7 @@ class Planned:
     """A product with its algorithm; calling it enqueues the product.
 
     Args:
-        device: of the tensors.
+        device: of a tensor, so it has an index.
         product: of :func:`product_of`, rows a multiple of :func:`row_step`.
         algorithm: number of the library's configuration.
         has_bias: whether calls bring a bias.
@@ -81,7 +81,7 @@ class Planned:
     """
 
     def __init__(self, device: torch.device, product: Product, algorithm: int, has_bias: bool) -> None:
-        self._device = torch.cuda.current_device() if device.index is None else device.index
+        self._device = device.index
         self._plan = plan(self._device, product, algorithm, has_bias)
         self.algorithms = self._plan.algorithms
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sparse_core.nm.linear.choice import Choice
-from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
 from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.pack.reference import transposable_mask
 from sparse_core.nm.packed import PackedNM
@@ -155,7 +155,7 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     rows, columns = weight.shape
     if rows % 64 or columns % 64 or x.shape[0] % 8 or x.shape[0] == 0:
         return False
-    return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)
+    return has_sparse_cores(weight.device.index)
 
 
 def _pack(x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> tuple[PackedBoth, Choice, Choice]:
@@ -197,12 +197,6 @@ def _product(
     out, columns = packed.shape
     product = Product(x.shape[0], out, columns, x.dtype, x.dtype, False, False)
     y = torch.empty((x.shape[0], out), dtype=x.dtype, device=x.device)
-    x, bias = _readable(x), None if bias is None else _readable(bias)
+    x, bias = readable(x), None if bias is None else readable(bias)
     Planned(x.device, product, choice.variant, bias is not None)(packed.buffer, x, bias, None, y)
     return y
-
-
-def _readable(tensor: Tensor) -> Tensor:
-    """Contiguous and aligned to 16 bytes, as the library wants it."""
-    tensor = tensor.contiguous()
-    return tensor.clone() if tensor.data_ptr() % 16 else tensor
