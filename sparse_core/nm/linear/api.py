@@ -71,10 +71,7 @@ def nm_linear(
     if impl == "auto" and not compiling:
         call = _known_call(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
-            if x.ndim == 2:
-                return call(x, bias, dense, scale)
-            flat = x.view(-1, x.shape[-1])
-            return call(flat, bias, dense, scale).view(*x.shape[:-1], weight.shape[0])
+            return _run(call, x, weight, bias, dense, scale)
     check_linear_impl(impl)
     result = check_operands(x, weight, bias, activation, scale, out_dtype)
     check_dense(dense, weight)
@@ -91,6 +88,35 @@ def nm_linear(
     return multiply(
         x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result, impl=impl
     )
+
+
+def product(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Tensor:
+    """The public function without gradients and without checks, quick where it was done before."""
+    if impl == "auto":
+        call = _known_call(x, weight, bias, activation, dense, scale, out_dtype)
+        if call is not None:
+            return _run(call, x, weight, bias, dense, scale)
+    return multiply(
+        x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype, impl=impl
+    )
+
+
+def _run(
+    call: Call, x: Tensor, weight: PackedNM, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None
+) -> Tensor:
+    if x.ndim == 2:
+        return call(x, bias, dense, scale)
+    flat = x.view(-1, x.shape[-1])
+    return call(flat, bias, dense, scale).view(*x.shape[:-1], weight.shape[0])
 
 
 def multiply(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear.execution import Prepared
+from sparse_core.nm.linear.execution import Prepared, owner_of
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.pattern import NM
 
@@ -29,23 +29,18 @@ def nm_linear_op(
     impl: str,
 ) -> Tensor:
     """The public function on the parts of a :class:`PackedNM` and of its plans."""
-    from sparse_core.nm.linear.api import multiply
+    from sparse_core.nm.linear.api import product
 
-    weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
-    if buffer is not None or kernel_metadata is not None:
-        weight.plans["cuda"] = Prepared(buffer, kernel_metadata, may_pad=False)
-    elif impl == "auto" and values.is_cuda:
-        impl = "dense"  # a weight that was not prepared before it was traced would be prepared at every call
-    return multiply(
-        x.detach(),
-        weight,
-        bias,
-        activation=activation or None,
-        dense=dense,
-        scale=scale,
-        out_dtype=out_dtype,
-        impl=impl,
-    )
+    weight = owner_of(values, buffer, kernel_metadata)
+    if weight is None:
+        weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
+        if buffer is not None or kernel_metadata is not None:
+            weight.plans["cuda"] = Prepared(buffer, kernel_metadata, may_pad=False)
+        elif impl == "auto" and values.is_cuda:
+            # A weight that was not prepared before it was traced would be prepared at every call.
+            impl = "dense"
+    with torch.no_grad():
+        return product(x.detach(), weight, bias, activation or None, dense, scale, out_dtype, impl)
 
 
 @nm_linear_op.register_fake

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -24,6 +25,7 @@ _MOST_PADDED_ROWS = 64
 _OUT_TILE, _COLUMN_TILE = 64, 128
 _MOST_CALLS = 4096
 _preparing = threading.RLock()
+_owners: weakref.WeakValueDictionary[int, PackedNM] = weakref.WeakValueDictionary()
 
 
 class Prepared:
@@ -144,7 +146,33 @@ def prepare(weight: PackedNM, out_dtype: torch.dtype) -> Prepared:
         if missing_buffer and plans.buffer is None:
             with contextlib.suppress(ImplementationError):
                 plans.buffer = vendor.compress_in_place(weight)
+    anchor = plans.buffer if plans.metadata is None else plans.metadata
+    if anchor is not None:
+        _owners[anchor.data_ptr()] = weight
     return plans
+
+
+def owner_of(values: Tensor, buffer: Tensor | None, metadata: Tensor | None) -> PackedNM | None:
+    """The weight whose plans hold these tensors; compiled code has the tensors only.
+
+    A tensor that is alive shares its address with no other, so the address finds the weight.
+
+    Args:
+        values: of the weight.
+        buffer, metadata: as in :class:`Prepared`.
+    """
+    anchor = buffer if metadata is None else metadata
+    weight = None if anchor is None else _owners.get(anchor.data_ptr())
+    plans = None if weight is None else weight.plans.get("cuda")
+    if weight is None or not isinstance(plans, Prepared):
+        return None
+    found = (weight.values, plans.buffer, plans.metadata)
+    same = all(_address(a) == _address(b) for a, b in zip(found, (values, buffer, metadata), strict=True))
+    return weight if same else None
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def make_call(
@@ -215,6 +243,10 @@ def _dense_call(weight: PackedNM, epilogue: Epilogue) -> Call:
     activation = epilogue.activation
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        if torch.is_autocast_enabled("cuda"):
+            # The operands have one type already, which is that of the result.
+            with torch.autocast("cuda", enabled=False):
+                return call(x, bias, dense, scale)
         matrix = weight.to_dense() if dense is None else dense
         if x.dtype != torch.int8:
             y = linear(x, matrix, bias)

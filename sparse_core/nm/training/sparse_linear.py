@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from sparse_core.nm.linear.choice import Choice
+from sparse_core.nm.linear.choice import Choice, settings
 from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
 from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.pack.reference import transposable_mask
@@ -160,15 +160,15 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def _pack(x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> tuple[PackedBoth, Choice, Choice]:
     """The packed weight and how the products forward and backward are done; measured once for each shape."""
-    rows, device = x.shape[0], weight.device
-    ahead = (device, weight.dtype, rows, tuple(weight.shape), bias is not None)
-    back = (device, weight.dtype, rows, tuple(weight.shape)[::-1], False)
+    common = (settings().mode, settings().folder, weight.device, weight.dtype, x.shape[0])
+    ahead = (*common, tuple(weight.shape), bias is not None)
+    back = (*common, tuple(weight.shape)[::-1], False)
     forward, backward = _choices.get(ahead), _choices.get(back)
     if forward is None or backward is None:
         packed = prune_and_pack_both(weight, dense=True)
         assert packed.dense is not None
-        forward = _choices[ahead] = _measured(packed.dense, rows, bias)
-        backward = _choices[back] = _measured(packed.dense.T.contiguous(), rows, None)
+        forward = _choices[ahead] = _measured(packed.dense, x.shape[0], bias)
+        backward = _choices[back] = _measured(packed.dense.T.contiguous(), x.shape[0], None)
         return packed, forward, backward
     dense = bool(decay) or "dense" in (forward.method, backward.method)
     return prune_and_pack_both(weight, dense=dense), forward, backward

@@ -283,6 +283,11 @@ def test_compile(cuda: torch.device, backend: str) -> None:
     expected = model(x)
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     assert float((compiled(x) - expected).abs().max()) <= 0.02 * float(expected.abs().max())
+    packed = model[0].packed
+    plans = packed.plans["cuda"]
+    # Compiled code finds the weight again, with the products that were done before.
+    assert execution.owner_of(packed.values.detach(), plans.buffer, plans.metadata) is packed
+    assert execution.owner_of(packed.values.clone(), plans.buffer, plans.metadata) is None
 
 
 def test_values_live_in_the_compressed_buffer(cuda: torch.device) -> None:
@@ -385,3 +390,23 @@ def test_unknown_version_keeps_to_the_first_algorithm(
     packed = packed_weight(256, 512, torch.bfloat16, cuda)
     found = measure.candidates(packed, 256, Epilogue(None, True, False, torch.bfloat16))
     assert found == [Choice("vendor", 0)]
+
+
+def test_autocast_changes_no_product_that_was_done_before(cuda: torch.device) -> None:
+    packed = packed_weight(256, 512, torch.float16, cuda)
+    x = torch.randn(128, 512, device=cuda, dtype=torch.float16)
+    with tuning("table"):  # knows nothing of this size: the dense product
+        expected = nm_linear(x, packed)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = nm_linear(x, packed)
+    assert y.dtype == torch.float16
+    assert torch.equal(y, expected)
+
+
+def test_training_layer_follows_tuning(cuda: torch.device, tmp_path: Path) -> None:
+    layer = SparseTrainingLinear(128, 128, device=cuda, dtype=torch.bfloat16)
+    x = torch.randn(64, 128, device=cuda, dtype=torch.bfloat16)
+    layer(x)
+    with tuning(folder=tmp_path / "other"):
+        layer(x)
+    assert list((tmp_path / "other").iterdir())
