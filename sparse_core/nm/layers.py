@@ -139,8 +139,10 @@ class SparseLinear(PackedLayer):
         """What torch.compile traces, which can neither see versions nor build copies to keep."""
         values, ready, bias = self.values, self._ready, self.bias
         packed, dense = self._pack(), None
-        if ready is not None and not values.requires_grad and ready.packed.values is values:
-            packed, dense = ready.packed, ready.dense
+        if ready is not None and ready.packed.values is values:
+            packed = ready.packed
+            # The copy has no gradient for the values.
+            dense = None if values.requires_grad and torch.is_grad_enabled() else ready.dense
         device_type = values.device.type
         if torch.is_autocast_enabled(device_type) and torch.float64 not in (x.dtype, values.dtype):
             dtype = torch.get_autocast_dtype(device_type)

@@ -8,6 +8,9 @@ from torch import Tensor
 from sparse_core.formats import NM as NMMatrix
 from sparse_core.nm.pattern import NM, TWO_FOUR, check_groups
 
+DENSE_VERSION = "dense version"
+"""Under which plans hold the version that the values had when a dense copy was made of them."""
+
 
 class PackedNM:
     """A weight matrix of which every group of m columns keeps n values.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sparse_core.formats import NM as NMMatrix
 from sparse_core.nm.linear import Activation, LinearImpl, check_linear_impl
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packed import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NM
 
 KeepDense = Literal["auto"] | bool
@@ -65,6 +65,8 @@ class Ready:
             # What is made in inference mode could not be used for gradients of the input later.
             with torch.inference_mode(False), torch.no_grad():
                 self.dense = self.packed.to_dense()
+            if self.version is not None:
+                self.packed.plans[DENSE_VERSION] = self.version
         return self.dense
 
     def cast(self, dtype: torch.dtype) -> Ready:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.linear.execution import Prepared, owner_of
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packed import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NM
 
 
@@ -40,6 +40,11 @@ def nm_linear_op(
             # A weight that was not prepared before it was traced would be prepared at every call.
             impl = "dense"
     with torch.no_grad():
+        made = weight.plans.get(DENSE_VERSION)
+        if dense is not None and made is not None and made != weight.values._version:
+            # Compiled code does not see that the values were changed in place since.
+            dense.copy_(weight.to_dense())
+            weight.plans[DENSE_VERSION] = weight.values._version
         return product(x.detach(), weight, bias, activation or None, dense, scale, out_dtype, impl)
 
 

@@ -14,6 +14,7 @@ from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt import trusted
 from sparse_core.nm.cusparselt.compress import compress, compress_dense, layout_matches
 from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.linear import compiled as compiled_products
 from sparse_core.nm.linear import decode, execution, measure, nm_linear, tuning
 from sparse_core.nm.linear.choice import Choice
 from sparse_core.nm.linear.common import Epilogue
@@ -272,18 +273,32 @@ def test_capture_before_the_first_call(cuda: torch.device) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compile(cuda: torch.device, backend: str) -> None:
+def test_compile(cuda: torch.device, backend: str, frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def spy(*tensors: Any) -> PackedNM | None:
+        found.append(execution.owner_of(*tensors))
+        return found[-1]
+
+    monkeypatch.setattr(compiled_products, "owner_of", spy)
     model = nn.Sequential(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 512)).to(cuda, torch.bfloat16)
     for parameter in model.parameters():
-        parameter.requires_grad_(False)
+        parameter.requires_grad_(not frozen)
     model[0] = SparseLinear.from_dense(model[0])
     model[2] = SparseLinear.from_dense(model[2])
     x = torch.randn(64, 512, device=cuda, dtype=torch.bfloat16)
-    expected = model(x)
     compiled = torch.compile(model, fullgraph=True, backend=backend)
-    assert float((compiled(x) - expected).abs().max()) <= 0.02 * float(expected.abs().max())
+    with torch.no_grad():
+        for _ in range(2):
+            expected = model(x)
+            assert float((compiled(x) - expected).abs().max()) <= 0.02 * float(expected.abs().max())
+            model[0].values.mul_(3)  # compiled code has to see it
+            y = compiled(x)
+            assert float((y - model(x)).abs().max()) <= 0.02 * float(y.abs().max())
     packed = model[0].packed
+    assert found[0] is packed
     plans = packed.plans["cuda"]
     # Compiled code finds the weight again, with the products that were done before.
     assert execution.owner_of(packed.values.detach(), plans.buffer, plans.metadata) is packed
