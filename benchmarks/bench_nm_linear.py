@@ -26,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor, nn
 
+from benchmarks.graphs import captured, device_ms, microseconds
 from benchmarks.nm_linear_chart import draw
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
-from benchmarks.timing import Side, Summary, interleave, paired_ratio
+from benchmarks.timing import Side, interleave, paired_ratio
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
 from sparse_core.nm.linear import choice as choices
 from sparse_core.nm.linear import nm_linear
@@ -289,7 +290,7 @@ def _measure(
         "tuning_ms": round(tuning_ms, 1),
         "error": round(error, 6),
         "agrees": error <= _TOLERANCE.get(dtype, 1e-5),
-        "microseconds": {name: _summary(times) for name, times in per_call.items()},
+        "microseconds": {name: microseconds(times) for name, times in per_call.items()},
         "over_dense": paired_ratio(per_call[dense], per_call[ours]),
         "eager_over_dense": paired_ratio(per_call[DENSE_EAGER], per_call[OURS_EAGER]),
         "eager_over_torch": (
@@ -322,22 +323,12 @@ def _sides(x: Tensor, weights: list[_Weights], device: torch.device) -> tuple[di
         forms[TORCH_EAGER] = with_torch
     if device.type == "cpu":
         return {name: _loop(calls, x, 1) for name, calls in forms.items()}, 1
-    calls = max(1, min(40, math.ceil(_GRAPH_MS / _one_call_ms(weights[0].plain, x))))
+    calls = max(1, min(40, math.ceil(_GRAPH_MS / device_ms(lambda: weights[0].plain(x)))))
     calls = max(calls, 2)
     sides: dict[str, Side] = {name: _loop(entries, x, calls) for name, entries in forms.items()}
     for name, entries in ((DENSE, forms[DENSE_EAGER]), (OURS, forms[OURS_EAGER])):
-        sides[name] = _graph(_loop(entries, x, calls))
+        sides[name] = captured(_loop(entries, x, calls))
     return sides, calls
-
-
-def _one_call_ms(call: Callable[[Tensor], Tensor], x: Tensor) -> float:
-    call(x)
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    call(x)
-    end.record()
-    torch.cuda.synchronize()
-    return float(start.elapsed_time(end))
 
 
 def _loop(calls: list[Callable[[Tensor], Tensor]], x: Tensor, count: int) -> Side:
@@ -346,18 +337,6 @@ def _loop(calls: list[Callable[[Tensor], Tensor]], x: Tensor, count: int) -> Sid
             calls[index % len(calls)](x)
 
     return run
-
-
-def _graph(run: Side) -> Side:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
 
 
 def _method(weights: _Weights, rows: int, device: torch.device) -> str:
@@ -405,7 +384,7 @@ def _packing(device: torch.device, options: argparse.Namespace) -> list[dict[str
         calls = 10
         for name, form in forms.items():
             form()
-            sides[name] = _graph(_loop([lambda _, form=form: form()], weight, calls))  # type: ignore[misc]
+            sides[name] = captured(_loop([lambda _, form=form: form()], weight, calls))  # type: ignore[misc]
         samples = interleave(
             sides, device, rounds=options.rounds, warmup=2, clock="device", seed=options.seed
         )
@@ -414,21 +393,12 @@ def _packing(device: torch.device, options: argparse.Namespace) -> list[dict[str
                 "out": out,
                 "columns": columns,
                 "microseconds": {
-                    name: _summary([value * 1e3 / calls for value in times])
+                    name: microseconds([value * 1e3 / calls for value in times])
                     for name, times in samples.items()
                 },
             }
         )
     return rows
-
-
-def _summary(microseconds: Sequence[float]) -> dict[str, float]:
-    summary = Summary.of(microseconds)
-    return {
-        "median": round(summary.median_ms, 2),
-        "lower_quartile": round(summary.lower_quartile_ms, 2),
-        "upper_quartile": round(summary.upper_quartile_ms, 2),
-    }
 
 
 def bars(rows: Sequence[dict[str, Any]], packing: Sequence[dict[str, Any]]) -> dict[str, Any]:

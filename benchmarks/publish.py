@@ -1,6 +1,6 @@
 """Published numbers: fills the blocks of the README and the decision pages from the result files.
 
-    python benchmarks/publish.py            # writes, and draws the pictures of formats, solvers and layers
+    python benchmarks/publish.py            # writes, and draws the pictures from them
     python benchmarks/publish.py --check    # only says what would change; exit code 1 if anything would
 
 A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
@@ -16,7 +16,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import bench_formats, bench_nm_linear, bench_solvers, published_nm, published_tables
+from benchmarks import (
+    bench_formats,
+    bench_nm_linear,
+    bench_solvers,
+    bench_sparse_attention,
+    published_attention,
+    published_nm,
+    published_tables,
+)
 from benchmarks.environment import ROOT
 from benchmarks.results import RESULTS
 
@@ -33,6 +41,7 @@ FILES: dict[str, Blocks] = {
         "cpu": published_tables.cpu,
         "nm-layers": published_nm.layers,
         "nm-accuracy": published_nm.accuracy,
+        "attention-speed": published_attention.speedups_in_short,
     },
     "docs/two-four.md": {
         "nm-layers": published_nm.layers_detail,
@@ -43,6 +52,18 @@ FILES: dict[str, Blocks] = {
     },
     "docs/decisions/0007-two-four-layers.md": {
         "nm-bars": published_nm.bars,
+    },
+    "docs/attention.md": {
+        "attention-speed": published_attention.speedups,
+    },
+    "docs/decisions/0008-sparse-attention.md": {
+        "attention-bars": published_attention.bars,
+        "attention-speedups": published_attention.speedups,
+        "attention-times": published_attention.times,
+        "attention-patterns": published_attention.patterns,
+        "attention-selection": published_attention.selection,
+        "attention-encoder": published_attention.encoder,
+        "attention-gathered": published_attention.gathered,
     },
     "docs/decisions/0005-sparse-formats.md": {
         "aims": published_tables.aims,
@@ -63,6 +84,7 @@ _PICTURES = {
     "formats-cuda": bench_formats.main,
     "solvers-cuda": bench_solvers.main,
     "nm_linear-cuda": bench_nm_linear.main,
+    "sparse_attention-cuda": bench_sparse_attention.main,
 }
 
 

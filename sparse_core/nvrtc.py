@@ -17,6 +17,8 @@ from sparse_core.errors import ImplementationError
 
 _POINTER = ctypes.c_void_p
 _INVALID_CONTEXT = 201
+_DEFAULT_SHARED_BYTES = 48 * 1024
+_MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class Kernel:
@@ -29,6 +31,7 @@ class Kernel:
 
     def __init__(self, function: int, driver: Any) -> None:
         self._function = function
+        self._driver = driver
         self._launch = driver.cuLaunchKernel
 
     def prepare(
@@ -46,17 +49,25 @@ class Kernel:
         Returns:
             A function of the stream (``CUstream`` as an integer) that launches the kernel, or raises
             ``ImplementationError`` when the driver refuses.
+
+        Raises:
+            ImplementationError: the device has less shared memory.
         """
+        if shared_bytes > _DEFAULT_SHARED_BYTES:
+            status = self._driver.cuFuncSetAttribute(
+                _POINTER(self._function), _MOST_SHARED_BYTES, shared_bytes
+            )
+            _check_driver(status, f"asking for {shared_bytes} bytes of shared memory")
         pointers = (_POINTER * len(arguments))(*[ctypes.addressof(value) for value in arguments])
-        launch, function = self._launch, self._function
+        launch, handle = self._launch, self._function
         kept = tuple(arguments)
 
         def run(stream: int) -> None:
-            status = launch(function, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
+            status = launch(handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
             if status == _INVALID_CONTEXT:
                 # A thread that has not used the device yet: a call of the runtime makes its context current.
                 torch.cuda.current_stream().query()
-                status = launch(function, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
+                status = launch(handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
             if status:
                 raise ImplementationError(
                     f"a kernel launch with {len(kept)} arguments failed with CUDA driver error {status}"
@@ -103,15 +114,15 @@ def _load(path: Path, name: str, defines: tuple[tuple[str, int], ...], index: in
     if not precise:
         options.append("--use_fast_math")
     binary = _compile(path, options)
-    driver = _driver()
+    library = driver()
     with torch.cuda.device(index):
         torch.cuda.current_stream().synchronize()  # makes the device's context current in this thread
         module, function = _POINTER(), _POINTER()
-        _check_driver(driver.cuModuleLoadData(ctypes.byref(module), binary), f"loading {path.name}")
-        _check_driver(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
+        _check_driver(library.cuModuleLoadData(ctypes.byref(module), binary), f"loading {path.name}")
+        _check_driver(library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
     if function.value is None:
         raise ImplementationError(f"{path.name} has no function {name}")
-    return Kernel(function.value, driver)
+    return Kernel(function.value, library)
 
 
 def _compile(path: Path, options: list[str]) -> bytes:
@@ -166,11 +177,12 @@ def _compiler() -> Any:
 
 
 @cache
-def _driver() -> Any:
+def driver() -> Any:
+    """The CUDA driver's library."""
     # PyDLL keeps the interpreter's lock: giving it up costs more than launches that only enqueue.
-    driver = ctypes.PyDLL("libcuda.so.1")
-    driver.cuLaunchKernel.argtypes = [_POINTER, *[ctypes.c_uint] * 7, _POINTER, _POINTER, _POINTER]
-    return driver
+    library = ctypes.PyDLL("libcuda.so.1")
+    library.cuLaunchKernel.argtypes = [_POINTER, *[ctypes.c_uint] * 7, _POINTER, _POINTER, _POINTER]
+    return library
 
 
 def _check_driver(status: int, what: str) -> None:

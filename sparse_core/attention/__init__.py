@@ -12,15 +12,55 @@ from sparse_core.attention.builders import (
 from sparse_core.attention.describe import PatternDescription
 from sparse_core.attention.distance import from_distance
 from sparse_core.attention.gathered import gathered_attention
-from sparse_core.attention.operands import AttentionResult
+from sparse_core.attention.modules import (
+    DynamicBlocks,
+    FeedForward,
+    LearnedBlocks,
+    PatternCache,
+    Selector,
+    SparseAttention,
+    SparseTransformer,
+    SparseTransformerLayer,
+    TopKBlocks,
+)
+from sparse_core.attention.operands import AttentionImpl, AttentionResult
 from sparse_core.attention.pattern import BlockPattern, from_block_mask, from_token_mask
+from sparse_core.attention.pruning import (
+    AttentionPruner,
+    BlockImportance,
+    DensitySchedule,
+    LayerPruning,
+    LinearDensity,
+    PrunableAttention,
+    PruningReport,
+    block_importance,
+    patterns_from_importance,
+)
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
 __all__ = [
+    "AttentionImpl",
+    "AttentionPruner",
     "AttentionResult",
+    "BlockImportance",
     "BlockPattern",
+    "DensitySchedule",
+    "DynamicBlocks",
+    "FeedForward",
+    "LayerPruning",
+    "LearnedBlocks",
+    "LinearDensity",
+    "PatternCache",
     "PatternDescription",
+    "PrunableAttention",
+    "PruningReport",
+    "Selector",
+    "SparseAttention",
+    "SparseTransformer",
+    "SparseTransformerLayer",
+    "TopKBlocks",
     "bigbird",
+    "block_importance",
     "dynamic_blocks",
     "from_block_mask",
     "from_distance",
@@ -29,6 +69,7 @@ __all__ = [
     "gathered_attention",
     "global_tokens",
     "local_window",
+    "patterns_from_importance",
     "random_blocks",
     "sparse_attention",
     "strided",

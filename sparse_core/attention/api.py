@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
-from sparse_core.attention import reference
-from sparse_core.attention.operands import AttentionResult
+from sparse_core.attention import reference, vendor
+from sparse_core.attention.blocks.product import TYPES, attend
+from sparse_core.attention.dropout import drawn_seed
+from sparse_core.attention.operands import (
+    AttentionImpl,
+    AttentionResult,
+    check_attention_impl,
+    check_dropout,
+    check_operands,
+    check_pattern,
+    check_ragged,
+    default_scale,
+)
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.dispatch import Impl, check_impl
-from sparse_core.errors import ImplementationError
 
 
 @overload
@@ -25,7 +35,7 @@ def sparse_attention(
     seed: int | None = None,
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
-    impl: Impl = "auto",
+    impl: AttentionImpl = "auto",
     return_lse: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -42,7 +52,7 @@ def sparse_attention(
     seed: int | None = None,
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
-    impl: Impl = "auto",
+    impl: AttentionImpl = "auto",
     return_lse: Literal[True],
 ) -> AttentionResult: ...
 
@@ -58,7 +68,7 @@ def sparse_attention(
     seed: int | None = None,
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
-    impl: Impl = "auto",
+    impl: AttentionImpl = "auto",
     return_lse: bool = False,
 ) -> Tensor | AttentionResult:
     """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows; nothing else is computed.
@@ -74,7 +84,10 @@ def sparse_attention(
         dropout_p: share of the weights that is dropped, in [0, 1); the others grow by 1 / (1 - dropout_p).
         seed: of the dropout; by default drawn from torch's generator.
         query_lengths, key_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end.
-        impl: ``"reference"``, plain torch on any device, which is also what ``"auto"`` takes.
+        impl: ``"triton"`` for kernels on a GPU in float16, bfloat16 and float32. ``"auto"`` takes these
+            there, but forward a CUDA kernel where that takes the operands; ``"cuda"`` insists on it: Hopper,
+            16 bits, blocks of 64 or 128, dim 64 or 128, neither dropout nor lengths of sequences.
+            ``"vendor"`` is torch's FlexAttention, ``"reference"`` plain torch on any device.
         return_lse: also return the logarithm of the sum of exponentials.
 
     Returns:
@@ -85,18 +98,65 @@ def sparse_attention(
         ValueError: shapes, lengths, devices or options do not fit.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    check_impl(impl)
-    if impl not in ("auto", "reference"):
-        raise ImplementationError(f"sparse_attention has no impl={impl!r}; use 'auto' or 'reference'")
-    result = reference.sparse_attention(
+    check_attention_impl(impl)
+    if impl == "vendor":
+        result = vendor.sparse_attention(
+            q,
+            k,
+            v,
+            pattern,
+            scale=scale,
+            dropout_p=dropout_p,
+            query_lengths=query_lengths,
+            key_lengths=key_lengths,
+        )
+    elif impl in ("triton", "cuda") or (impl == "auto" and q.is_cuda and q.dtype in TYPES):
+        result = _by_kernels(q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths, impl)
+    else:
+        result = reference.sparse_attention(
+            q,
+            k,
+            v,
+            pattern,
+            scale=scale,
+            dropout_p=dropout_p,
+            seed=seed,
+            query_lengths=query_lengths,
+            key_lengths=key_lengths,
+        )
+    return result if return_lse else result.out
+
+
+def _by_kernels(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: BlockPattern,
+    scale: float | None,
+    dropout_p: float,
+    seed: int | None,
+    query_lengths: Tensor | None,
+    key_lengths: Tensor | None,
+    impl: str,
+) -> AttentionResult:
+    shape = check_operands(q, k, v)
+    check_pattern(pattern, shape, q.device)
+    check_dropout(dropout_p, seed)
+    queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
+    keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
+    if dropout_p and seed is None:
+        # Compiled code draws at every call.
+        seed = -1 if torch.compiler.is_compiling() else drawn_seed()
+    return attend(
         q,
         k,
         v,
         pattern,
-        scale=scale,
+        shape,
+        scale=default_scale(scale, shape.dim),
         dropout_p=dropout_p,
-        seed=seed,
-        query_lengths=query_lengths,
-        key_lengths=key_lengths,
+        seed=seed or 0,
+        query_lengths=queries,
+        key_lengths=keys,
+        cuda=None if impl == "auto" else impl == "cuda",
     )
-    return result if return_lse else result.out

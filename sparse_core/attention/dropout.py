@@ -7,6 +7,8 @@ exact 32-bit unsigned operation, so a kernel finds the same bits.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
@@ -15,11 +17,19 @@ _GOLDEN = 0x9E3779B9  # 2^32 divided by the golden ratio, odd
 _STARTS = (0x243F6A88, 0x85A308D3)  # digits of pi
 
 
-def mix(words: Tensor) -> Tensor:
-    """Hash 32-bit words kept in int64."""
+Words = TypeVar("Words", Tensor, int)
+
+
+def mix(words: Words) -> Words:
+    """Hash 32-bit words, integers or kept in int64."""
     words = ((words ^ (words >> 16)) * 0x85EBCA6B) & _WORD
     words = ((words ^ (words >> 13)) * 0xC2B2AE35) & _WORD
     return words ^ (words >> 16)
+
+
+def drawn_seed() -> int:
+    """A seed from torch's generator of the CPU."""
+    return int(torch.randint(2**63 - 1, ()))
 
 
 def row_states(seed: int, batch: int, heads: int, query_length: int, device: torch.device | str) -> Tensor:
@@ -34,13 +44,19 @@ def row_states(seed: int, batch: int, heads: int, query_length: int, device: tor
     stream = torch.arange(batch * heads, device=device).reshape(batch, heads, 1)
     query = torch.arange(query_length, device=device)
     states = []
-    for start in _STARTS:
-        state = torch.tensor(start)
-        for word in (seed & _WORD, seed >> 32):
-            state = mix((state * _GOLDEN + word) & _WORD)
-        rows = mix((int(state) * _GOLDEN + stream) & _WORD)
+    for state in starting_words(seed):
+        rows = mix((state * _GOLDEN + stream) & _WORD)
         states.append(mix((rows * _GOLDEN + query) & _WORD))
     return torch.stack(states, dim=-1)
+
+
+def starting_words(seed: int) -> tuple[int, int]:
+    """The two states after the words of the seed, from which those of all queries go on."""
+    first, second = _STARTS
+    for word in (seed & _WORD, seed >> 32):
+        first = mix((first * _GOLDEN + word) & _WORD)
+        second = mix((second * _GOLDEN + word) & _WORD)
+    return first, second
 
 
 def kept_weights(states: Tensor, keys: Tensor, dropout_p: float) -> Tensor:

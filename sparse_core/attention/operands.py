@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from sparse_core.attention.pattern import BlockPattern
+
+AttentionImpl = Literal["auto", "reference", "triton", "cuda", "vendor"]
+"""``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; the others as everywhere."""
 
 SMALLEST_DIM, LARGEST_DIM, DIM_STEP = 16, 256, 8
 
@@ -41,6 +44,12 @@ class AttentionShape:
     def group(self) -> int:
         """Query heads that share one key head."""
         return self.heads // self.key_heads
+
+
+def check_attention_impl(impl: str) -> None:
+    """Raise ``ValueError`` when ``impl`` is not one of the five names."""
+    if impl not in get_args(AttentionImpl):
+        raise ValueError(f"impl must be one of {', '.join(get_args(AttentionImpl))}; got {impl!r}")
 
 
 def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
@@ -99,7 +108,7 @@ def check_pattern(pattern: BlockPattern, shape: AttentionShape, device: torch.de
     if not isinstance(pattern, BlockPattern):
         raise TypeError(
             f"pattern must be a BlockPattern, got {type(pattern).__name__}:"
-            " BlockPattern.from_token_mask makes one of a dense mask"
+            " from_token_mask makes one of a dense mask"
         )
     if pattern.heads not in (1, shape.heads):
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.dropout import kept_weights, row_states
+from sparse_core.attention.dropout import drawn_seed, kept_weights, row_states
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
@@ -70,7 +70,7 @@ def sparse_attention(
     queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
     keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
     if dropout_p and seed is None:
-        seed = int(torch.randint(2**63 - 1, ()))
+        seed = drawn_seed()
     with torch.autocast(q.device.type, enabled=False):
         layout = _Layout(shape, pattern)
         dtype = arithmetic_dtype(q.dtype)
@@ -184,8 +184,14 @@ class _Plan(NamedTuple):
 def _prepared(pattern: BlockPattern, heads: int) -> _Plan:
     """The plan for ``heads`` of the pattern, kept on it."""
     known = pattern.plans.get(("reference", heads))
-    if isinstance(known, _Plan):
-        return known
+    if not isinstance(known, _Plan):
+        # What inference mode makes cannot be used for gradients later.
+        with torch.inference_mode(False), torch.no_grad():
+            known = pattern.plans["reference", heads] = _make_plan(pattern, heads)
+    return known
+
+
+def _make_plan(pattern: BlockPattern, heads: int) -> _Plan:
     row_ptr, count = pattern.row_ptr.long(), len(pattern.token_masks)
     first = row_ptr[:, :-1].expand(heads, -1).flatten()
     lengths, units = torch.sort((row_ptr[:, 1:] - row_ptr[:, :-1]).expand(heads, -1).flatten(), stable=True)
@@ -197,9 +203,7 @@ def _prepared(pattern: BlockPattern, heads: int) -> _Plan:
         groups.append(_Rows(unit, pattern.columns[entry].long(), torch.where(mask < 0, count, mask)))
     full = torch.ones_like(pattern.token_masks[:1])
     masks = torch.cat([pattern.token_masks, full]) if count else None
-    plan = _Plan(groups, torch.argsort(units), masks)
-    pattern.plans["reference", heads] = plan
-    return plan
+    return _Plan(groups, torch.argsort(units), masks)
 
 
 def _attend(operands: _Operands, pattern: BlockPattern, layout: _Layout) -> tuple[Tensor, Tensor]:

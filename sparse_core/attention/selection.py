@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.assemble import FULL, Grid
+from sparse_core.attention.blocks.plan import ROW_LENGTHS
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,
@@ -58,6 +59,8 @@ def top_k_blocks(
     shape, grid = _checked(q, k, block_size)
     dtype = arithmetic_dtype(q.dtype)
     scores = _scores(_pooled(q, block_size, dtype), _pooled(k, block_size, dtype), shape).mean(dim=0)
+    if not causal:
+        return _equal_rows_pattern(grid, scores, _kept_in(grid, 0, keep, causal))
     counts = [_kept_in(grid, row, keep, causal) for row in range(grid.rows)]
     widest, total = max(counts), grid.heads * sum(counts)
     # The same counts on the device, without a copy that would wait for it.
@@ -74,7 +77,54 @@ def top_k_blocks(
     rows = torch.arange(len(count), device=q.device)
     unit = torch.repeat_interleave(rows, count, output_size=total)
     entry = torch.arange(total, device=q.device) - (count.cumsum(0) - count)[unit]
-    return _pattern(grid, count, unit % grid.rows, best[unit, entry], causal)
+    pattern = _pattern(grid, count, unit % grid.rows, best[unit, entry], causal)
+    pattern.plans[ROW_LENGTHS] = torch.tensor(counts * grid.heads)
+    return pattern
+
+
+class _EqualRows(NamedTuple):
+    """What patterns have in common whose rows all have equally many full blocks."""
+
+    row_ptr: Tensor
+    partial: Tensor
+    masks: Tensor
+    lengths: Tensor
+
+
+def _equal_rows(grid: Grid, count: int, device: torch.device) -> _EqualRows:
+    units = grid.heads * grid.rows
+    first = torch.arange(0, (units + 1) * count, max(count, 1), device=device, dtype=torch.int32)
+    return _EqualRows(
+        first.as_strided((grid.heads, grid.rows + 1), (grid.rows, 1)).contiguous(),
+        torch.full((units * count,), FULL, dtype=torch.int32, device=device),
+        torch.zeros((0, grid.block_size, grid.block_size), dtype=torch.bool, device=device),
+        torch.full((units,), count),
+    )
+
+
+_kept_equal_rows = lru_cache(maxsize=64)(_equal_rows)
+
+
+def _equal_rows_pattern(grid: Grid, scores: Tensor, count: int) -> BlockPattern:
+    """The ``count`` best columns of each row, (heads, block rows, block columns) scores."""
+    # A radix sort would tell -0.0 from 0.0.
+    scores = scores.nan_to_num(nan=torch.finfo(scores.dtype).min) + 0.0
+    best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, :count]
+    best = torch.sort(best, dim=2).values
+    # What is made while a graph is captured has its numbers in that graph only.
+    capturing = scores.is_cuda and torch.cuda.is_current_stream_capturing()
+    common = (_equal_rows if capturing else _kept_equal_rows)(grid, count, scores.device)
+    pattern = BlockPattern(
+        common.row_ptr,
+        best.flatten().int(),
+        common.partial,
+        common.masks,
+        query_length=grid.query_length,
+        key_length=grid.key_length,
+        block_size=grid.block_size,
+    )
+    pattern.plans[ROW_LENGTHS] = common.lengths
+    return pattern
 
 
 @torch.no_grad()
@@ -151,10 +201,11 @@ def _pooled(rows: Tensor, block_size: int, dtype: torch.dtype) -> Tensor:
     """Means over blocks: (batch, heads, length, dim) to (batch, heads, blocks, dim)."""
     whole, rest = divmod(rows.shape[2], block_size)
     blocks = rows[:, :, : whole * block_size].unflatten(2, (whole, block_size))
-    means = [blocks.sum(dim=3, dtype=dtype) / block_size]
-    if rest:
-        means.append(rows[:, :, whole * block_size :].sum(dim=2, keepdim=True, dtype=dtype) / rest)
-    return torch.cat(means, dim=2)
+    means: Tensor = blocks.sum(dim=3, dtype=dtype) / block_size
+    if not rest:
+        return means
+    last = rows[:, :, whole * block_size :].sum(dim=2, keepdim=True, dtype=dtype) / rest
+    return torch.cat([means, last], dim=2)
 
 
 def _scores(q: Tensor, k: Tensor, shape: AttentionShape) -> Tensor:

@@ -151,7 +151,7 @@ def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -
             # 1 GB/s is a million bytes a millisecond.
             rate = side["bytes"] / 1e6 / side["time"]["median_ms"]
             assert side["gb_s"] == pytest.approx(rate, rel=0.01, abs=0.1)
-            assert side["of_copy"] == pytest.approx(side["gb_s"] / row["copy_gb_s"], abs=0.02)
+            assert side["of_copy"] == pytest.approx(side["gb_s"] / row["copy_gb_s"], rel=0.05, abs=0.02)
         assert row["sides"]["torch CSR"]["speedup"]["median"] == 1.0
         assert {"choose_format", "first product", "SlicedELL", "CompactCSR"} <= row["conversions"].keys()
         assert row["chosen"]["name"] in ("CSR", "dense")

@@ -28,11 +28,14 @@ def copies(publish: types.ModuleType, tmp_path: Path) -> Path:
 
 
 def _change_a_digit(path: Path, block: str) -> None:
-    """Another last digit in a block."""
+    """Another last digit in a block, or a digit in one that waits for its result."""
     before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- {block}:begin -->\n")
     inside, end, after = rest.partition(f"<!-- {block}:end -->")
-    at = max(index for index, letter in enumerate(inside) if letter in "0123456789")
-    inside = inside[:at] + str((int(inside[at]) + 1) % 10) + inside[at + 1 :]
+    if inside:
+        at = max(index for index, letter in enumerate(inside) if letter in "0123456789")
+        inside = inside[:at] + str((int(inside[at]) + 1) % 10) + inside[at + 1 :]
+    else:
+        inside = "1\n"
     path.write_text(before + begin + inside + end + after, encoding="utf-8")
 
 

@@ -29,7 +29,7 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo
     scan.tofile(tmp_path / "scan.bin")
     monkeypatch.chdir(tmp_path)
     found = blocks("python")
-    assert len(found) == 4
+    assert len(found) == 5
     for block in found:
         exec(compile(block, "README.md", "exec"), {})
 

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from sparse_core.attention.gathered import reference
 from sparse_core.attention.operands import AttentionResult, AttentionShape, check_operands, default_scale
-from sparse_core.dispatch import Impl, check_impl
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
+
+_KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @overload
@@ -52,8 +54,13 @@ def gathered_attention(
     """``softmax(scale * q @ k[index].T) @ v[index]``, for small sets of keys chosen query by query.
 
     The softmax is over the slots of a list: a key that is listed twice counts twice. Slots of -1 are empty;
-    a query with none but these gives zeros, without a gradient. Sums are float32 (float64 for float64).
-    The choice of the keys is not differentiated. Results repeat to the bit.
+    a query with none but these gives zeros, without a gradient. Sums are float32 (float64 for float64);
+    autocast changes nothing. The choice of the keys is not differentiated. Results repeat to the bit.
+
+    The kernels copy no keys, never wait for the device, run in CUDA graphs and stay whole under
+    ``torch.compile``. Heads that share a key head and a list are done together. For the gradients of k and v
+    the slots are sorted by key, which takes up to 40 bytes of memory a number of the index; a key that very
+    many queries attend to is shared out among programs. Gradients can be taken once.
 
     Args:
         q: (batch, heads, queries, dim) floating; dim a multiple of 8 from 16 to 256.
@@ -61,9 +68,12 @@ def gathered_attention(
             heads / key_heads neighbouring heads.
         v: as k.
         index: (batch, heads or 1, queries, keys_per_query) int32 or int64, from 0 to key_length - 1 or -1.
-            The range is checked on a CPU; on a GPU a number out of range ends in torch's device assertion.
+            The range is checked on a CPU, outside compiled functions. Elsewhere a number out of range is
+            refused by torch in the reference (on a GPU by its device assertion), while the kernels do not
+            follow it and give NaN for its query.
         scale: of the scores; 1 / sqrt(dim) by default.
-        impl: ``"reference"``, which is also what ``"auto"`` takes.
+        impl: ``"triton"``, the kernels, for float16, bfloat16 and float32, which ``"auto"`` takes on CUDA, or
+            ``"reference"``, plain torch on any device.
         return_lse: also return the logarithm of the sum of exponentials.
 
     Returns:
@@ -77,10 +87,33 @@ def gathered_attention(
     check_impl(impl)
     shape = check_operands(q, k, v)
     _check_index(index, shape, q.device)
-    if impl not in ("auto", "reference"):
-        raise ImplementationError(f"gathered attention has no impl={impl!r}: take 'reference' or 'auto'")
-    result = reference.gathered_attention(q, k, v, index, scale=default_scale(scale, shape.dim))
+    scale = default_scale(scale, shape.dim)
+    if _use_triton(q, impl):
+        from sparse_core.attention.gathered import gradient
+
+        result = gradient.gathered_attention(q, k, v, index, scale=scale)
+    else:
+        result = reference.gathered_attention(q, k, v, index, scale=scale)
     return result if return_lse else result.out
+
+
+def _use_triton(q: Tensor, impl: Impl) -> bool:
+    if impl == "auto":
+        return q.is_cuda and q.dtype in _KERNEL_TYPES and _triton_installed()
+    if impl == "vendor":
+        raise ImplementationError("impl='vendor': no library has gathered attention; take 'auto'")
+    if impl == "reference":
+        return False
+    if not _triton_installed():
+        require_module("triton", impl=impl, hint="pip install triton")
+    if q.dtype not in _KERNEL_TYPES:
+        raise ImplementationError(f"impl='triton' has no kernels for {q.dtype}: take 'reference'")
+    return True
+
+
+@torch.compiler.assume_constant_result
+def _triton_installed() -> bool:
+    return module_available("triton")
 
 
 def _check_index(index: Tensor, shape: AttentionShape, device: torch.device) -> None:
@@ -97,7 +130,7 @@ def _check_index(index: Tensor, shape: AttentionShape, device: torch.device) -> 
         )
     if index.device != device:
         raise ValueError(f"index is on {index.device} but q is on {device}")
-    if device.type == "cpu":
+    if device.type == "cpu" and not torch.compiler.is_compiling():
         wrong = ((index < -1) | (index >= shape.key_length)).nonzero()
         if len(wrong):
             place = tuple(wrong[0].tolist())

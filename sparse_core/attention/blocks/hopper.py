@@ -1,0 +1,234 @@
+"""Forward block-sparse attention by a CUDA kernel for Hopper, whose tensor cores Triton leaves waiting."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from sparse_core import nvrtc
+from sparse_core.attention.blocks.plan import Lists, WorkList
+from sparse_core.attention.operands import AttentionShape
+from sparse_core.errors import ImplementationError
+
+_SOURCE = Path(__file__).with_name("hopper.cu")
+_THREADS = 384
+_LOG2E = 1.4426950408889634
+#: As in the driver's ``CUtensorMapDataType``.
+_DATA_TYPES = {torch.float16: 6, torch.bfloat16: 9}
+_SWIZZLE_128, _PROMOTE_256 = 3, 3
+#: Tiles of keys and of values in flight, by block size and head size.
+_STAGES = {(64, 64): 4, (64, 128): 3, (128, 64): 3, (128, 128): 2}
+_MOST_LAUNCHES = 64
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [
+        *[
+            (name, ctypes.c_void_p)
+            for name in (
+                "out",
+                "lse",
+                "row_ptr",
+                "full_end",
+                "columns",
+                "mask_index",
+                "bits",
+                "parts",
+                "part_out",
+                "part_lse",
+            )
+        ],
+        *[(name, ctypes.c_longlong) for name in ("out_batch", "out_head", "out_row")],
+        ("scale", ctypes.c_float),
+        *[
+            (name, ctypes.c_int)
+            for name in (
+                "items",
+                "query_length",
+                "key_length",
+                "heads",
+                "group",
+                "pattern_heads",
+                "block_rows",
+            )
+        ],
+    ]
+
+
+def supports(q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float) -> bool:
+    """Whether the kernel takes these operands on this device.
+
+    Args:
+        q, k, v: as in :func:`forward`.
+        lists: of the pattern.
+        scale: of the scores; the kernel looks for the largest before it multiplies, so it must be positive.
+    """
+    return (
+        q.dtype in _DATA_TYPES
+        and (lists.block_size, q.shape[3]) in _STAGES
+        and scale > 0
+        and q.numel() > 0
+        and k.numel() > 0
+        and _runs_on(q.device)
+        and all(_mappable(tensor) for tensor in (q, k, v))
+    )
+
+
+@cache
+def _runs_on(device: torch.device) -> bool:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
+        return False
+    return nvrtc.available()
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: Lists,
+    work: WorkList | None,
+    shape: AttentionShape,
+    scale: float,
+    out: Tensor,
+    lse: Tensor,
+    part_out: Tensor,
+    part_lse: Tensor,
+) -> None:
+    """Write out and lse, or the results of pieces of rows that are cut.
+
+    Args:
+        q: (batch, heads, query_length, dim) float16 or bfloat16.
+        k, v: (batch, key_heads, key_length, dim).
+        lists: of the pattern.
+        work: of the lists for this batch and these heads.
+        shape: of the operands.
+        scale: of the scores.
+        out: like q, its last dimension contiguous.
+        lse: (batch, heads, query_length) float32.
+        part_out: (slots, block_size, dim) float32.
+        part_lse: (slots, block_size) float32.
+
+    Raises:
+        ImplementationError: the kernel cannot be compiled or launched here.
+    """
+    key = ("hopper", shape, q.dtype)
+    launch = lists.launches.get(key)
+    if not isinstance(launch, _Launch):
+        if len(lists.launches) >= _MOST_LAUNCHES:
+            lists.launches.clear()
+        launch = lists.launches[key] = _Launch(lists, work, shape, q)
+    launch(q, k, v, scale, out, lse, part_out, part_lse)
+
+
+class _Launch:
+    """The kernel with everything fixed but its tensors."""
+
+    def __init__(self, lists: Lists, work: WorkList | None, shape: AttentionShape, q: Tensor) -> None:
+        size, dim = lists.block_size, shape.dim
+        stages = _STAGES[size, dim]
+        defines = {"BLOCK": size, "DIM": dim, "STAGES": stages, "BF16": int(q.dtype == torch.bfloat16)}
+        kernel = nvrtc.compile_kernel(_SOURCE, "forward", defines, q.device)
+        items = shape.batch * shape.heads * lists.block_rows if work is None else len(work.parts)
+        streams = 128 // size
+        processors = torch.cuda.get_device_properties(q.device).multi_processor_count
+        # The launch lives as long as the lists, which own these tensors.
+        self._problem = _Problem(
+            row_ptr=lists.row_ptr.data_ptr(),
+            full_end=lists.full_end.data_ptr(),
+            columns=lists.columns.data_ptr(),
+            mask_index=lists.mask.data_ptr(),
+            bits=lists.bits.data_ptr(),
+            parts=None if work is None else work.parts.data_ptr(),
+            items=items,
+            query_length=shape.query_length,
+            key_length=shape.key_length,
+            heads=shape.heads,
+            group=shape.group,
+            pattern_heads=lists.pattern_heads,
+            block_rows=lists.block_rows,
+        )
+        self._work = work
+        self._maps = tuple(_TensorMap(size) for _ in range(3))
+        grid = (min(processors, -(-items // streams)), 1, 1)
+        shared = 1024 + streams * size * dim * 2 * (1 + 2 * stages)
+        arguments = (*(entry.memory for entry in self._maps), self._problem)
+        self._launch = kernel.prepare(grid, _THREADS, arguments, shared)
+        self._device = q.device.index
+        self._lock = Lock()  # the arguments are shared by all threads that use the pattern
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        out: Tensor,
+        lse: Tensor,
+        part_out: Tensor,
+        part_lse: Tensor,
+    ) -> None:
+        problem = self._problem
+        with self._lock:
+            for entry, tensor in zip(self._maps, (q, k, v), strict=True):
+                entry.point_to(tensor)
+            problem.out, problem.lse = out.data_ptr(), lse.data_ptr()
+            problem.part_out, problem.part_lse = part_out.data_ptr(), part_lse.data_ptr()
+            problem.out_batch, problem.out_head, problem.out_row = out.stride()[:3]
+            problem.scale = scale * _LOG2E
+            self._launch(torch._C._cuda_getCurrentRawStream(self._device))
+
+
+class _TensorMap:
+    """What a bulk copy knows of a (batch, heads, length, dim) tensor; boxes are 64 columns of a tile."""
+
+    def __init__(self, rows: int) -> None:
+        self._buffer = ctypes.create_string_buffer(192)
+        start = -ctypes.addressof(self._buffer) % 64
+        self.memory = (ctypes.c_char * 128).from_buffer(self._buffer, start)
+        self._box = (ctypes.c_uint32 * 4)(64, rows, 1, 1)
+        self._ones = (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+        self._known: tuple[object, ...] = ()
+
+    def point_to(self, tensor: Tensor) -> None:
+        """Describe ``tensor``, which :func:`_mappable` accepts."""
+        found = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if found == self._known:
+            return
+        sizes = (ctypes.c_uint64 * 4)(*reversed(tensor.shape))
+        strides = (ctypes.c_uint64 * 3)(*(2 * stride for stride in reversed(tensor.stride()[:3])))
+        status = nvrtc.driver().cuTensorMapEncodeTiled(
+            ctypes.byref(self.memory),
+            _DATA_TYPES[tensor.dtype],
+            4,
+            ctypes.c_void_p(tensor.data_ptr()),
+            sizes,
+            strides,
+            self._box,
+            self._ones,
+            0,
+            _SWIZZLE_128,
+            _PROMOTE_256,
+            0,
+        )
+        if status:
+            raise ImplementationError(
+                f"the driver refused a tensor map of shape {tuple(tensor.shape)}, strides {tensor.stride()}"
+                f" with CUDA driver error {status}"
+            )
+        self._known = found
+
+
+def _mappable(tensor: Tensor) -> bool:
+    """Whether bulk tensor copies can read it: 16-byte aligned rows, nothing repeated."""
+    if tensor.data_ptr() % 16 or tensor.stride(3) != 1:
+        return False
+    return all(stride % 8 == 0 and (stride > 0 or size == 1) for stride, size in _outer(tensor))
+
+
+def _outer(tensor: Tensor) -> list[tuple[int, int]]:
+    return list(zip(tensor.stride()[:3], tensor.shape[:3], strict=True))

@@ -1,0 +1,143 @@
+"""Block-sparse attention on a GPU as one differentiable operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.attention.blocks.plan import Lists, lists_of
+from sparse_core.attention.operands import AttentionResult, AttentionShape
+from sparse_core.attention.pattern import BlockPattern
+from sparse_core.dispatch import check_triton_runs, require_module
+from sparse_core.errors import ImplementationError
+
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: BlockPattern,
+    shape: AttentionShape,
+    *,
+    scale: float,
+    dropout_p: float,
+    seed: int,
+    query_lengths: Tensor | None,
+    key_lengths: Tensor | None,
+    cuda: bool | None,
+) -> AttentionResult:
+    """The public function for operands that were checked.
+
+    Args:
+        q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths: of the public function.
+        shape: of the operands.
+        cuda: take the CUDA kernel forward, not Triton's; ``None``: where it takes the operands.
+
+    Raises:
+        ImplementationError: Triton cannot run here, or does not take the type.
+    """
+    if q.dtype not in TYPES:
+        raise ImplementationError(f"impl='triton' takes float16, bfloat16 and float32, not {q.dtype}")
+    if torch.compiler.is_compiling():
+        from sparse_core.attention.blocks.compiled import block_attention
+
+        out, lse, _ = block_attention(
+            q,
+            k,
+            v,
+            pattern.row_ptr,
+            pattern.columns,
+            pattern.partial,
+            pattern.token_masks,
+            query_lengths,
+            key_lengths,
+            pattern.block_size,
+            scale,
+            dropout_p,
+            seed,
+            "auto" if cuda is None else "cuda" if cuda else "triton",
+        )
+        return AttentionResult(out, lse)
+    check_runs(q)
+    from sparse_core.attention.blocks.execution import Options
+
+    options = Options(scale, dropout_p, seed, query_lengths, key_lengths)
+    needs_gradient = torch.is_grad_enabled() and any(part.requires_grad for part in (q, k, v))
+    lists = lists_of(pattern)
+    transposed = None
+    if needs_gradient and (k.requires_grad or v.requires_grad):
+        transposed = lists_of(pattern.transposed())
+    q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
+    if needs_gradient:
+        out, lse = _Attention.apply(q, k, v, lists, transposed, shape, options, cuda)
+    else:
+        out, lse = _forward(q, k, v, lists, shape, options, cuda)
+    return AttentionResult(out, lse)
+
+
+def check_runs(q: Tensor) -> None:
+    """Raise ``ImplementationError`` unless Triton can run on this tensor."""
+    require_module("triton", impl="triton", hint="pip install triton")
+    from sparse_core.attention.blocks import kernels
+
+    check_triton_runs(q, kernels.forward_kernel)
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, shape: AttentionShape, options: Any, cuda: bool | None
+) -> tuple[Tensor, Tensor]:
+    from sparse_core.attention.blocks import execution
+
+    with torch.cuda.device_of(q):
+        return execution.forward(q, k, v, lists, shape, options, cuda=cuda)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lists: Lists,
+        transposed: Lists | None,
+        shape: AttentionShape,
+        options: Any,
+        cuda: bool | None,
+    ) -> tuple[Tensor, Tensor]:
+        out, lse = _forward(q, k, v, lists, shape, options, cuda)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.set_materialize_grads(False)
+        ctx.lists, ctx.transposed, ctx.shape, ctx.options = lists, transposed, shape, options
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None, lse_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+        from sparse_core.attention.blocks import execution
+
+        q, k, v, out, lse = ctx.saved_tensors
+        if gradient is None:
+            if lse_gradient is None:
+                return (None,) * 8
+            gradient = torch.zeros_like(out)
+        with torch.cuda.device_of(q):
+            found = execution.backward(
+                gradient,
+                lse_gradient,
+                q,
+                k,
+                v,
+                out,
+                lse,
+                ctx.lists,
+                ctx.transposed,
+                ctx.shape,
+                ctx.options,
+            )
+        return *found, None, None, None, None, None

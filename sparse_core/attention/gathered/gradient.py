@@ -1,0 +1,110 @@
+"""The kernels of gathered attention for autograd, and as an operator that ``torch.compile`` keeps whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.attention.gathered import triton as kernels
+from sparse_core.attention.operands import AttentionResult
+
+
+def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale: float) -> AttentionResult:
+    """See the public function."""
+    if torch.compiler.is_compiling():
+        return AttentionResult(*gathered_attention_op(q, k, v, index, scale))
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return AttentionResult(*_Attention.apply(q, k, v, index, scale))
+    return kernels.forward(q, k, v, index, scale)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        out, lse = kernels.forward(q, k, v, index, scale)
+        _keep(ctx, (q, k, v, index, scale), (out, lse))
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, index, out, lse = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:3]
+        return *kernels.backward(grad, grad_lse, q, k, v, index, out, lse, ctx.scale, needs), None, None
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, index, scale = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, index, *output)
+    ctx.scale = scale
+
+
+@torch.library.custom_op("sparsight::gathered_attention", mutates_args=())
+def gathered_attention_op(
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """:func:`sparse_core.attention.gathered.triton.forward` as an operator."""
+    out, lse = kernels.forward(q, k, v, index, scale)
+    return out, lse
+
+
+@gathered_attention_op.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("sparsight::gathered_attention_backward", mutates_args=())
+def _backward_op(
+    grad: Tensor | None,
+    grad_lse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    needs_q: bool,
+    needs_k: bool,
+    needs_v: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As an operator, which always gives three tensors: empty ones stand for what was not asked for."""
+    found = kernels.backward(grad, grad_lse, q, k, v, index, out, lse, scale, (needs_q, needs_k, needs_v))
+    q_grad, k_grad, v_grad = (q.new_empty(0) if one is None else one for one in found)
+    return q_grad, k_grad, v_grad
+
+
+@_backward_op.register_fake
+def _(
+    grad: Tensor | None,
+    grad_lse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    needs_q: bool,
+    needs_k: bool,
+    needs_v: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    def made(like: Tensor, needed: bool) -> Tensor:
+        return like.new_empty(like.shape if needed else (0,))
+
+    return made(q, needs_q), made(k, needs_k), made(v, needs_v)
+
+
+def _traced_backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    needs = ctx.needs_input_grad[:3]
+    found = _backward_op(grad, grad_lse, *ctx.saved_tensors, ctx.scale, *needs)
+    return *(one if needed else None for one, needed in zip(found, needs, strict=True)), None, None
+
+
+gathered_attention_op.register_autograd(_traced_backward, setup_context=_keep)

@@ -1,0 +1,300 @@
+"""Multi-head attention over the blocks of a pattern."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sparse_core.attention.api import sparse_attention
+from sparse_core.attention.modules.dense import dense_attention
+from sparse_core.attention.modules.inputs import attention_inputs
+from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.modules.sources import PatternSource, Source, pattern_for, pattern_source
+from sparse_core.attention.operands import (
+    DIM_STEP,
+    LARGEST_DIM,
+    SMALLEST_DIM,
+    AttentionImpl,
+    check_attention_impl,
+)
+from sparse_core.attention.pattern import BlockPattern
+
+
+class SparseAttention(nn.Module):
+    """Multi-head attention, of a sequence to itself or to a memory, where a pattern allows it.
+
+    Weights are those of four Linear layers, ``q``, ``k``, ``v`` and ``out``, whatever the pattern; without
+    one the attention is dense, by torch's ``scaled_dot_product_attention``. A pattern that is selected in
+    each call is averaged over the batch and not differentiated.
+
+    Args:
+        dim: width of the sequence and of the result.
+        heads: query heads.
+        pattern: a BlockPattern, which fixes the lengths; a function of query length, key length and device
+            that builds one, called once for each pair of lengths; a selector (:class:`TopKBlocks`,
+            :class:`DynamicBlocks`, :class:`LearnedBlocks`); or None for dense attention.
+        key_heads: heads of keys and values, each for heads / key_heads neighbouring heads; ``heads`` by
+            default.
+        head_dim: a multiple of 8 from 16 to 256, by default dim / heads.
+        memory_dim: width of the memory, ``dim`` by default.
+        bias: whether the Linear layers have one.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+        impl: of :func:`sparse_attention`.
+        device, dtype: of the parameters.
+
+    Attributes:
+        pattern: see :meth:`set_pattern`.
+        dropout, impl: as given.
+
+    Raises:
+        TypeError: ``pattern`` is something else.
+        ValueError: sizes or options do not fit.
+    """
+
+    pattern: Source | None
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        pattern: PatternSource | None = None,
+        *,
+        key_heads: int | None = None,
+        head_dim: int | None = None,
+        memory_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        impl: AttentionImpl = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim, self.heads = dim, heads
+        self.key_heads = heads if key_heads is None else key_heads
+        self.memory_dim = dim if memory_dim is None else memory_dim
+        if head_dim is None and heads > 0 and dim % heads:
+            raise ValueError(f"dim ({dim}) must be a multiple of heads ({heads}), or head_dim be given")
+        self.head_dim = dim // max(1, heads) if head_dim is None else head_dim
+        self._check_sizes()
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        check_attention_impl(impl)
+        self.dropout, self.impl = dropout, impl
+        key_width = self.key_heads * self.head_dim
+        self.q = nn.Linear(dim, heads * self.head_dim, bias, device, dtype)
+        self.k = nn.Linear(self.memory_dim, key_width, bias, device, dtype)
+        self.v = nn.Linear(self.memory_dim, key_width, bias, device, dtype)
+        self.out = nn.Linear(heads * self.head_dim, dim, bias, device, dtype)
+        self.set_pattern(pattern)
+
+    @classmethod
+    def from_multihead(
+        cls,
+        multihead: nn.MultiheadAttention,
+        pattern: PatternSource | None = None,
+        *,
+        impl: AttentionImpl = "auto",
+    ) -> SparseAttention:
+        """A module with a copy of the weights of torch's; it is batch-first whatever torch's is.
+
+        Args:
+            multihead: without ``add_bias_kv`` and ``add_zero_attn``; ``kdim`` and ``vdim`` equal, and
+                kept as ``memory_dim``.
+            pattern, impl: see the class.
+
+        Returns:
+            A module on the same device, of the same type, training or not, trainable or not.
+
+        Raises:
+            ValueError: ``multihead`` has something that this class does not.
+        """
+        if multihead.bias_k is not None or multihead.add_zero_attn:
+            raise ValueError("SparseAttention has no add_bias_kv and no add_zero_attn")
+        if multihead.kdim != multihead.vdim:
+            raise ValueError(
+                f"keys and values must come from one memory, got kdim={multihead.kdim} and"
+                f" vdim={multihead.vdim}"
+            )
+        weights: tuple[Tensor, ...]
+        if multihead.kdim == multihead.embed_dim:
+            weights = multihead.in_proj_weight.chunk(3)
+        else:
+            weights = (multihead.q_proj_weight, multihead.k_proj_weight, multihead.v_proj_weight)
+        module = cls(
+            multihead.embed_dim,
+            multihead.num_heads,
+            pattern,
+            memory_dim=multihead.kdim,
+            bias=multihead.in_proj_bias is not None,
+            dropout=multihead.dropout,
+            impl=impl,
+            device=multihead.out_proj.weight.device,
+            dtype=multihead.out_proj.weight.dtype,
+        )
+        projections = (module.q, module.k, module.v)
+        for linear, weight in zip(projections, weights, strict=True):
+            _copy(linear.weight, weight)
+        if multihead.in_proj_bias is not None:
+            for linear, bias in zip(projections, multihead.in_proj_bias.chunk(3), strict=True):
+                _copy(linear.bias, bias)
+            _copy(module.out.bias, multihead.out_proj.bias)
+        _copy(module.out.weight, multihead.out_proj.weight)
+        return module.train(multihead.training)
+
+    def set_pattern(self, pattern: PatternSource | None) -> None:
+        """Attend by another pattern, or densely with None; the weights stay.
+
+        Raises:
+            TypeError: something else than a pattern, see the class.
+            ValueError: it is for other heads.
+        """
+        source = pattern_source(pattern)
+        self._check_heads(source)
+        if "pattern" in self._modules:
+            del self.pattern
+        self.pattern = source
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        pattern: PatternSource | None = None,
+        query_lengths: Tensor | None = None,
+        key_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from ``x`` to itself or to ``memory``.
+
+        Args:
+            x: (batch, length, dim).
+            memory: (batch, memory_length, memory_dim); ``x`` by default.
+            pattern: instead of the module's, for this call. A function is then called anew each time.
+            query_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end; the result is
+                zero in the padding, which may hold anything.
+            key_lengths: likewise for the memory; without a memory ``query_lengths`` by default.
+
+        Returns:
+            (batch, length, dim).
+
+        Raises:
+            TypeError, ValueError: shapes, lengths or the pattern do not fit.
+        """
+        given = attention_inputs(
+            x, memory, query_lengths, key_lengths, dim=self.dim, memory_dim=self.memory_dim
+        )
+        q = _split(self.q(given.x), self.heads)
+        k, v = (_split(linear(given.memory), self.key_heads) for linear in (self.k, self.v))
+        chosen = self.pattern if pattern is None else pattern_source(pattern)
+        attended = self.attend(
+            q, k, v, chosen, query_lengths=given.query_lengths, key_lengths=given.key_lengths
+        )
+        result: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return zero_padding(result, given.query_lengths)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pattern: Source | None,
+        *,
+        query_lengths: Tensor | None = None,
+        key_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """The product between the projections; :class:`AttentionPruner` puts its own in this place.
+
+        Args:
+            q: (batch, heads, length, head_dim).
+            k, v: (batch, key_heads, memory_length, head_dim).
+            pattern: what is attended; ``None`` for everything.
+            query_lengths, key_lengths: (batch,) or ``None``.
+
+        Returns:
+            (batch, heads, length, head_dim).
+        """
+        dropout_p = self.dropout if self.training else 0.0
+        if pattern is None:
+            return dense_attention(q, k, v, key_lengths, dropout_p)
+        return sparse_attention(
+            q,
+            k,
+            v,
+            pattern_for(pattern, q, k, query_lengths, key_lengths),
+            dropout_p=dropout_p,
+            query_lengths=query_lengths,
+            key_lengths=key_lengths,
+            impl=self.impl,
+        )
+
+    def gate_loss(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        query_lengths: Tensor | None = None,
+        key_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """:meth:`LearnedBlocks.gate_loss` for the queries and keys of these inputs; only the gate learns.
+
+        Args:
+            x, memory, query_lengths, key_lengths: see :meth:`forward`.
+
+        Returns:
+            () loss.
+
+        Raises:
+            TypeError: the pattern is not a :class:`LearnedBlocks`.
+        """
+        if not isinstance(self.pattern, LearnedBlocks):
+            raise TypeError(f"only LearnedBlocks has a loss; the pattern is {self.pattern!r}")
+        given = attention_inputs(
+            x, memory, query_lengths, key_lengths, dim=self.dim, memory_dim=self.memory_dim
+        )
+        with torch.no_grad():
+            q, k = _split(self.q(given.x), self.heads), _split(self.k(given.memory), self.key_heads)
+        return self.pattern.gate_loss(q, k, query_lengths=given.query_lengths, key_lengths=given.key_lengths)
+
+    def extra_repr(self) -> str:
+        """Sizes and pattern, as ``print(model)`` shows them."""
+        shown = f"dim={self.dim}, heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}"
+        if self.memory_dim != self.dim:
+            shown += f", memory_dim={self.memory_dim}"
+        if self.dropout:
+            shown += f", dropout={self.dropout}"
+        return shown if isinstance(self.pattern, nn.Module) else f"{shown}, pattern={self.pattern!r}"
+
+    def _check_sizes(self) -> None:
+        for name in ("dim", "heads", "key_heads", "memory_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.heads % self.key_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of key_heads ({self.key_heads})")
+        if not SMALLEST_DIM <= self.head_dim <= LARGEST_DIM or self.head_dim % DIM_STEP:
+            raise ValueError(
+                f"head_dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM},"
+                f" got {self.head_dim}: choose other heads or give head_dim"
+            )
+
+    def _check_heads(self, source: object) -> None:
+        if isinstance(source, BlockPattern) and source.heads not in (1, self.heads):
+            raise ValueError(f"pattern has {source.heads} heads: give 1 or {self.heads}")
+        if isinstance(source, LearnedBlocks):
+            wanted = (self.heads, self.key_heads, self.head_dim)
+            found = (source.heads, source.key_heads, source.dim)
+            if found != wanted:
+                raise ValueError(
+                    f"LearnedBlocks is for (heads, key_heads, dim) {found}, the attention has {wanted}"
+                )
+
+
+def _split(rows: Tensor, heads: int) -> Tensor:
+    """(batch, length, heads * dim) to (batch, heads, length, dim)."""
+    split: Tensor = rows.unflatten(2, (heads, -1))
+    return split.transpose(1, 2)
+
+
+def _copy(parameter: Tensor, source: Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(source)
+    parameter.requires_grad_(source.requires_grad)

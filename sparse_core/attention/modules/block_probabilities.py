@@ -1,0 +1,106 @@
+"""How much of the attention each block holds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.assemble import Grid
+from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.operands import (
+    arithmetic_dtype,
+    check_queries_and_keys,
+    check_ragged,
+    default_scale,
+)
+from sparse_core.attention.softmax import CHUNK_SCORES, masked_softmax
+
+
+@torch.no_grad()
+def block_probabilities(
+    q: Tensor,
+    k: Tensor,
+    *,
+    block_size: int = 64,
+    causal: bool = False,
+    scale: float | None = None,
+    query_lengths: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+) -> Tensor:
+    """The attention probabilities of each block, added up over its keys and averaged over its queries.
+
+    Exact, and computed in chunks of bounded memory, without a matrix of length by length.
+
+    Args:
+        q: (batch, heads, query_length, dim) floating.
+        k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
+        block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
+        causal: without keys after the query, with the padded sequences aligned at their ends.
+        scale: of the scores; 1 / sqrt(dim) by default.
+        query_lengths, key_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end.
+
+    Returns:
+        (batch, heads, block rows, block columns) float32 (float64 for float64). Each row sums to 1, or is 0
+        where no query exists that has a key.
+
+    Raises:
+        TypeError: dtypes do not fit.
+        ValueError: shapes, lengths, devices or block size do not fit.
+    """
+    shape = check_queries_and_keys(q, k)
+    grid = Grid(shape.heads, shape.query_length, shape.key_length, block_size)
+    grid.check()
+    queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
+    keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
+    dtype, device = arithmetic_dtype(q.dtype), q.device
+    # A unit is a key head of a sequence, with its group of query heads.
+    units = shape.batch * shape.key_heads
+    q_units = q.reshape(units, shape.group, shape.query_length, shape.dim)
+    k_units = k.reshape(units, 1, shape.key_length, shape.dim)
+    if queries is None:
+        queries = torch.full((shape.batch,), shape.query_length, device=device)
+    if keys is None:
+        keys = torch.full((shape.batch,), shape.key_length, device=device)
+    queries, keys = (lengths.repeat_interleave(shape.key_heads) for lengths in (queries, keys))
+    limit = CHUNK_SCORES["cuda" if q.is_cuda else "cpu"]
+    row_scores = shape.group * block_size * shape.key_length
+    units_at_once = min(units, max(1, limit // row_scores))
+    tokens_at_once = max(1, limit // (row_scores * units_at_once)) * block_size
+    found = torch.empty((units, shape.group, grid.rows, grid.columns), dtype=dtype, device=device)
+    for unit in range(0, units, units_at_once):
+        some = slice(unit, unit + units_at_once)
+        # Padding may hold anything.
+        k_some = zero_padding(k_units[some].to(dtype) * default_scale(scale, shape.dim), keys[some])
+        for first in range(0, shape.query_length, tokens_at_once):
+            q_some = q_units[some, :, first : first + tokens_at_once].to(dtype)
+            chunk = _of_rows(q_some, k_some, queries[some], keys[some], first, grid, causal)
+            row = first // block_size
+            found[some, :, row : row + chunk.shape[2]] = chunk
+    return found.reshape(shape.batch, shape.heads, grid.rows, grid.columns)
+
+
+def _of_rows(
+    q: Tensor, k: Tensor, query_lengths: Tensor, key_lengths: Tensor, first: int, grid: Grid, causal: bool
+) -> Tensor:
+    """(units, group, block rows of q, block columns); ``first`` is the position of the first query."""
+    size = grid.block_size
+    query = torch.arange(first, first + q.shape[2], device=q.device)[:, None]
+    key = torch.arange(grid.key_length, device=q.device)
+    allowed = (query < query_lengths[:, None, None]) & (key < key_lengths[:, None, None])
+    if causal:
+        allowed = allowed & (key <= query + grid.key_length - grid.query_length)
+    q = q.masked_fill(query >= query_lengths[:, None, None, None], 0.0)
+    with torch.autocast(q.device.type, enabled=False):
+        weights, total, _ = masked_softmax(q @ k.mT, allowed[:, None])
+    weights = _sums(weights / total, 3, size)
+    counts = _sums(allowed.any(dim=2)[:, None, :, None].to(q.dtype), 2, size)
+    return _sums(weights, 2, size) / counts.clamp(min=1.0)
+
+
+def _sums(values: Tensor, dim: int, size: int) -> Tensor:
+    """Sums of each ``size`` neighbours along ``dim``, the last of them of fewer."""
+    rest = -values.shape[dim] % size
+    padding = [0, 0] * (values.ndim - 1 - dim) + [0, rest]
+    padded = torch.nn.functional.pad(values, padding) if rest else values
+    sums: Tensor = padded.unflatten(dim, (-1, size)).sum(dim=dim + 1)
+    return sums

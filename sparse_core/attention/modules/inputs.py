@@ -1,0 +1,68 @@
+"""What attention is given: a sequence, perhaps a memory, and their true lengths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.operands import check_ragged
+
+
+class AttentionInputs(NamedTuple):
+    """Checked, and with zeros for padding.
+
+    Attributes:
+        x: (batch, length, dim).
+        memory: (batch, memory_length, memory_dim); ``x`` itself without one.
+        query_lengths, key_lengths: (batch,) int64, or None.
+    """
+
+    x: Tensor
+    memory: Tensor
+    query_lengths: Tensor | None
+    key_lengths: Tensor | None
+
+
+def attention_inputs(
+    x: Tensor,
+    memory: Tensor | None,
+    query_lengths: Tensor | None,
+    key_lengths: Tensor | None,
+    *,
+    dim: int,
+    memory_dim: int,
+) -> AttentionInputs:
+    """Check what attention is given and clear its padding.
+
+    Args:
+        x: (batch, length, dim).
+        memory: (batch, memory_length, memory_dim), or None for ``x``.
+        query_lengths, key_lengths: (batch,) int32 or int64, or None; without a memory those of the queries
+            are also for the keys, unless these have their own.
+        dim, memory_dim: expected widths.
+
+    Raises:
+        TypeError, ValueError: shapes or lengths do not fit.
+    """
+    _check_sequence("x", x, dim)
+    if memory is not None:
+        _check_sequence("memory", memory, memory_dim)
+        if memory.shape[0] != x.shape[0]:
+            raise ValueError(f"memory must have batch {x.shape[0]} like x, got {memory.shape[0]}")
+    elif memory_dim != dim:
+        raise ValueError(f"memory is missing: keys come from one {memory_dim} wide, x is {dim} wide")
+    batch, length = x.shape[:2]
+    keys = length if memory is None else memory.shape[1]
+    query_lengths = check_ragged(query_lengths, batch, length, x.device, name="query_lengths")
+    key_lengths = check_ragged(key_lengths, batch, keys, x.device, name="key_lengths")
+    x = zero_padding(x, query_lengths)
+    if memory is None:
+        return AttentionInputs(x, x, query_lengths, query_lengths if key_lengths is None else key_lengths)
+    return AttentionInputs(x, zero_padding(memory, key_lengths), query_lengths, key_lengths)
+
+
+def _check_sequence(name: str, rows: Tensor, width: int) -> None:
+    if rows.ndim != 3 or rows.shape[2] != width:
+        raise ValueError(f"{name} must have shape (batch, length, {width}), got {tuple(rows.shape)}")

@@ -1,0 +1,115 @@
+"""How dense each layer is at each training step. Pure functions of the step: nothing to save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Order = Literal["shallow", "deep"]
+
+
+@dataclass(frozen=True)
+class LinearDensity:
+    """Target densities on a line from the first to the last layer.
+
+    Args:
+        first: of the first layer, in (0, 1].
+        last: of the last layer, in (0, 1].
+    """
+
+    first: float
+    last: float
+
+    def of(self, layer: int, layers: int) -> float:
+        """The target of a layer, counted from 0."""
+        place = layer / (layers - 1) if layers > 1 else 0.0
+        return (1 - place) * self.first + place * self.last
+
+
+@dataclass(frozen=True)
+class DensitySchedule:
+    """From dense to a target density, one layer after the other.
+
+    A layer is dense until its turn. Then, at time ``t`` in [0, 1] of its turn, its density is
+    ``target + (1 - target) (1 - t)³``: fast first and slow at the end (Zhu and Gupta, "To prune, or not to
+    prune", 2017, eq. 1). Turns are equally long; the first begins at ``begin`` and the last ends at ``end``.
+
+    Args:
+        layers: how many there are.
+        target: final share of the blocks, in (0, 1]; for all layers, for each of them, or on a line.
+        begin: last step at which all layers are dense.
+        end: first step at which all layers have their target.
+        order: ``"shallow"`` begins with the first layer, ``"deep"`` with the last.
+        overlap: share of a turn that the next one shares with it: 0 for one after the other, 1 for all
+            layers together.
+
+    Raises:
+        ValueError: sizes, steps, shares or names outside these ranges.
+    """
+
+    layers: int
+    target: float | Sequence[float] | LinearDensity
+    begin: int
+    end: int
+    order: Order = "shallow"
+    overlap: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError(f"layers must be at least 1, got {self.layers}")
+        if not 0 <= self.begin < self.end:
+            raise ValueError(f"steps must satisfy 0 <= begin < end, got begin={self.begin}, end={self.end}")
+        if self.order not in get_args(Order):
+            raise ValueError(f"order must be one of {', '.join(get_args(Order))}; got {self.order!r}")
+        if not 0.0 <= self.overlap <= 1.0:
+            raise ValueError(f"overlap must be from 0 to 1, got {self.overlap}")
+        if isinstance(self.target, Sequence) and len(self.target) != self.layers:
+            raise ValueError(
+                f"target must have a density for each of {self.layers} layers, got {self.target}"
+            )
+        for layer, target in enumerate(self.targets):
+            if not 0.0 < target <= 1.0:
+                raise ValueError(f"target of layer {layer} must be above 0 and at most 1, got {target}")
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """Final density of each layer."""
+        if isinstance(self.target, LinearDensity):
+            return tuple(self.target.of(layer, self.layers) for layer in range(self.layers))
+        if isinstance(self.target, Sequence):
+            return tuple(self.target)
+        return (self.target,) * self.layers
+
+    def turn(self, layer: int) -> tuple[float, float]:
+        """Steps between which the density of a layer, counted from 0, falls.
+
+        Raises:
+            IndexError: there is no such layer.
+        """
+        if not 0 <= layer < self.layers:
+            raise IndexError(f"layer must be from 0 to {self.layers - 1}, got {layer}")
+        place = layer if self.order == "shallow" else self.layers - 1 - layer
+        turns_apart = 1 - self.overlap
+        length = (self.end - self.begin) / (1 + (self.layers - 1) * turns_apart)
+        if place == self.layers - 1:
+            return self.end - length, self.end
+        return self.begin + place * turns_apart * length, self.begin + (place * turns_apart + 1) * length
+
+    def density_at(self, step: int, layer: int) -> float:
+        """Share of the blocks that a layer keeps at ``step``, from 1 down to its target."""
+        first, last = self.turn(layer)
+        time = min(1.0, max(0.0, (step - first) / (last - first)))
+        target = self.targets[layer]
+        return target + (1 - target) * (1 - time) ** 3
+
+    def densities_at(self, step: int) -> tuple[float, ...]:
+        """:meth:`density_at` of all layers."""
+        return tuple(self.density_at(step, layer) for layer in range(self.layers))
+
+    def __str__(self) -> str:
+        lines = [f"{'layer':>5}  {'from step':>9}  {'to step':>9}  {'density':>7}"]
+        for layer, target in enumerate(self.targets):
+            first, last = self.turn(layer)
+            lines.append(f"{layer:>5}  {first:>9.1f}  {last:>9.1f}  {target:>7.1%}")
+        return "\n".join(lines)

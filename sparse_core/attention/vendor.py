@@ -1,0 +1,282 @@
+"""Block-sparse attention by torch's FlexAttention (Dong et al. 2024)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.assemble import FULL
+from sparse_core.attention.operands import (
+    AttentionResult,
+    AttentionShape,
+    check_dropout,
+    check_operands,
+    check_pattern,
+    default_scale,
+)
+from sparse_core.attention.pattern import BlockPattern
+from sparse_core.errors import ImplementationError
+
+#: Scores that may be held at once where nothing is compiled, which is on a CPU.
+MATERIALISED_SCORES = 1 << 25
+
+# Recompilations for new sizes that are allowed; torch's default of 8 is soon used up.
+_RECOMPILATIONS = 256
+
+# For tiles of queries, keys and values, of the memory that a block of threads shares on an A100.
+_SHARED_BYTES = 160_000
+
+
+def sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: BlockPattern,
+    *,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+    query_lengths: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    autotune: bool | None = None,
+) -> AttentionResult:
+    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows, by FlexAttention.
+
+    On a GPU it is compiled once for each combination of sizes, types and options, and differentiable in
+    ``out`` and ``lse``. On a CPU it runs as plain torch operations that hold all scores of queries and keys
+    at once, without gradients: good for tests, up to ``MATERIALISED_SCORES``. Short queries go through the
+    same kernel as long ones, not through FlexAttention's one for decoding.
+
+    FlexAttention's backward chooses tiles for blocks of 128. For smaller blocks of 16-bit numbers, tiles are
+    found by trying several, and for blocks that are no multiple of 32 by trying all it knows, which makes the
+    first call slow.
+
+    Args:
+        q: (batch, heads, query_length, dim) float16, bfloat16 or float32 (float64 on a CPU); dim a multiple
+            of 8 from 16 to 256.
+        k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
+        v: as k.
+        pattern: for these lengths, with one head for all or as many as q. What is prepared for it is kept on
+            it.
+        scale: of the scores; 1 / sqrt(dim) by default.
+        dropout_p: 0; FlexAttention has no dropout.
+        seed: without effect.
+        query_lengths, key_lengths: None; FlexAttention skips the masks of full blocks, so that each sequence
+            would need its own lists.
+        autotune: let torch time several tilings when it compiles; by default only where it has to.
+
+    Returns:
+        ``out`` and ``lse``; zeros and minus infinity for queries without keys.
+
+    Raises:
+        TypeError: dtypes do not fit, or ``pattern`` is none.
+        ValueError: shapes, lengths, devices or options do not fit.
+        ImplementationError: dropout, lengths, float64 on a GPU, another device, gradients on a CPU, or too
+            many scores there.
+    """
+    shape = check_operands(q, k, v)
+    check_pattern(pattern, shape, q.device)
+    check_dropout(dropout_p, seed)
+    if dropout_p:
+        raise ImplementationError(
+            f"impl='vendor' has no dropout, got dropout_p={dropout_p}: use another impl"
+        )
+    if query_lengths is not None or key_lengths is not None:
+        raise ImplementationError(
+            "impl='vendor' takes no query_lengths or key_lengths: use another impl, or one call a sequence"
+        )
+    trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
+    _check_device(q, shape, trained)
+    if not shape.batch:
+        return AttentionResult(q * 1.0, q.new_zeros(q.shape[:3], dtype=_lse_dtype(q)))
+    if not trained:
+        # On a CPU it refuses operands that could have gradients, even where none are recorded.
+        q, k, v = q.detach(), k.detach(), v.detach()
+    options = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained, autotune=autotune)
+    arguments = (prepared(pattern), default_scale(scale, shape.dim), shape.group > 1, options.kernel)
+    with torch.autocast(q.device.type, enabled=False):
+        if torch.compiler.is_compiling():
+            out, lse = _attend(q, k, v, *arguments)
+        else:
+            with torch._dynamo.config.patch(recompile_limit=_RECOMPILATIONS):
+                out, lse = compiled(q.device.type, options.search)(q, k, v, *arguments)
+    return AttentionResult(out, lse.to(_lse_dtype(q)))
+
+
+def prepared(pattern: BlockPattern) -> Any:
+    """The pattern as FlexAttention's ``BlockMask``, made once and kept on the pattern.
+
+    Blocks that the end of a sequence cuts go to its partial ones, as its own ``create_block_mask`` has it.
+    """
+    key = ("vendor", pattern.heads)
+    known = pattern.plans.get(key)
+    if known is None:
+        known = pattern.plans[key] = _block_mask(pattern)
+    return known
+
+
+def _block_mask(pattern: BlockPattern) -> Any:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    table, masks = _numbered_masks(pattern)
+    partial = _lists((table != _WHOLE) & (table != _NOTHING))
+    full = _lists(table == _WHOLE)
+    return BlockMask.from_kv_blocks(
+        partial.counts,
+        partial.columns,
+        full.counts,
+        full.columns,
+        BLOCK_SIZE=pattern.block_size,
+        mask_mod=_mask_mod(table, masks, pattern.block_size),
+        seq_lengths=(pattern.query_length, pattern.key_length),
+    )
+
+
+# Masks that every pattern has: four by the edge that cuts a block (see Grid.edges), and one without a pair.
+_WHOLE, _NOTHING, _FIRST = 0, 4, 5
+
+
+def _numbered_masks(pattern: BlockPattern) -> tuple[Tensor, Tensor]:
+    """(heads, block rows, block columns) int32 number of each block's mask, and the masks."""
+    head, row, column = pattern.coordinates()
+    number = torch.where(
+        pattern.partial == FULL, pattern.grid.edges(row, column).int(), pattern.partial + _FIRST
+    )
+    sizes = (pattern.heads, pattern.block_rows, pattern.block_columns)
+    table = torch.full(sizes, _NOTHING, dtype=torch.int32, device=pattern.device)
+    table[head, row, column] = number
+    inside = pattern.grid.inside(pattern.device)
+    # A power of two, so that patterns with more or fewer masks share compiled code.
+    count = _FIRST + len(pattern.token_masks)
+    masks = inside.new_zeros((1 << (count - 1).bit_length(), *inside.shape[1:]))
+    masks[: len(inside)] = inside
+    masks[_FIRST:count] = pattern.token_masks
+    return table, masks
+
+
+class _Lists(NamedTuple):
+    """Block columns of each block row; int32."""
+
+    counts: Tensor  # (1, heads, block rows)
+    columns: Tensor  # (1, heads, block rows, block columns), rising, then those that do not count
+
+
+def _lists(stored: Tensor) -> _Lists:
+    """From bool (heads, block rows, block columns)."""
+    counts = stored.sum(dim=2, dtype=torch.int32)
+    columns = torch.sort(stored.to(torch.uint8), dim=2, descending=True, stable=True).indices
+    return _Lists(counts[None].contiguous(), columns.int()[None].contiguous())
+
+
+def _mask_mod(table: Tensor, masks: Tensor, size: int) -> Any:
+    """The function that tells FlexAttention whether a pair counts."""
+    if table.shape[0] == 1:
+        shared = table[0].contiguous()
+
+        def mask_of_all(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return masks[shared[query // size, key // size], query % size, key % size]
+
+        return mask_of_all
+
+    def mask_of_head(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return masks[table[head, query // size, key // size], query % size, key % size]
+
+    return mask_of_head
+
+
+class KernelOptions(NamedTuple):
+    """What FlexAttention is told about tiles.
+
+    Attributes:
+        kernel: its ``kernel_options``.
+        search: "" for its own choice, "max_autotune" to try several, "exhaustive" to try all.
+    """
+
+    kernel: dict[str, Any]
+    search: str
+
+    @classmethod
+    def choose(
+        cls, pattern: BlockPattern, dim: int, dtype: torch.dtype, *, trained: bool, autotune: bool | None
+    ) -> KernelOptions:
+        """Tiles are powers of two and must divide a block.
+
+        In the forward pass they can be named. The backward pass looks at its own choice, which is made for
+        blocks of 128 (of 16 for float32), before it looks at names.
+        """
+        size = pattern.block_size
+        tile = size & -size
+        # The kernel for decoding has other demands on block sizes.
+        kernel: dict[str, Any] = {"FORCE_USE_FLEX_ATTENTION": True}
+        if pattern.query_length % size or pattern.key_length % size:
+            # It assumes whole tiles where lengths are multiples of 128, which blocks of 96 do not fill.
+            kernel["IS_DIVISIBLE"] = False
+        search = "max_autotune" if autotune else ""
+        if trained and size < 128 and dtype != torch.float32:
+            search = "max_autotune" if tile >= 32 else "exhaustive"
+        if tile < 64 or (size < 128 and not search):
+            rows = tile * dim * dtype.itemsize
+            stages = min(3, max(1, (_SHARED_BYTES - rows) // (2 * rows)))
+            kernel |= {"fwd_BLOCK_M": tile, "fwd_BLOCK_N": tile}
+            kernel |= {"fwd_num_stages": stages, "fwd_num_warps": 4}
+        return cls(kernel, search)
+
+
+def _check_device(q: Tensor, shape: AttentionShape, trained: bool) -> None:
+    """Raise unless FlexAttention runs where ``q`` is."""
+    if q.is_cuda:
+        if q.dtype == torch.float64:
+            raise ImplementationError("impl='vendor' has no float64 on a GPU: use impl='reference'")
+        return
+    if q.device.type != "cpu":
+        raise ImplementationError(f"impl='vendor' needs CUDA or CPU tensors, got {q.device}")
+    if trained:
+        raise ImplementationError(
+            "impl='vendor' has no gradients on a CPU: use impl='reference', or torch.no_grad()"
+        )
+    scores = shape.batch * shape.heads * shape.query_length * shape.key_length
+    if scores > MATERIALISED_SCORES:
+        raise ImplementationError(
+            f"impl='vendor' would hold {scores} scores at once on a CPU, more than {MATERIALISED_SCORES}:"
+            " use impl='reference'"
+        )
+
+
+def _lse_dtype(q: Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
+@cache
+def compiled(device: str, search: str) -> Any:
+    """FlexAttention, compiled; on a CPU only traced, because the compiled kernel there gives no lse."""
+    settings: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+    if device == "cpu":
+        return torch.compile(_attend, backend="eager", **settings)
+    if not search:
+        return torch.compile(_attend, **settings)
+    options: dict[str, Any] = {"max_autotune": True}
+    if search == "exhaustive":
+        options["max_autotune_flex_search_space"] = "EXHAUSTIVE"
+    return torch.compile(_attend, options=options, **settings)
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, block_mask: Any, scale: float, grouped: bool, kernel: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Out and lse, whichever way this version of torch returns them."""
+    from torch.nn.attention import flex_attention as library
+
+    arguments: dict[str, Any] = {
+        "block_mask": block_mask,
+        "scale": scale,
+        "enable_gqa": grouped,
+        "kernel_options": kernel,
+    }
+    if hasattr(library, "AuxRequest"):
+        out, found = library.flex_attention(q, k, v, return_aux=library.AuxRequest(lse=True), **arguments)
+        return out, found.lse
+    out, lse = library.flex_attention(q, k, v, return_lse=True, **arguments)
+    return out, lse

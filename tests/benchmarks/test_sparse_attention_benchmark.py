@@ -1,0 +1,271 @@
+"""The benchmark of block-sparse attention: cells, comparison with float64, aims, published tables."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.attention import bigbird, sparse_attention
+
+ROOT = Path(__file__).resolve().parents[2]
+Load = Callable[[str], types.ModuleType]
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Any:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    monkeypatch.syspath_prepend(str(ROOT))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+def _row(length: int, target: float, over: float, **others: Any) -> dict[str, Any]:
+    """A measured cell with a speed-up over dense."""
+    dense = 100.0 * length
+    row = {
+        "key": f"random-{target:g}-{length}",
+        "pattern": "random",
+        "target": target,
+        "length": length,
+        "dim": 64,
+        "block_size": 128,
+        "dtype": "bfloat16",
+        "gradient": False,
+        "density": target,
+        "block_density": target,
+        "agrees": True,
+        "microseconds": {name: {"median": dense} for name in ("cuDNN", "flash")}
+        | {"ours": {"median": dense / over}},
+        "tflop_s": {"cuDNN": 400.0, "flash": 400.0, "ours": 400.0 * over * target},
+        "over_dense": {"median": over},
+        "over_flash": {"median": over},
+        "over_flex": None,
+    }
+    return row | others
+
+
+def _selected(length: int, over: float) -> dict[str, Any]:
+    row = _row(length, 0.1, over, wall_over_dense={"median": over / 2})
+    row["microseconds"] |= {"selection": {"median": 10.0}, "selection and attention": {"median": 50.0}}
+    return row
+
+
+def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path) -> None:
+    out, png = tmp_path / "attention.json", tmp_path / "attention.png"
+    arguments = ["--quick", "--rounds", "1", "--layers", "1", "--threads", "1", "--out", str(out)]
+    arguments += ["--png", str(png), "--only", "random-0.1-512-*", "top-k-*", "selection-0.1-512-*"]
+    bench = load("bench_sparse_attention")
+    assert bench.main([*arguments, "encoder", "gathered-shared-*"]) == 0
+    values = json.loads(out.read_text())
+    assert (values["schema"], values["benchmark"], values["settings"]["device"]) == (
+        1,
+        "sparse_attention",
+        "cpu",
+    )
+    assert str(ROOT) not in out.read_text()
+    assert [row["key"] for row in values["cases"]] == [
+        "random-0.1-512-64-64-float32-forward",
+        "random-0.1-512-64-64-float32-both",
+        "top-k-0.1-1024-64-64-float32-forward",
+    ]
+    for row in values["cases"]:
+        assert row["agrees"]
+        assert row["errors"].keys() == row["microseconds"].keys() == {"ours", "torch"}
+        work = 4 * row["dim"] * row["density"] * row["length"] ** 2 * row["heads"] * row["batch"]
+        work *= 3.5 if row["gradient"] else 1
+        rate = work / row["microseconds"]["ours"]["median"] / 1e6
+        assert row["tflop_s"]["ours"] == pytest.approx(rate, rel=0.01, abs=1e-3)
+        ratio = row["microseconds"]["torch"]["median"] / row["microseconds"]["ours"]["median"]
+        assert row["over_dense"]["median"] == pytest.approx(ratio, rel=0.01, abs=2e-3)
+    (selected,) = values["selection"]
+    assert selected["agrees"]
+    assert {"torch", "selection and attention", "selection"} <= selected["microseconds"].keys()
+    assert values["encoder"]["layers"] == 1
+    assert values["encoder"]["agrees"]
+    assert values["encoder"]["over_dense"].keys() == {"50% sparse", "75% sparse", "90% sparse"}
+    assert [(row["shared"], row["gradient"], row["agrees"]) for row in values["gathered"]] == [
+        (True, False, True),
+        (True, True, True),
+    ]
+    drawn = png.read_bytes()
+    assert len(drawn) > 10_000
+    again = tmp_path / "again.png"
+    assert bench.main(["--draw-from", str(out), "--png", str(again)]) == 0
+    assert again.read_bytes() == drawn
+
+
+def test_a_spent_budget_is_a_note_and_a_failure_ends_with_an_error(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = load("bench_sparse_attention")
+    out = tmp_path / "attention.json"
+    arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]
+    assert bench.main([*arguments, "--only", "random-0.1-512-*", "--budget-s", "1e-9"]) == 0
+    values = json.loads(out.read_text())
+    assert values["cases"] == []
+    assert "left out" in values["notes"][0]
+    assert "random-0.1-512-64-64-float32-both" in values["notes"][0]
+
+    def fail(*_: object) -> dict[str, Any]:
+        raise RuntimeError("no such kernel\nmore")
+
+    monkeypatch.setattr(bench, "measure_cell", fail)
+    assert bench.main([*arguments, "--only", "random-0.1-512-*-forward"]) == 1
+    (note,) = json.loads(out.read_text())["notes"]
+    assert note == "failed: random-0.1-512-64-64-float32-forward: RuntimeError: no such kernel"
+
+
+def test_wrong_rows_are_found(load: Load) -> None:
+    exact = load("attention_exact")
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, grad = (torch.randn(2, 3, 200, 16, generator=generator) for _ in range(4))
+    q.requires_grad_()
+    pattern = bigbird(200, window=9, count=3, random=1, block_size=32, heads=3)
+    out = sparse_attention(q, k, v, pattern)
+    (dq,) = torch.autograd.grad(out, q, grad)
+    given = (q, k, v, grad)
+    assert exact.error_of_rows([out, dq], *given, pattern, 32) < 1e-5
+    assert exact.error_of_rows([out, dq], *given, None, 32) > 0.1
+    # The last row of the last block row.
+    for results in ([out.detach().clone(), dq], [out, dq.clone()]):
+        changed = results[0] if results[0] is not out else results[1]
+        changed[1, 1, 199, 3] = float("nan")
+        assert exact.error_of_rows(results, *given, pattern, 32) == float("inf")
+
+
+def test_rows_of_a_pattern_are_those_of_its_token_mask(load: Load) -> None:
+    pattern = bigbird(200, window=9, count=3, random=1, block_size=32, heads=3)
+    mask = pattern.to_token_mask()
+    for head in range(3):
+        for row in range(pattern.block_rows):
+            found = load("attention_exact").row_mask(pattern, head, row)
+            assert torch.equal(found, mask[head, row * 32 : (row + 1) * 32])
+
+
+@pytest.mark.parametrize("target", [1.0, 0.5, 0.1, 0.05])
+def test_random_patterns_come_as_close_to_the_density_as_blocks_allow(load: Load, target: float) -> None:
+    cells = load("attention_cells")
+    pattern = cells.random_pattern(4096, target, 128, torch.device("cpu"), 0).validate()
+    assert pattern.blocks == max(32, round(target * 32 * 32))
+    assert pattern.density == pytest.approx(target, abs=0.5 / 32**2)
+    lengths = pattern.row_lengths()
+    assert int(lengths.max()) - int(lengths.min()) <= 1
+    assert int(lengths.min()) >= 1
+
+
+def test_gpu_cells_have_names_of_their_own_and_begin_with_the_aims(load: Load) -> None:
+    found = load("attention_cells").cells("cuda", quick=False)
+    keys = [cell.key for cell in (*found.aims, *found.others)]
+    assert len(set(keys)) == len(keys)
+    aims = {cell.key for cell in found.aims}
+    for length in (4096, 16384, 65536):
+        for dim in (64, 128):
+            assert {f"random-0.1-{length}-{dim}-128-bfloat16-{end}" for end in ("forward", "both")} <= aims
+    assert all(cell.batch * cell.length == max(32768, cell.length) for cell in found.others)
+    bench, sides = load("bench_sparse_attention"), load("attention_sides")
+    with_flex = [key for key in keys if sides.matches(key, bench.FLEX_CELLS)]
+    assert len(with_flex) == 2 * 2 * 2 * 4
+    assert not any(key.startswith("random-1-") for key in with_flex)
+
+
+def test_aims_are_the_least_of_their_cases(load: Load) -> None:
+    bars = load("attention_bars").bars
+    cases = [
+        _row(4096, 0.1, 6.5, over_flex={"median": 1.9}),
+        _row(4096, 0.1, 6.1, key="worse"),
+        _row(4096, 0.1, 2.0, block_size=64),
+        _row(4096, 0.1, 1.0, pattern="bigbird"),
+        _row(16384, 0.1, 8.0, gradient=True),
+        _row(65536, 0.1, 7.0, agrees=False),
+        _row(1024, 1.0, 0.9, over_flex={"median": 0.5}),
+    ]
+    found = bars(cases, [_selected(1024, 0.5), _selected(4096, 2.0)], None)
+    assert found["sparse_4096_forward"] == {"least": 6.1, "case": "worse", "cases": 2}
+    assert found["sparse_long_forward"]["least"] == 7.0
+    assert found["sparse_long_both"] == {"least": 8.0, "case": "random-0.1-16384", "cases": 1}
+    # A density of one is no aim against FlexAttention, and any other none against flash.
+    assert found["over_flex_forward"]["least"] == 1.9
+    assert found["over_flex_both"] is None
+    assert found["over_flash_forward"] == {"least": 0.9, "case": "random-1-1024", "cases": 1}
+    assert found["disagreeing"] == ["random-0.1-65536"]
+    assert found["break_even"]["0.1"]["device"] == {"length": 2048, "found": "between"}
+    assert found["break_even"]["0.1"]["wall"]["length"] == 4096
+
+
+def test_break_even_is_where_selection_wins_for_good(load: Load) -> None:
+    break_even = load("attention_bars").break_even
+
+    def rows(*gains: float) -> list[dict[str, Any]]:
+        return [_selected(1024 << index, gain) for index, gain in enumerate(gains)]
+
+    assert break_even(rows(0.5, 2.0)[::-1], "over_dense")["length"] == pytest.approx(1448, abs=1)
+    assert break_even(rows(1.5, 2.0), "over_dense") == {"length": 1024, "found": "below"}
+    assert break_even(rows(2.0, 0.5), "over_dense") == {"length": None, "found": "never"}
+    assert break_even(rows(2.0, 0.5, 2.0), "over_dense")["length"] == pytest.approx(2896, abs=1)
+    assert break_even([], "over_dense") == {"length": None, "found": "never"}
+
+
+def test_tables_say_what_the_result_says(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published = load("published_attention")
+    makers = ("bars", "speedups", "times", "patterns", "selection", "encoder", "gathered")
+    monkeypatch.setattr(load("published_text"), "RESULTS", tmp_path)
+    assert [getattr(published, name)() for name in makers] == [""] * 7
+
+    cases = [
+        _row(4096, 0.1, 6.125, over_flex={"median": 1.75}),
+        _row(4096, 1.0, 1.25),
+        _row(16384, 0.1, 8.5, gradient=True),
+        _row(4096, 0.1, 3.375, pattern="causal-window", block_size=64),
+    ]
+    selection = [_selected(1024, 0.5), _selected(4096, 2.0)]
+    encoder = {
+        "layers": 24,
+        "dim": 1024,
+        "batch": 8,
+        "length": 4096,
+        "microseconds": {"cuDNN": {"median": 80000.0}, "90% sparse": {"median": 50000.0}},
+        "over_dense": {"90% sparse": {"median": 1.6}},
+    }
+    gathered = {"heads": 8, "queries": 4096, "listed": 64, "keys": 65536, "shared": True, "gradient": False}
+    values = {
+        "cases": cases,
+        "selection": selection,
+        "encoder": encoder,
+        "gathered": [gathered | {"microseconds": {"ours": {"median": 99.5}, "dense": {"median": 2500.0}}}],
+        "bars": load("attention_bars").bars(cases, selection, encoder),
+    }
+    (tmp_path / "sparse_attention-cuda.json").write_text(json.dumps(values))
+    lines = {name: getattr(published, name)().splitlines() for name in makers}
+    assert lines["speedups"] == [
+        "| length, head size | density 1 | density 0.1 |",
+        "|---|---|---|",
+        "| 4,096, 64, forward | 1.25 | 6.12 / 1.75 |",
+        "| 16,384, 64, both |  | 8.50 |",
+    ]
+    assert (
+        "| 4,096, 64, forward | 409,600 (400) | 409,600 (400) | 327,680 (500) | 66,873 (245) |"
+        in lines["times"]
+    )
+    (line,) = lines["patterns"][2:]
+    assert line.startswith("| causal window | 4,096, 64, forward | 64 |")
+    assert line.endswith("| 3.38 | – |")
+    assert lines["selection"][3] == "| 0.1 | 4,096 | 409,600 | 10.0 | 50.0 | 2.00 | 1.00 |"
+    assert lines["encoder"][2:] == ["| dense (cuDNN) | 80.0 | – |", "| 90 % sparse | 50.0 | 1.60 |"]
+    assert lines["gathered"][2].endswith("shared lists, forward | 99.5 | 2,500 |")
+    assert (
+        "| ahead of FlexAttention at half the blocks and fewer, forward | 1.75 (random-0.1-4096) of 1 cases |"
+        in (lines["bars"])
+    )
+    assert any("10 % kept" in line and "from 2,048 on" in line for line in lines["bars"])
