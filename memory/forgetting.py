@@ -1,0 +1,247 @@
+"""Which memories go when there are too many, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.types import check_choice, check_integer
+
+PolicyName = Literal["lru", "frequency", "decay", "value_freshness"]
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """What the policies look at, a row for each of ``N`` memories.
+
+    Attributes:
+        ids: (N,) int64, each once.
+        last_used_ns: (N,) int64, when last seen or returned by a query.
+        use_count: (N,) int64, how often.
+        value: (N,) float64, importance, not negative.
+        marked: (N,) bool, never forgotten.
+        map_ids: N names of maps.
+
+    Raises:
+        ValueError: lengths differ, an id comes twice, or numbers are negative or not finite.
+    """
+
+    ids: NDArray[np.int64]
+    last_used_ns: NDArray[np.int64]
+    use_count: NDArray[np.int64]
+    value: NDArray[np.float64]
+    marked: NDArray[np.bool_]
+    map_ids: Sequence[str]
+
+    def __post_init__(self) -> None:
+        for name, dtype in (
+            ("ids", np.int64),
+            ("last_used_ns", np.int64),
+            ("use_count", np.int64),
+            ("value", np.float64),
+            ("marked", np.bool_),
+        ):
+            given = np.asarray(getattr(self, name))
+            # Times beyond 2**53 would lose their last digits as floats.
+            if dtype == np.int64 and given.size and given.dtype.kind not in "iu":
+                raise TypeError(f"{name} must be integers, got {given.dtype}")
+            values = given.astype(dtype)
+            if values.shape != (len(self.map_ids),):
+                raise ValueError(f"{name} must have shape ({len(self.map_ids)},), got {values.shape}")
+            object.__setattr__(self, name, values)
+        if len(np.unique(self.ids)) != len(self.ids):
+            raise ValueError("ids must differ")
+        if not (np.isfinite(self.value) & (self.value >= 0.0)).all():
+            raise ValueError("value must be finite and not negative")
+        if (self.use_count < 0).any():
+            raise ValueError("use_count must not be negative")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def age_s(self, now_ns: int) -> NDArray[np.float64]:
+        """(N,) float64, seconds since last used; negative where the clock went backwards."""
+        # As floats: the difference of two times of 64 bits need not fit into 64 bits.
+        return (np.float64(now_ns) - self.last_used_ns.astype(np.float64)) / 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How memories are compared.
+
+    Attributes:
+        name: ``"lru"``: the longest unused goes first; ``"frequency"``: the least used; ``"decay"``: what has
+            decayed most; ``"value_freshness"``: the least of value times decay.
+        half_life_s: seconds after which the decay is one half.
+        least: what has a keep-value below this goes even where there is room; for ``"decay"`` and
+            ``"value_freshness"``.
+
+    Raises:
+        ValueError: an unknown name, or a number out of its range.
+    """
+
+    name: PolicyName = "value_freshness"
+    half_life_s: float = 30 * DAY_S
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, POLICIES)
+        if not (math.isfinite(self.half_life_s) and self.half_life_s > 0.0):
+            raise ValueError(f"half_life_s must be finite and above 0, got {self.half_life_s}")
+        if self.least is not None:
+            if self.name in ("lru", "frequency"):
+                raise ValueError(f"least has no meaning for {self.name}: use decay or value_freshness")
+            if not (math.isfinite(self.least) and self.least >= 0.0):
+                raise ValueError(f"least must be finite and not negative, got {self.least}")
+
+    def keep_values(self, records: Records, now_ns: int) -> NDArray[np.float64]:
+        """(N,) float64, larger is kept longer."""
+        if self.name == "lru":
+            return lru(records, now_ns)
+        if self.name == "frequency":
+            return frequency(records)
+        if self.name == "decay":
+            return decay(records, now_ns, half_life_s=self.half_life_s)
+        return value_freshness(records, now_ns, half_life_s=self.half_life_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Policy:
+        """What :meth:`to_json` gave.
+
+        Raises:
+            ValueError: a name that a policy does not have.
+        """
+        for name in values:
+            if name not in ("name", "half_life_s", "least"):
+                raise ValueError(f"{name!r} is not part of a policy")
+        return cls(**values)
+
+
+def lru(records: Records, now_ns: int) -> NDArray[np.float64]:
+    """Minus the seconds since last used, (N,) float64."""
+    return -records.age_s(now_ns)
+
+
+def frequency(records: Records) -> NDArray[np.float64]:
+    """How often used, (N,) float64."""
+    return records.use_count.astype(np.float64)
+
+
+def decay(records: Records, now_ns: int, *, half_life_s: float) -> NDArray[np.float64]:
+    """One half to the power of half-lives since last used, (N,) float64 from 0 to 1."""
+    return np.exp2(-np.maximum(records.age_s(now_ns), 0.0) / half_life_s)
+
+
+def value_freshness(records: Records, now_ns: int, *, half_life_s: float) -> NDArray[np.float64]:
+    """Value times :func:`decay`, (N,) float64."""
+    return records.value * decay(records, now_ns, half_life_s=half_life_s)
+
+
+@dataclass(frozen=True, eq=False)
+class ToForget:
+    """What goes, the least worth keeping first within each map.
+
+    Attributes:
+        ids: (M,) int64.
+        keep_values: (M,) float64.
+        reasons: M sentences.
+        over: by map, how many memories are above the capacity because the user marked them.
+    """
+
+    ids: NDArray[np.int64]
+    keep_values: NDArray[np.float64]
+    reasons: tuple[str, ...]
+    over: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def select_to_forget(
+    records: Records,
+    policy: Policy,
+    capacity: int | Mapping[str, int] | None,
+    now_ns: int,
+) -> ToForget:
+    """Choose what goes so that every map fits its capacity; marked memories never go.
+
+    Equal keep-values are decided by the earlier last use, then by the lower id.
+
+    Args:
+        records: all memories of the maps.
+        policy: how they are compared.
+        capacity: most memories of a map: one number for all, or by map (others have no limit), or ``None``.
+        now_ns: the time by the robot's clock; last uses after it count as now.
+
+    Raises:
+        ValueError: a negative capacity.
+    """
+    check_integer("now_ns", now_ns)
+    names = sorted(set(records.map_ids))
+    limits = _limits(names, capacity)
+    values = policy.keep_values(records, now_ns)
+    order = np.lexsort((records.ids, records.last_used_ns, values))
+    number = {name: index for index, name in enumerate(names)}
+    map_index = np.array([number[name] for name in records.map_ids], dtype=np.int64)
+    rows: list[NDArray[np.int64]] = []
+    reasons: list[str] = []
+    over: dict[str, int] = {}
+    for name in names:
+        ranked = order[map_index[order] == number[name]]
+        free = ranked[~records.marked[ranked]]
+        limit = limits.get(name)
+        excess = 0 if limit is None else max(0, len(ranked) - limit)
+        if excess > len(free):
+            over[name] = excess - len(free)
+        faded = 0 if policy.least is None else int((values[free] < policy.least).sum())
+        chosen = free[: max(excess, faded)]
+        rows.append(chosen)
+        full = "" if limit is None else f"map {name!r} holds {len(ranked)} of at most {limit}"
+        for place, row in enumerate(chosen):
+            why = full if place < excess else f"its keep-value is below {policy.least:g}"
+            reasons.append(f"{why}: {_words(policy, records, int(row), float(values[row]), now_ns)}")
+    picked = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
+    return ToForget(records.ids[picked], values[picked], tuple(reasons), over)
+
+
+def _limits(names: Sequence[str], capacity: int | Mapping[str, int] | None) -> dict[str, int]:
+    """Capacity by map."""
+    if capacity is None:
+        return {}
+    limits = dict(capacity) if isinstance(capacity, Mapping) else dict.fromkeys(names, capacity)
+    for name, limit in limits.items():
+        if check_integer(f"capacity of map {name!r}", limit) < 0:
+            raise ValueError(f"capacity of map {name!r} must not be negative, got {limit}")
+    return limits
+
+
+def _words(policy: Policy, records: Records, row: int, value: float, now_ns: int) -> str:
+    """The keep-value of one memory in words."""
+    unused = f"not used for {_duration(max(0.0, (now_ns - int(records.last_used_ns[row])) / 1e9))}"
+    if policy.name == "lru":
+        return unused
+    if policy.name == "frequency":
+        return f"used {int(records.use_count[row])} times"
+    half_life = f"half-life {_duration(policy.half_life_s)}"
+    if policy.name == "decay":
+        return f"decayed to {value:.3g}, {unused}, {half_life}"
+    return f"value {records.value[row]:.2f} has decayed to {value:.3g}, {unused}, {half_life}"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds in the unit that reads best."""
+    for size, unit in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} seconds"

@@ -1,0 +1,229 @@
+"""How much a memory matters, from 0 to 1, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.types import Memory
+
+#: Parts that are averaged; a mark is added on top of them.
+PARTS = ("novelty", "reward", "uncertainty", "rarity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceWeights:
+    """What counts how much.
+
+    The total is the weighted mean of the four parts; a mark then closes the share ``mark`` of what is missing
+    to 1.
+
+    Attributes:
+        novelty: weight of the distance to what is known here.
+        reward: weight of the outcome, good or bad.
+        uncertainty: weight of what the detector was not sure about.
+        rarity: weight of a class that is seldom seen.
+        mark: from 0 to 1; at 1 a marked memory has importance 1.
+        reward_scale: reward, of either sign, whose part is 1 - 1 / e.
+
+    Raises:
+        ValueError: a weight is negative or not finite, all four are zero, or ``mark`` is above 1.
+    """
+
+    novelty: float = 0.5
+    reward: float = 0.2
+    uncertainty: float = 0.1
+    rarity: float = 0.2
+    mark: float = 1.0
+    reward_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{entry.name} must be a number, got {type(value).__name__}")
+            if not (math.isfinite(value) and value >= 0.0):
+                raise ValueError(f"{entry.name} must be finite and not negative, got {value}")
+        if sum(getattr(self, name) for name in PARTS) <= 0.0:
+            raise ValueError(f"at least one of {', '.join(PARTS)} must be above 0")
+        if self.mark > 1.0:
+            raise ValueError(f"mark must be from 0 to 1, got {self.mark}")
+        if self.reward_scale == 0.0:
+            raise ValueError("reward_scale must be above 0")
+
+    def to_json(self) -> dict[str, float]:
+        """Plain numbers by name."""
+        return {name: float(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ImportanceWeights:
+        """What :meth:`to_json` gave; names that are missing keep their default.
+
+        Raises:
+            ValueError: a name that is not a weight.
+        """
+        known = [entry.name for entry in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ValueError(f"{name!r} is no weight; there are {', '.join(known)}")
+        return cls(**values)
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """Importance of ``N`` memories.
+
+    Attributes:
+        total: (N,) float64 from 0 to 1.
+        parts: by name, (N,) float64 from 0 to 1 each: novelty, reward, uncertainty, rarity, mark.
+        contributions: by the same names, (N,) float64: what each adds to the total.
+    """
+
+    total: NDArray[np.float64]
+    parts: Mapping[str, NDArray[np.float64]]
+    contributions: Mapping[str, NDArray[np.float64]]
+
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def numbers(self, row: int) -> dict[str, float]:
+        """The parts of one memory."""
+        return {name: float(values[row]) for name, values in self.parts.items()}
+
+    def explain(self, row: int = 0) -> tuple[str, ...]:
+        """Sentences about one memory: the total, then what added to it, the most first."""
+        added = {name: float(values[row]) for name, values in self.contributions.items()}
+        names = sorted((name for name in added if added[name] > 0.0), key=lambda name: -added[name])
+        sentences = [f"importance {self.total[row]:.2f}"]
+        for name in names:
+            sentences.append(f"{_words(name, float(self.parts[name][row]))} (+{added[name]:.2f})")
+        return tuple(sentences)
+
+
+def importance(
+    *,
+    nearest_similarity: ArrayLike,
+    reward: ArrayLike = 0.0,
+    uncertainty: ArrayLike = 0.0,
+    rarity: ArrayLike = 0.0,
+    marked: ArrayLike = False,
+    weights: ImportanceWeights | None = None,
+) -> Importance:
+    """Score memories; all arguments are numbers or (N,) arrays, broadcast against each other.
+
+    Args:
+        nearest_similarity: cosine to the most similar memory known here; NaN where nothing is known.
+        reward: any finite number; good and bad outcomes count alike.
+        uncertainty: from 0 to 1.
+        rarity: from 0 to 1, see :func:`class_rarity`.
+        marked: by the user.
+        weights: the defaults where not given.
+
+    Raises:
+        ValueError: a number out of its range, or shapes that do not fit.
+    """
+    weights = weights or ImportanceWeights()
+    similarity, outcome, doubt, rare, mark = np.broadcast_arrays(
+        *(np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (nearest_similarity, reward, uncertainty)),
+        np.atleast_1d(np.asarray(rarity, dtype=np.float64)),
+        np.atleast_1d(np.asarray(marked, dtype=bool)),
+    )
+    if similarity.ndim != 1:
+        raise ValueError(f"arguments must be numbers or one-dimensional, got shape {similarity.shape}")
+    for name, values, low, high in (
+        ("nearest_similarity", similarity[~np.isnan(similarity)], -1.001, 1.001),
+        ("reward", outcome, -np.finfo(np.float64).max, np.finfo(np.float64).max),
+        ("uncertainty", doubt, 0.0, 1.0),
+        ("rarity", rare, 0.0, 1.0),
+    ):
+        wrong = ~((values >= low) & (values <= high))
+        if wrong.any():
+            raise ValueError(f"{name} is out of range or not finite: {values[wrong][0]}")
+    parts = {
+        "novelty": np.clip(1.0 - np.nan_to_num(similarity, nan=0.0), 0.0, 1.0),
+        "reward": -np.expm1(-np.abs(outcome) / weights.reward_scale),
+        "uncertainty": doubt.astype(np.float64),
+        "rarity": rare.astype(np.float64),
+        "mark": mark.astype(np.float64),
+    }
+    scale = sum(getattr(weights, name) for name in PARTS)
+    contributions = {name: parts[name] * (getattr(weights, name) / scale) for name in PARTS}
+    base = np.clip(sum(contributions.values(), np.zeros(len(similarity))), 0.0, 1.0)
+    contributions["mark"] = weights.mark * parts["mark"] * (1.0 - base)
+    return Importance(np.clip(base + contributions["mark"], 0.0, 1.0), parts, contributions)
+
+
+def class_rarity(labels: Sequence[str], counts: Mapping[str, int]) -> NDArray[np.float64]:
+    """How seldom each label is: minus the log of its smoothed frequency, as a share of the largest there is.
+
+    With ``n`` memories of ``c`` classes so far (this one's included in ``c``), a label seen ``m`` times has
+    frequency ``(m + 1) / (n + c)``: rarity is 1 for a label never seen and 0 where there is no other.
+
+    Args:
+        labels: N of them.
+        counts: memories so far by label.
+
+    Returns:
+        (N,) float64 from 0 to 1.
+
+    Raises:
+        ValueError: a negative count.
+    """
+    if any(count < 0 for count in counts.values()):
+        raise ValueError("counts must not be negative")
+    seen, classes = sum(counts.values()), len(counts)
+    by_label = {}
+    for label in set(labels):
+        size = seen + classes + (label not in counts)
+        chance = (counts.get(label, 0) + 1) / size
+        by_label[label] = -math.log(chance) / math.log(size) if size > 1 else 1.0
+    return np.clip(np.array([by_label[label] for label in labels], dtype=np.float64), 0.0, 1.0)
+
+
+def memory_importance(
+    memories: Sequence[Memory],
+    *,
+    nearest_similarity: ArrayLike,
+    counts: Mapping[str, int],
+    weights: ImportanceWeights | None = None,
+) -> Importance:
+    """Score memories by their fields: uncertainty is what is missing to full confidence.
+
+    Args:
+        memories: N of them.
+        nearest_similarity: (N,) cosine to the most similar memory known here; NaN where nothing is known.
+        counts: memories so far by label.
+        weights: the defaults where not given.
+
+    Raises:
+        ValueError: a number out of its range, or lengths that do not fit.
+    """
+    similarity = np.broadcast_to(np.asarray(nearest_similarity, dtype=np.float64), (len(memories),))
+    return importance(
+        nearest_similarity=similarity,
+        reward=np.array([memory.reward for memory in memories], dtype=np.float64),
+        uncertainty=np.array([1.0 - memory.confidence for memory in memories], dtype=np.float64),
+        rarity=class_rarity([memory.label for memory in memories], counts),
+        marked=np.array([memory.marked for memory in memories], dtype=bool),
+        weights=weights,
+    )
+
+
+def _words(name: str, value: float) -> str:
+    """A part in words."""
+    if name == "mark":
+        return "marked by the user"
+    if name == "novelty":
+        if value >= 1.0:
+            return "nothing like it is known here"
+        return f"{'unlike' if value >= 0.3 else 'much like'} what is known here, novelty {value:.2f}"
+    if name == "reward":
+        return f"{'much' if value >= 0.5 else 'something'} came of it, {value:.2f}"
+    if name == "uncertainty":
+        return f"the detector was {'unsure' if value >= 0.3 else 'nearly sure'}, uncertainty {value:.2f}"
+    return f"its class is {'rare' if value >= 0.5 else 'common'}, rarity {value:.2f}"

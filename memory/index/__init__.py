@@ -1,0 +1,27 @@
+"""Vector search: exact, hashed, learned and by faiss; caches that are built again from the store.
+
+``FaissIndex`` is imported from ``memory.index.faiss_index``: it needs the optional package.
+"""
+
+from memory.index.evaluation import Clustered, clustered, recall, recall_at
+from memory.index.flat import FlatIndex
+from memory.index.itq import ITQIndex
+from memory.index.lsh import LSHIndex
+from memory.index.neighbours import Neighbours, VectorIndex
+from memory.index.planner import Costs, Plan, next_fetch, plan
+
+__all__ = [
+    "Clustered",
+    "Costs",
+    "FlatIndex",
+    "ITQIndex",
+    "LSHIndex",
+    "Neighbours",
+    "Plan",
+    "VectorIndex",
+    "clustered",
+    "next_fetch",
+    "plan",
+    "recall",
+    "recall_at",
+]

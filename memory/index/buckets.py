@@ -1,0 +1,105 @@
+"""Hash tables over a range of rows: the rows sorted by code, and where each code starts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.index.hashing import Codes
+
+# A bucket larger than this is read only so far: rows of one bucket in their thousands are copies.
+BUCKET_LIMIT = 2048
+# Buckets a row, so that few rows share one by chance.
+_SPREAD = 4
+
+
+class Buckets(NamedTuple):
+    """All tables over rows start to stop; never changed, so that searches need no lock.
+
+    Attributes:
+        start, stop: the rows.
+        address_bits: of an address: the highest bits of a code.
+        offsets: (tables * 2^address_bits + 1,) where each bucket starts in ``postings``.
+        postings: (tables * rows,) int32 rows counted from ``start``, rising within a bucket.
+    """
+
+    start: int
+    stop: int
+    address_bits: int
+    offsets: NDArray[np.int32] | NDArray[np.int64]
+    postings: NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.offsets.nbytes + self.postings.nbytes
+
+    def read(self, codes: NDArray[np.int64], code_bits: int) -> Found:
+        """Rows in some buckets.
+
+        Args:
+            codes: (probes,) pair codes, with the number of the table above their bits.
+            code_bits: of a pair code.
+        """
+        address = codes >> (code_bits - self.address_bits)
+        first = self.offsets.take(address)
+        address += 1
+        lengths = self.offsets.take(address)
+        lengths -= first
+        np.minimum(lengths, BUCKET_LIMIT, out=lengths)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        place = np.repeat(first - (ends - lengths), lengths)
+        place += np.arange(len(place))
+        rows = self.postings.take(place)
+        if self.start:
+            rows = rows + np.int32(self.start)
+        return Found(rows, ends)
+
+
+class Found(NamedTuple):
+    """Rows of some buckets.
+
+    Attributes:
+        rows: (found,) int32, the buckets one after the other.
+        ends: (probes,) where each bucket ends in ``rows``.
+    """
+
+    rows: NDArray[np.int32]
+    ends: NDArray[np.int64]
+
+
+def pair_codes(codes: Codes, first: int, second: int, bits: int) -> NDArray[np.int64]:
+    """(rows,) one number for the values of two functions."""
+    return (codes[:, first].astype(np.int64) << bits) | codes[:, second]
+
+
+def build_buckets(codes: Codes, start: int, pairs: list[tuple[int, int]], bits: int) -> Buckets:
+    """Sort rows into tables.
+
+    Args:
+        codes: (rows, functions) of rows from ``start`` on.
+        start: the first row.
+        pairs: functions of each table.
+        bits: of a function's value.
+    """
+    rows = len(codes)
+    address_bits = min(2 * bits, max(1, int(np.ceil(np.log2(max(_SPREAD * rows, 2))))))
+    addresses = 1 << address_bits
+    postings = np.empty(len(pairs) * rows, np.int32)
+    size = len(pairs) * addresses + 1
+    offsets: NDArray[np.int32] | NDArray[np.int64] = np.empty(size, np.int64)
+    if postings.size < 2**31:
+        offsets = np.empty(size, np.int32)
+    offsets[-1] = postings.size
+    numbers = np.arange(rows, dtype=np.int64)
+    for table, (first, second) in enumerate(pairs):
+        address = pair_codes(codes, first, second, bits) >> (2 * bits - address_bits)
+        # One sort of whole numbers, address above row, is faster than a stable sort of the addresses.
+        order = (address << 32) | numbers
+        order.sort()
+        postings[table * rows : (table + 1) * rows] = order & 0xFFFFFFFF
+        sizes = np.bincount(address, minlength=addresses)
+        offsets[table * addresses : (table + 1) * addresses] = table * rows + np.cumsum(sizes) - sizes
+    return Buckets(start, start + rows, address_bits, offsets, postings)

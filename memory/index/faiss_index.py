@@ -1,0 +1,252 @@
+"""Inverted lists by faiss (optional), for the long-term tier: flat, or RaBitQ and exact scores."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.index.files import load_arrays, save_arrays
+from memory.index.neighbours import (
+    Floats,
+    Neighbours,
+    best,
+    check_dim,
+    check_k,
+    check_units,
+    single,
+)
+from memory.index.rows import Rows
+
+Lists = Literal["flat", "rabitq"]
+LISTS: tuple[Lists, ...] = ("flat", "rabitq")
+_KIND = "faiss"
+_ROWS_AT_ONCE = 16384
+_QUERIES_AT_ONCE = 64
+
+
+def faiss_module() -> ModuleType:
+    """The faiss package.
+
+    Raises:
+        ImportError: not installed; says how to install it.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError("this index needs faiss: pip install faiss-cpu") from error
+    module: ModuleType = faiss
+    return module
+
+
+class FaissIndex:
+    """IVF of faiss, with tombstones for what is removed and exact scores from half-precision vectors.
+
+    Until it is trained every row is compared exactly. RaBitQ keeps a bit a dimension (Gao and Long, "RaBitQ",
+    SIGMOD 2024).
+
+    Args:
+        dim: of a vector.
+        lists: what the inverted lists hold: ``"flat"`` vectors or ``"rabitq"`` codes.
+        cells: inverted lists; a few times the square root of the rows is usual.
+        probes: lists a query reads.
+        refine: rows that are compared exactly, as a multiple of k; with flat lists 1 is exact.
+        seed: of the clustering.
+
+    Attributes:
+        dim, lists, cells, probes, refine, seed: as given.
+        generation: how far the index follows the store; kept in its file, used by nobody here.
+
+    Raises:
+        ImportError: faiss is not installed.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        lists: Lists = "rabitq",
+        cells: int = 1024,
+        probes: int = 16,
+        refine: int = 10,
+        seed: int = 0,
+    ) -> None:
+        faiss = faiss_module()
+        self.dim = check_dim(dim)
+        if lists not in LISTS:
+            raise ValueError(f"lists must be one of {', '.join(LISTS)}; got {lists!r}")
+        for name, number in (("cells", cells), ("probes", probes), ("refine", refine)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        self.lists: Lists = lists
+        self.cells = cells
+        self.probes = probes
+        self.refine = refine
+        self.seed = seed
+        self.generation = 0
+        self._rows = Rows(self.dim)
+        name = "Flat" if lists == "flat" else "RaBitQ"
+        self._index: Any = faiss.index_factory(self.dim, f"IVF{cells},{name}", faiss.METRIC_INNER_PRODUCT)
+        self._index.cp.seed = seed + 1
+        # The lists change while they are read otherwise: faiss locks neither.
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def trained(self) -> bool:
+        """Whether the lists are in use."""
+        return bool(self._index.is_trained)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of vectors, ids and codes."""
+        return self._rows.nbytes + int(self._index.ntotal) * (int(self._index.code_size) + 8)
+
+    def train(self, sample: ArrayLike | None = None) -> None:
+        """Find the cells, and sort the rows that are here into them.
+
+        Args:
+            sample: (rows, dim) unit vectors, at least as many as cells; ``None``: the rows that are here.
+
+        Raises:
+            ValueError: too small a sample, or trained already.
+        """
+        with self._lock:
+            if self.trained:
+                raise ValueError("the index is trained already: make a new one")
+            if sample is None:
+                array = single(self._rows.vectors.between(0, self._rows.count))
+            else:
+                array = check_units("sample", sample, self.dim)
+            if len(array) < self.cells:
+                raise ValueError(f"a sample of {len(array)} rows is too small for {self.cells} cells")
+            # faiss warns on the console below this many rows a cell.
+            self._index.cp.min_points_per_centroid = 1
+            self._index.train(array)
+            self._fill()
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
+        """Add (rows, dim) unit vectors under (rows,) new ids.
+
+        Raises:
+            ValueError: not unit vectors, or an id that is there; nothing is added.
+        """
+        with self._lock:
+            self._rows.add(vectors, ids)
+            if self.trained:
+                self._fill()
+
+    def _fill(self) -> None:
+        """Put the rows that are not in the lists there; a row's number in faiss is its position."""
+        for first in range(int(self._index.ntotal), self._rows.count, _ROWS_AT_ONCE):
+            last = min(first + _ROWS_AT_ONCE, self._rows.count)
+            self._index.add(single(self._rows.vectors.between(first, last)))
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Leave these out from now on; the number that was there. Space comes back with a new index."""
+        with self._lock:
+            return self._rows.remove(ids)
+
+    def search(
+        self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None, probes: int | None = None
+    ) -> Neighbours:
+        """The k nearest of each query, as far as its lists hold them.
+
+        Args:
+            queries: (queries, dim) unit vectors.
+            k: neighbours a query.
+            allowed: (ids,) to choose from; ``None`` for all.
+            probes: instead of that of the index.
+        """
+        asked = check_units("queries", queries, self.dim)
+        k = check_k(k)
+        with self._lock:
+            count = self._rows.count
+            mask = self._rows.mask(count, allowed)
+            if not self.trained or count == 0:
+                return self._rows.exact(asked, k, 0, count, mask)
+            places = self._candidates(asked, min(k * self.refine, count), mask, probes or self.probes)
+            return self._compared(asked, places, k)
+
+    def _candidates(
+        self, queries: Floats, count: int, mask: NDArray[np.bool_] | None, probes: int
+    ) -> NDArray[np.int64]:
+        """(queries, count) positions, -1 where there are fewer."""
+        faiss = faiss_module()
+        settings = {"nprobe": min(probes, self.cells)}
+        if mask is not None:
+            packed = np.packbits(mask, bitorder="little")
+            settings["sel"] = faiss.IDSelectorBitmap(packed)
+        kind = faiss.SearchParametersIVF if self.lists == "flat" else faiss.IVFRaBitQSearchParameters
+        places: NDArray[np.int64] = self._index.search(queries, count, params=kind(**settings))[1]
+        return places
+
+    def _compared(self, queries: Floats, places: NDArray[np.int64], k: int) -> Neighbours:
+        """The k best of (queries, count) positions, by exact scores."""
+        answers = []
+        for first in range(0, len(queries), _QUERIES_AT_ONCE):
+            some = places[first : first + _QUERIES_AT_ONCE]
+            distinct, inverse = np.unique(np.maximum(some, 0), return_inverse=True)
+            vectors = single(self._rows.vectors.take(distinct))[inverse.reshape(some.shape)]
+            scores = np.einsum("qcd,qd->qc", vectors, queries[first : first + _QUERIES_AT_ONCE])
+            scores[some < 0] = -np.inf
+            answers.append(best(scores, np.maximum(some, 0), k, names=self._rows.ids()))
+        if not answers:
+            return Neighbours(np.empty((0, k), np.float32), np.empty((0, k), np.int64))
+        return Neighbours(
+            np.concatenate([found.scores for found in answers]),
+            np.concatenate([found.ids for found in answers]),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write one file; :meth:`load` maps the vectors and reads the lists."""
+        with self._lock:
+            count = self._rows.count
+            arrays = {
+                "ids": self._rows.ids(),
+                "vectors": self._rows.vectors.between(0, count),
+                "alive": self._rows.alive().astype(np.uint8),
+                "lists": faiss_module().serialize_index(self._index),
+            }
+            numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return save_arrays(path, _KIND, {"lists": self.lists, **numbers}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FaissIndex:
+        """Open a file of :meth:`save`. Open only files of your own: faiss does not check what it reads.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: damaged or another kind of file.
+        """
+        faiss = faiss_module()
+        file = load_arrays(path, _KIND)
+        numbers = {name: file.number(name) for name in _NUMBERS}
+        generation = numbers.pop("generation")
+        lists = next((known for known in LISTS if known == file.header.get("lists")), None)
+        if lists is None:
+            raise ValueError(f"{path}: lists is {file.header.get('lists')!r}: delete it, it is built again")
+        index = cls(numbers.pop("dim"), lists=lists, **numbers)
+        index.generation = generation
+        ids = file.array("ids", np.int64, (None,))
+        count = len(ids)
+        alive = file.array("alive", np.uint8, (count,)).astype(np.bool_)
+        index._rows = Rows(index.dim, file.array("vectors", np.float16, (count, index.dim)), ids, alive)
+        try:
+            index._index = faiss.deserialize_index(np.array(file.array("lists", np.uint8, (None,))))
+        except RuntimeError as error:
+            raise ValueError(f"{path}: damaged ({error}); delete it, it is built again") from error
+        stored = (index._index.d, index._index.ntotal if index.trained else count)
+        if stored != (index.dim, count):
+            raise ValueError(f"{path}: lists do not fit the vectors; delete it, it is built again")
+        return index
+
+
+_NUMBERS = ("dim", "cells", "probes", "refine", "seed", "generation")

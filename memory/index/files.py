@@ -1,0 +1,164 @@
+"""Index files: named arrays that are mapped into memory instead of read.
+
+The layout is that of safetensors: eight bytes with the length of a JSON header, the header, the arrays. The
+header's metadata name ``format``, ``version``, ``kind`` and ``generation``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparse_core.files import replacing
+
+FORMAT = "sparsight-vector-index"
+VERSION = "1"
+_TYPES: dict[str, Any] = {
+    "F16": np.float16,
+    "F32": np.float32,
+    "I32": np.int32,
+    "I64": np.int64,
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U64": np.uint64,
+}
+_NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
+_ALIGNMENT = 64
+_HEADER_LIMIT = 1 << 24
+
+
+class IndexFile(NamedTuple):
+    """What an index file holds.
+
+    Attributes:
+        header: numbers and words by name.
+        arrays: by name, read-only and mapped.
+    """
+
+    header: dict[str, str]
+    arrays: dict[str, NDArray[Any]]
+
+    def number(self, name: str) -> int:
+        """A number of the header, or raise ``ValueError``."""
+        value = self.header.get(name, "")
+        if not value.isdecimal():
+            raise ValueError(f"{name} is {value!r}, expected a number: delete the file, it is built again")
+        return int(value)
+
+    def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """An array of this type and shape (``None``: any length), or raise ``ValueError``."""
+        if name not in self.arrays:
+            raise ValueError(f"{name} is missing: delete the file, it is built again")
+        array = self.arrays[name]
+        fits = len(array.shape) == len(shape) and all(
+            want is None or want == got for want, got in zip(shape, array.shape, strict=True)
+        )
+        if array.dtype != np.dtype(dtype) or not fits:
+            raise ValueError(
+                f"{name} is {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}:"
+                " delete the file, it is built again"
+            )
+        return array
+
+
+def save_arrays(
+    path: str | os.PathLike[str],
+    kind: str,
+    header: Mapping[str, str | int],
+    arrays: Mapping[str, NDArray[Any]],
+) -> Path:
+    """Write an index file; an existing one is replaced only once the new one is complete and on the disk.
+
+    Args:
+        path: of the file.
+        kind: of index.
+        header: numbers and words to keep.
+        arrays: of one of the types of the format.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
+    entries: dict[str, Any] = {
+        "__metadata__": {"format": FORMAT, "version": VERSION, "kind": kind}
+        | {name: str(value) for name, value in header.items()}
+    }
+    offset = 0
+    for name, array in arrays.items():
+        stop = offset + array.nbytes
+        entries[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [offset, stop],
+        }
+        offset = stop
+    text = json.dumps(entries).encode()
+    text += b" " * (-(len(text) + 8) % _ALIGNMENT)
+    with replacing(file) as temporary, open(temporary, "wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            np.ascontiguousarray(array).tofile(stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return file
+
+
+def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
+    """Map an index file.
+
+    Args:
+        path: of the file.
+        kind: of index that it must be.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not of this kind, or of another version; names the file.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file")
+    try:
+        with open(file, "rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= _HEADER_LIMIT:
+                raise ValueError("no header")
+            entries = json.loads(stream.read(length))
+        header = entries.pop("__metadata__")
+        whole = np.memmap(file, np.uint8, "r")[8 + length :]
+        arrays = {name: _mapped(whole, entry) for name, entry in entries.items()}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{file}: damaged or no index file ({error}); delete it, it is built again"
+        ) from error
+    for name, want in (("format", FORMAT), ("version", VERSION), ("kind", kind)):
+        if header.get(name) != want:
+            raise ValueError(
+                f"{file}: {name} is {header.get(name)!r}, not {want!r}; delete it, it is built again"
+            )
+    return IndexFile(header, arrays)
+
+
+def _mapped(whole: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
+    """One array of the file."""
+    start, stop = entry["data_offsets"]
+    dtype = np.dtype(_TYPES[entry["dtype"]])
+    if not 0 <= start <= stop <= len(whole) or stop - start != dtype.itemsize * math.prod(entry["shape"]):
+        raise ValueError(f"bytes {start} to {stop} of {len(whole)} do not hold {entry}")
+    # Arrays are written in an order that keeps each aligned to its numbers; others are copied.
+    flat = np.asarray(whole[start:stop])
+    if start % dtype.itemsize:
+        flat = flat.copy()
+    array: NDArray[Any] = flat.view(dtype).reshape(entry["shape"])
+    return array

@@ -1,0 +1,191 @@
+"""Random hash functions of directions, and which other values a near vector is likely to have.
+
+Both families turn a vector into one small number a function. For a query they also rank the values that a
+near vector may have instead, by how far the query would have to move (its margin): the order in which
+multi-probe search looks (Lv et al., "Multi-Probe LSH", VLDB 2007).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.index.neighbours import Floats
+
+Family = Literal["cross-polytope", "hyperplane"]
+FAMILIES: tuple[Family, ...] = ("cross-polytope", "hyperplane")
+Codes = NDArray[np.uint16]
+Sketches = NDArray[np.uint64]
+
+SKETCH_WORDS = 2
+_SKETCH_BITS = 64 * SKETCH_WORDS
+_BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+
+
+class Ranked(NamedTuple):
+    """Values that vectors near a query may have.
+
+    Attributes:
+        values: (queries, functions, depth) int32.
+        costs: (queries, functions, depth) float32 squared distances to the border, 0 for the query's own
+            value, in no order.
+    """
+
+    values: NDArray[np.int32]
+    costs: Floats
+
+
+class HashFunctions:
+    """Functions of one family, drawn from a seed.
+
+    ``"cross-polytope"``: the vector is rotated at random, and its value is the coordinate axis it is nearest
+    to, with the sign (Andoni et al., "Practical and Optimal LSH for Angular Distance", NeurIPS 2015).
+    ``"hyperplane"``: the value has a bit for each random hyperplane, the side on which the vector is
+    (Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002).
+
+    Args:
+        family: which of them.
+        dim: of a vector.
+        functions: how many.
+        bits: of a value, from 2 to 15.
+        seed: of the random rotations.
+
+    Attributes:
+        family, functions, bits: as given.
+        directions: (dim, projections) float32, drawn in orthogonal sets.
+    """
+
+    def __init__(self, family: Family, dim: int, functions: int, bits: int, seed: int) -> None:
+        if family not in FAMILIES:
+            raise ValueError(f"family must be one of {', '.join(FAMILIES)}; got {family!r}")
+        if not 2 <= bits <= 15:
+            raise ValueError(f"bits must be from 2 to 15, got {bits}")
+        if functions < 2:
+            raise ValueError(f"functions must be at least 2, got {functions}")
+        self.family: Family = family
+        self.functions = functions
+        self.bits = bits
+        self.width = bits if family == "hyperplane" else 1 << (bits - 1)
+        self.directions = _orthogonal(dim, max(functions * self.width, _SKETCH_BITS), seed)
+
+    def project(self, vectors: Floats) -> Floats:
+        """(rows, projections) coordinates along the directions."""
+        return vectors @ self.directions
+
+    def codes(self, projected: Floats) -> Codes:
+        """(rows, functions) values of projected vectors."""
+        parts = self._parts(projected)
+        if self.family == "hyperplane":
+            return self._sides(parts).astype(np.uint16)
+        axis = np.abs(parts).argmax(axis=2)
+        negative = np.take_along_axis(parts, axis[..., None], 2)[..., 0] < 0
+        codes: Codes = (2 * axis + negative).astype(np.uint16)
+        return codes
+
+    def sketches(self, projected: Floats) -> Sketches:
+        """(rows, words) sides of the first directions, a bit each."""
+        sides = np.packbits(projected[:, :_SKETCH_BITS] > 0, axis=1, bitorder="little")
+        return sides.view("<u8").astype(np.uint64, copy=False)
+
+    def ranked(self, projected: Floats, depth: int) -> Ranked:
+        """The ``depth`` least costly values of each function."""
+        parts = self._parts(projected)
+        if self.family == "hyperplane":
+            return self._flips(parts, depth)
+        size = np.abs(parts)
+        depth = min(depth, self.width)
+        axis = _largest(size, depth)
+        found = np.take_along_axis(parts, axis, 2)
+        size = np.abs(found)
+        costs = np.square(size.max(axis=2, keepdims=True) - size)
+        return Ranked((2 * axis + (found < 0)).astype(np.int32), costs)
+
+    def _flips(self, parts: Floats, depth: int) -> Ranked:
+        """Values with some bits flipped, those of small margins first."""
+        margins = np.abs(parts)
+        order = np.argsort(margins, axis=2, kind="stable")
+        squares = np.square(np.take_along_axis(margins, order, 2))
+        flips = _flip_sets(self.bits, depth)
+        costs = squares @ flips.T.astype(np.float32)
+        own = self._sides(parts)
+        changes = (1 << order) @ flips.T
+        return Ranked((own[..., None] ^ changes).astype(np.int32), costs)
+
+    def _sides(self, parts: Floats) -> NDArray[np.int64]:
+        """(rows, functions) a bit for each plane that a vector is in front of."""
+        sides: NDArray[np.int64] = ((parts > 0) << np.arange(self.bits)).sum(axis=2)
+        return sides
+
+    def _parts(self, projected: Floats) -> Floats:
+        """(rows, functions, width) coordinates by function."""
+        return projected[:, : self.functions * self.width].reshape(len(projected), self.functions, self.width)
+
+
+def differing_bits(codes: Sketches, query: Sketches) -> NDArray[np.uint16]:
+    """(rows,) Hamming distances of (rows, words) codes from (words,)."""
+    distance = np.zeros(len(codes), np.uint16)
+    if hasattr(np, "bitwise_count"):
+        for word in range(codes.shape[1]):
+            distance += np.bitwise_count(codes[:, word] ^ query[word])
+    else:
+        # numpy before 2.0.
+        differing = np.ascontiguousarray(codes ^ query).view(np.uint8)
+        distance += _BITS_OF_BYTE[differing].sum(axis=1, dtype=np.uint16)
+    return distance
+
+
+def function_pairs(functions: int, tables: int) -> list[tuple[int, int]]:
+    """Pairs of functions, a table each: neighbours on a circle, then the next but one, and so on.
+
+    Functions that several tables share cost one product only (Andoni and Indyk, "E2LSH", 2005).
+    """
+    most = functions * (functions - 1) // 2
+    if not 1 <= tables <= most:
+        raise ValueError(f"tables must be from 1 to {most} with {functions} functions, got {tables}")
+    pairs: list[tuple[int, int]] = []
+    for step in range(1, functions):
+        for first in range(functions):
+            pair = (first, (first + step) % functions)
+            if pair not in pairs and pair[::-1] not in pairs:
+                pairs.append(pair)
+    return pairs[:tables]
+
+
+def _orthogonal(dim: int, count: int, seed: int) -> Floats:
+    """(dim, count) directions in sets of ``dim`` that are orthogonal, all of length 1."""
+    generator = np.random.default_rng(seed)
+    sets = []
+    for _ in range(-(-count // dim)):
+        basis, triangle = np.linalg.qr(generator.standard_normal((dim, dim)))
+        # The signs make the rotation uniform.
+        sets.append(basis * np.where(np.diagonal(triangle) < 0, -1.0, 1.0))
+    return np.ascontiguousarray(np.concatenate(sets, axis=1)[:, :count], dtype=np.float32)
+
+
+def _largest(size: Floats, depth: int) -> NDArray[np.int64]:
+    """(rows, functions, depth) places of the largest numbers of the last axis, in rising order of place."""
+    rows, functions, width = size.shape
+    if depth == width:
+        return np.broadcast_to(np.arange(width), size.shape)
+    threshold = np.partition(size, width - depth, axis=2)[..., width - depth, None]
+    place = np.flatnonzero(size >= threshold)
+    if len(place) == rows * functions * depth:
+        unique: NDArray[np.int64] = (place % width).reshape(rows, functions, depth)
+        return unique
+    # Equal numbers: the lower places win.
+    return np.sort(np.argsort(-size, axis=2, kind="stable")[..., :depth], axis=2)
+
+
+def _flip_sets(bits: int, depth: int) -> NDArray[np.int64]:
+    """(depth, bits) sets of bits to flip by rank of margin, the likeliest first.
+
+    Margins of a random query are spread evenly near 0, so that the expected cost of flipping rank ``r``
+    (from 1) grows with r (r + 1) (Lv et al., section 4.5).
+    """
+    sets = (np.arange(1 << bits)[:, None] >> np.arange(bits)) & 1
+    rank = np.arange(1, bits + 1)
+    order = np.argsort(sets @ (rank * (rank + 1)), kind="stable")
+    likeliest: NDArray[np.int64] = sets[order[:depth]]
+    return likeliest

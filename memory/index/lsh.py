@@ -1,0 +1,415 @@
+"""Locality-sensitive hashing without training: many tables, several probes, exact scores at the end."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.index.buckets import Buckets, build_buckets
+from memory.index.files import IndexFile, load_arrays, save_arrays
+from memory.index.growing import GrowingRows
+from memory.index.hashing import (
+    FAMILIES,
+    SKETCH_WORDS,
+    Family,
+    HashFunctions,
+    Sketches,
+    differing_bits,
+    function_pairs,
+)
+from memory.index.neighbours import Floats, Neighbours, best, check_dim, check_k, check_units, joined, single
+from memory.index.rows import Rows
+
+_KIND = "lsh"
+TAIL_LIMIT = 2048
+# A merge takes in neighbours that are not this many times larger than what is merged.
+_MERGE_RATIO = 4
+_ROWS_AT_ONCE = 4096
+# Queries whose probes are held at once: their arrays stay in the cache.
+_QUERIES_AT_ONCE = 32
+_PROJECTED_AT_ONCE = 256
+
+
+class _State(NamedTuple):
+    """What one search looks at: replaced as a whole, so that searches need no lock."""
+
+    rows: Rows
+    codes: GrowingRows[np.uint16]
+    sketches: GrowingRows[np.uint64]
+    buckets: tuple[Buckets, ...]
+
+    @property
+    def hashed(self) -> int:
+        """Rows that are in the tables; those from here on are the tail, searched one by one."""
+        return self.buckets[-1].stop if self.buckets else 0
+
+
+class LSHIndex:
+    """Vectors are found through tables of hash codes and then compared exactly.
+
+    A table is a pair of hash functions. A query looks into the ``probes`` buckets of all tables whose codes a
+    near vector most likely has; of what lies there the ``rerank`` closest by a sketch of 128 signs are
+    compared exactly. New rows lie in a tail that is compared exactly until :meth:`merge` sorts them into
+    tables, larger ones from time to time, so that a row is sorted a few times only.
+
+    Results depend on the seed, on what was added and in which portions, never on time or threads. Tables keep
+    ``2 * functions + 16`` bytes of codes a row (56 by default) and four bytes a table of sorted positions.
+
+    Args:
+        dim: of a vector.
+        family: of the hash functions: ``"cross-polytope"`` finds more with the same work.
+        expected: rows for which the codes are made: ten times more or fewer still works, slower.
+        functions: hash functions.
+        tables: pairs of them.
+        probes: buckets a query looks into; ``None``: what gives a recall of about 0.95 where the tenth
+            neighbour has a cosine of 0.65. More find more.
+        rerank: rows a query compares exactly.
+        seed: of the hash functions.
+
+    Attributes:
+        dim, family, expected, functions, tables, probes, rerank, seed: as given.
+        generation: how far the index follows the store; kept in its file, used by nobody here.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        family: Family = "cross-polytope",
+        expected: int = 200_000,
+        functions: int = 20,
+        tables: int = 20,
+        probes: int | None = None,
+        rerank: int = 200,
+        seed: int = 0,
+    ) -> None:
+        self.dim = check_dim(dim)
+        for name, number in (("expected", expected), ("rerank", rerank)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, got {seed}")
+        if not 2 <= functions <= 24:
+            raise ValueError(f"functions must be from 2 to 24 (64 bytes of codes), got {functions}")
+        bits = min(max(round(math.log2(expected) / 2), 4), 12)
+        self.family: Family = family
+        self.expected = expected
+        self.functions = functions
+        self.tables = tables
+        self.probes = probes if probes is not None else (1250 if family == "cross-polytope" else 6000)
+        if self.probes < 1:
+            raise ValueError(f"probes must be at least 1, got {probes}")
+        self.rerank = rerank
+        self.seed = seed
+        self.generation = 0
+        self._pairs = function_pairs(functions, tables)
+        self._hash = HashFunctions(family, self.dim, functions, bits, seed)
+        self._writing = threading.RLock()
+        self._merging = threading.Lock()
+        self._state = self._empty(Rows(self.dim))
+
+    def _empty(self, rows: Rows) -> _State:
+        """These rows, all in the tail."""
+        codes: GrowingRows[np.uint16] = GrowingRows(self.functions, np.uint16)
+        sketches: GrowingRows[np.uint64] = GrowingRows(SKETCH_WORDS, np.uint64)
+        return _State(rows, codes, sketches, ())
+
+    def __len__(self) -> int:
+        return len(self._state.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        state = self._state
+        tables = sum(buckets.nbytes for buckets in state.buckets)
+        return state.rows.nbytes + state.codes.nbytes + state.sketches.nbytes + tables
+
+    @property
+    def tail(self) -> int:
+        """Rows that are not in the tables yet; they are found all the same."""
+        return self._state.rows.count - self._state.hashed
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
+        """Add (rows, dim) unit vectors under (rows,) new ids.
+
+        Args:
+            vectors: (rows, dim).
+            ids: (rows,) int64.
+            merge: sort a long tail into the tables at once; False leaves that to a thread that calls
+                :meth:`merge`.
+
+        Raises:
+            ValueError: not unit vectors, or an id that is there; nothing is added.
+        """
+        with self._writing:
+            self._state.rows.add(vectors, ids)
+        if merge and self.tail > TAIL_LIMIT:
+            self.merge()
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Leave these out from now on; the number that was there. Space comes back with :meth:`compact`."""
+        with self._writing:
+            return self._state.rows.remove(ids)
+
+    def merge(self) -> None:
+        """Sort the tail into the tables. Searches and additions go on meanwhile."""
+        with self._merging:
+            state = self._state
+            stop = state.rows.count
+            if stop == state.hashed:
+                return
+            self._hash_rows(state, stop)
+            kept = list(state.buckets)
+            start = state.hashed
+            while kept and kept[-1].stop - kept[-1].start < _MERGE_RATIO * (stop - start):
+                start = kept.pop().start
+            new = build_buckets(state.codes.between(start, stop), start, self._pairs, self._hash.bits)
+            self._state = state._replace(buckets=(*kept, new))
+
+    def compact(self) -> None:
+        """Give back the space of removed rows and sort all rows again; additions wait for it."""
+        with self._merging, self._writing:
+            state = self._empty(self._state.rows.compacted())
+            count = state.rows.count
+            self._hash_rows(state, count)
+            if count:
+                buckets = build_buckets(state.codes.between(0, count), 0, self._pairs, self._hash.bits)
+                state = state._replace(buckets=(buckets,))
+            self._state = state
+
+    def _hash_rows(self, state: _State, stop: int) -> None:
+        """Codes and sketches of the rows that have none yet."""
+        for first in range(len(state.codes), stop, _ROWS_AT_ONCE):
+            vectors = state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop))
+            projected = self._hash.project(single(vectors))
+            state.sketches.append(self._hash.sketches(projected))
+            state.codes.append(self._hash.codes(projected))
+
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        probes: int | None = None,
+        rerank: int | None = None,
+    ) -> Neighbours:
+        """The k nearest of each query, as far as its probes find them.
+
+        Args:
+            queries: (queries, dim) unit vectors.
+            k: neighbours a query.
+            allowed: (ids,) to choose from; ``None`` for all. Few of many need more probes, or
+                :meth:`search_within`.
+            probes, rerank: instead of those of the index.
+        """
+        asked = check_units("queries", queries, self.dim)
+        k = check_k(k)
+        state = self._state
+        count = state.rows.count
+        mask = state.rows.mask(count, allowed)
+        found = state.rows.exact(asked, k, state.hashed, count, mask)
+        if not state.buckets:
+            return found
+        effort = _Effort(k, probes or self.probes, max(rerank or self.rerank, 2 * k))
+        for first in range(0, len(asked), _PROJECTED_AT_ONCE):
+            projected = self._hash.project(asked[first : first + _PROJECTED_AT_ONCE])
+            for start in range(0, len(projected), _QUERIES_AT_ONCE):
+                part = projected[start : start + _QUERIES_AT_ONCE]
+                some = slice(first + start, first + start + len(part))
+                hashed = self._search_tables(state, asked[some], part, effort, mask)
+                if count > state.hashed:
+                    hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
+                found.scores[some], found.ids[some] = hashed
+        return found
+
+    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
+        """The k nearest of each query among these ids: their vectors are gathered and compared exactly."""
+        rows = self._state.rows
+        asked = check_units("queries", queries, self.dim)
+        return rows.within(asked, rows.among(rows.count, ids), check_k(k))
+
+    def _search_tables(
+        self,
+        state: _State,
+        queries: Floats,
+        projected: Floats,
+        effort: _Effort,
+        mask: NDArray[np.bool_] | None,
+    ) -> Neighbours:
+        """The k best of what the buckets hold."""
+        sketches = self._hash.sketches(projected)
+        probes = self._probes(projected, effort.probes)
+        parts = []
+        for buckets in state.buckets:
+            rows, ends = buckets.read(probes.codes, 2 * self._hash.bits)
+            limits = np.concatenate([[0], ends])[probes.limits]
+            parts.append((rows, limits.tolist()))
+        chosen: list[NDArray[np.int32]] = []
+        scores: list[Floats] = []
+        for number, query in enumerate(queries):
+            pieces = [rows[limits[number] : limits[number + 1]] for rows, limits in parts]
+            rows = _distinct(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+            if mask is not None:
+                rows = rows[mask[rows]]
+            rows = _closest(state.sketches, rows, sketches[number], effort.rerank)
+            chosen.append(rows)
+            scores.append(single(state.rows.vectors.take(rows)) @ query)
+        return _padded(scores, chosen, state.rows, effort.k)
+
+    def _probes(self, projected: Floats, count: int) -> _Probes:
+        """The least costly pairs of values over all tables, for each query."""
+        depth = min(max(8, math.isqrt(4 * count // (3 * self.tables)) + 1), 1 << self._hash.bits)
+        values, costs = self._hash.ranked(projected, depth)
+        first = [pair[0] for pair in self._pairs]
+        second = [pair[1] for pair in self._pairs]
+        queries, depth = len(projected), values.shape[2]
+        cost = costs[:, first, :, None] + costs[:, second, None, :]
+        cost = cost.reshape(queries, -1)
+        width = cost.shape[1]
+        if count < width:
+            threshold = np.partition(cost, count - 1, axis=1)[:, count - 1, None]
+            place = np.flatnonzero(cost <= threshold)
+        else:
+            place = np.arange(queries * width)
+        high = (values.astype(np.int64) << self._hash.bits)[:, first, :, None]
+        high |= (np.arange(self.tables) << 2 * self._hash.bits)[:, None, None]
+        code = high | values[:, second, None, :]
+        limits = np.searchsorted(place, np.arange(queries + 1) * width)
+        return _Probes(code.reshape(-1).take(place), limits)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write one file that :meth:`load` maps into memory; the tail is sorted in first."""
+        with self._writing:
+            self.merge()
+            state = self._state
+            count = state.rows.count
+            numbers = {name: getattr(self, name) for name in _NUMBERS}
+            arrays: dict[str, NDArray[Any]] = {
+                "ids": state.rows.ids(),
+                "sketches": state.sketches.between(0, count),
+                "limits": np.array(
+                    [[b.start, b.stop, b.address_bits] for b in state.buckets], np.int64
+                ).reshape(-1, 3),
+            }
+            for number, buckets in enumerate(state.buckets):
+                if buckets.offsets.dtype == np.int64:
+                    arrays[f"offsets{number}"] = buckets.offsets
+            for number, buckets in enumerate(state.buckets):
+                if buckets.offsets.dtype != np.int64:
+                    arrays[f"offsets{number}"] = buckets.offsets
+                arrays[f"postings{number}"] = buckets.postings
+            arrays["codes"] = state.codes.between(0, count)
+            arrays["vectors"] = state.rows.vectors.between(0, count)
+            arrays["alive"] = state.rows.alive().astype(np.uint8)
+        return save_arrays(path, _KIND, {"family": self.family, **numbers}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> LSHIndex:
+        """Map a file of :meth:`save`; it is never written to.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: damaged or another kind of file.
+        """
+        file = load_arrays(path, _KIND)
+        numbers = {name: file.number(name) for name in _NUMBERS}
+        generation = numbers.pop("generation")
+        family = next((known for known in FAMILIES if known == file.header.get("family")), None)
+        if family is None:
+            raise ValueError(f"{path}: family is {file.header.get('family')!r}: delete it, it is built again")
+        index = cls(numbers.pop("dim"), family=family, **numbers)
+        index.generation = generation
+        index._state = index._stored(file)
+        return index
+
+    def _stored(self, file: IndexFile) -> _State:
+        """What a file holds."""
+        ids = file.array("ids", np.int64, (None,))
+        count = len(ids)
+        alive = file.array("alive", np.uint8, (count,)).astype(np.bool_)
+        rows = Rows(self.dim, file.array("vectors", np.float16, (count, self.dim)), ids, alive)
+        codes = file.array("codes", np.uint16, (count, self.functions))
+        sketches: Sketches = file.array("sketches", np.uint64, (count, SKETCH_WORDS))
+        buckets = []
+        limits: list[list[int]] = file.array("limits", np.int64, (None, 3)).tolist()
+        expected = 0
+        for number, (start, stop, address_bits) in enumerate(limits):
+            if start != expected or stop <= start or not 1 <= address_bits <= 2 * self._hash.bits:
+                raise ValueError("limits do not follow each other: delete the file, it is built again")
+            expected = stop
+            postings = file.array(f"postings{number}", np.int32, (self.tables * (stop - start),))
+            dtype = np.int32 if postings.size < 2**31 else np.int64
+            offsets = file.array(f"offsets{number}", dtype, ((self.tables << address_bits) + 1,))
+            buckets.append(Buckets(start, stop, address_bits, offsets, postings))
+        if expected != count:
+            raise ValueError(f"tables hold {expected} of {count} rows: delete the file, it is built again")
+        return _State(
+            rows,
+            GrowingRows(self.functions, np.uint16, codes),
+            GrowingRows(SKETCH_WORDS, np.uint64, sketches),
+            tuple(buckets),
+        )
+
+
+_NUMBERS = ("dim", "expected", "functions", "tables", "probes", "rerank", "seed", "generation")
+
+
+class _Effort(NamedTuple):
+    """How much a query looks at."""
+
+    k: int
+    probes: int
+    rerank: int
+
+
+class _Probes(NamedTuple):
+    """Buckets to look into, by query: table and code in one, and (queries + 1,) where a query's start."""
+
+    codes: NDArray[np.int64]
+    limits: NDArray[np.int64]
+
+
+def _distinct(rows: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Rising, each once."""
+    if len(rows) < 2:
+        return rows
+    ordered = np.sort(rows)
+    new = np.empty(len(ordered), np.bool_)
+    new[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return ordered.take(np.flatnonzero(new))
+
+
+def _closest(
+    sketches: GrowingRows[np.uint64], rows: NDArray[np.int32], query: NDArray[np.uint64], count: int
+) -> NDArray[np.int32]:
+    """About ``count`` of the rows, those whose sketches differ least from the query's, in rising order."""
+    if len(rows) <= count:
+        return rows
+    distance = differing_bits(sketches.take(rows), query)
+    limit = np.partition(distance, count - 1)[count - 1]
+    kept = np.flatnonzero(distance <= limit)
+    if len(kept) > 2 * count:
+        # Very many equal sketches are copies: the lowest rows stand for them.
+        nearer = distance < limit
+        equal = np.flatnonzero(distance == limit)[: 2 * count - int(nearer.sum())]
+        kept = np.sort(np.concatenate([np.flatnonzero(nearer), equal]))
+    return rows[kept]
+
+
+def _padded(scores: list[Floats], chosen: list[NDArray[np.int32]], rows: Rows, k: int) -> Neighbours:
+    """The k best of lists of different lengths."""
+    width = max(len(part) for part in chosen)
+    padded = np.full((len(chosen), width), -np.inf, np.float32)
+    places = np.zeros((len(chosen), width), np.int32)
+    for number, (part, place) in enumerate(zip(scores, chosen, strict=True)):
+        padded[number, : len(part)] = part
+        places[number, : len(place)] = place
+    return best(padded, places, k, names=rows.ids())

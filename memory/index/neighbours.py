@@ -1,0 +1,165 @@
+"""What a search takes and gives, shared by every index."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+Positions = NDArray[np.int64]
+
+# Half precision moves the squared length of a unit vector by less than this.
+UNIT_TOLERANCE = 1e-2
+
+
+class Neighbours(NamedTuple):
+    """The nearest of each query, the nearest first and equal ones by rising id.
+
+    Attributes:
+        scores: (queries, k) float32 cosine similarities, -inf where there are fewer than k.
+        ids: (queries, k) int64, -1 where there are fewer.
+    """
+
+    scores: Floats
+    ids: Ids
+
+
+class VectorIndex(Protocol):
+    """A cache over the vectors of a store: what is lost is built again from the truth.
+
+    One thread changes an index at a time; any number may search meanwhile.
+    """
+
+    dim: int
+    generation: int
+
+    def __len__(self) -> int:
+        """Vectors that are found."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        ...
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
+        """Add (rows, dim) unit vectors under (rows,) new ids; found from then on."""
+        ...
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Leave these out from now on; the number that was there."""
+        ...
+
+    def search(self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None) -> Neighbours:
+        """The k nearest of (queries, dim) unit vectors, among the allowed ids where given."""
+        ...
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write one file that the class's ``load`` maps into memory."""
+        ...
+
+
+def check_dim(dim: int) -> int:
+    """The dimension, or raise."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+        raise TypeError(f"dim must be an integer, got {type(dim).__name__}")
+    if dim < 1:
+        raise ValueError(f"dim must be at least 1, got {dim}")
+    return int(dim)
+
+
+def check_k(k: int) -> int:
+    """The number of neighbours, or raise."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise TypeError(f"k must be an integer, got {type(k).__name__}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    return int(k)
+
+
+def check_units(name: str, vectors: ArrayLike, dim: int) -> Floats:
+    """(rows, dim) float32 unit vectors, or raise ``ValueError`` naming the first wrong row."""
+    array = np.ascontiguousarray(vectors, dtype=np.float32)
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise ValueError(f"{name} must have shape (rows, {dim}), got {array.shape}")
+    squares = np.einsum("rd,rd->r", array, array)
+    wrong = ~(np.abs(squares - 1.0) <= UNIT_TOLERANCE)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{name} must be finite unit vectors: row {row} has length {float(np.sqrt(squares[row])):.4g}"
+        )
+    return array
+
+
+def check_ids(name: str, ids: ArrayLike) -> Ids:
+    """(rows,) int64, none negative, or raise."""
+    array = np.asarray(ids)
+    if array.size == 0:
+        array = array.reshape(-1).astype(np.int64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, got {array.dtype}")
+    if array.size and int(array.min()) < 0:
+        raise ValueError(f"{name} must not be negative, got {int(array.min())}")
+    return array.astype(np.int64, copy=False)
+
+
+def nothing(queries: int, k: int) -> Neighbours:
+    """The answer of an empty index."""
+    return Neighbours(np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64))
+
+
+def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None = None) -> Neighbours:
+    """The k best of each row; equal scores by rising id.
+
+    Args:
+        scores: (queries, width), -inf for what does not count.
+        ids: (queries, width), or (width,) for all queries.
+        k: most neighbours.
+        names: ids by position, where ``ids`` are positions.
+    """
+    queries, width = scores.shape
+    found = nothing(queries, k)
+    if width == 0 or queries == 0:
+        return found
+    if width > k:
+        threshold = np.partition(scores, width - k, axis=1)[:, width - k, None]
+        kept = np.flatnonzero((scores >= threshold) & (scores > -np.inf))
+    else:
+        kept = np.flatnonzero(scores > -np.inf)
+    # Not divmod: numpy divides by a fixed number several times faster.
+    row = kept // width
+    column = kept - row * width
+    kept_scores = scores.reshape(-1)[kept] if scores.flags.c_contiguous else scores[row, column]
+    kept_ids = ids[column] if ids.ndim == 1 else ids[row, column]
+    if names is not None:
+        kept_ids = names.take(kept_ids)
+    order = np.lexsort((kept_ids, -kept_scores, row))
+    row = row[order]
+    rank = np.arange(len(row)) - np.searchsorted(row, np.arange(queries))[row]
+    inside = rank < k
+    found.scores[row[inside], rank[inside]] = kept_scores[order][inside]
+    found.ids[row[inside], rank[inside]] = kept_ids[order][inside]
+    return found
+
+
+def joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
+    """The k best of two answers about different vectors."""
+    return best(
+        np.concatenate([first.scores, second.scores], 1), np.concatenate([first.ids, second.ids], 1), k
+    )
+
+
+def single(rows: NDArray[np.float16]) -> Floats:
+    """Half-precision rows in float32; torch converts them several times faster than numpy."""
+    writable = rows if rows.flags.writeable else rows.copy()
+    converted: Floats = torch.from_numpy(writable).float().numpy()
+    return converted

@@ -1,0 +1,237 @@
+"""The vectors of an index with their ids, and which of them still count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.index.growing import GrowingRows
+from memory.index.neighbours import (
+    Floats,
+    Ids,
+    Neighbours,
+    Positions,
+    best,
+    check_ids,
+    check_units,
+    joined,
+    nothing,
+    single,
+)
+
+# Scores held at once by an exact product: they stay in the cache.
+SCORES_AT_ONCE = 1 << 20
+QUERIES_AT_ONCE = 256
+
+
+class Rows:
+    """Half-precision unit vectors at rising positions, with ids and tombstones.
+
+    Args:
+        dim: of a vector.
+        vectors: (rows, dim) float16 to start with, or ``None``.
+        ids: (rows,) int64 of these.
+        alive: (rows,) bool, False for those that were removed.
+
+    Attributes:
+        dim: of a vector.
+        vectors: the rows.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        vectors: NDArray[np.float16] | None = None,
+        ids: Ids | None = None,
+        alive: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.dim = dim
+        self.vectors: GrowingRows[np.float16] = GrowingRows(dim, np.float16, vectors)
+        self._ids: GrowingRows[np.int64] = GrowingRows(1, np.int64)
+        # The largest id up to each position: sorted, whatever the order in which ids came.
+        self._largest: GrowingRows[np.int64] = GrowingRows(1, np.int64)
+        self._alive = np.zeros(0, np.bool_)
+        self._late: dict[int, int] = {}
+        self.dead = 0
+        if ids is not None and alive is not None:
+            self._register(ids)
+            self._alive[: len(ids)] = alive
+            self.dead = int(len(ids) - alive.sum())
+            self._late = {key: row for key, row in self._late.items() if alive[row]}
+
+    @property
+    def count(self) -> int:
+        """Rows, removed ones included."""
+        return len(self._ids)
+
+    def __len__(self) -> int:
+        return self.count - self.dead
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of vectors, ids and marks."""
+        return self.vectors.nbytes + self._ids.nbytes + self._largest.nbytes + self._alive.nbytes
+
+    def ids(self, count: int | None = None) -> Ids:
+        """(rows,) ids by position."""
+        return self._ids.between(0, self.count if count is None else count)[:, 0]
+
+    def alive(self, count: int | None = None) -> NDArray[np.bool_]:
+        """(rows,) which still count."""
+        return self._alive[: self.count if count is None else count]
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
+        """Append unit vectors.
+
+        Args:
+            vectors: (rows, dim) unit vectors.
+            ids: (rows,) that no living row has.
+
+        Raises:
+            ValueError: shapes, lengths or ids do not fit; nothing is added.
+        """
+        array = check_units("vectors", vectors, self.dim)
+        keys = check_ids("ids", ids)
+        if len(keys) != len(array):
+            raise ValueError(f"ids must have one entry a vector, got {len(keys)} for {len(array)}")
+        if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys, array = keys[order], array[order]
+            if (keys[1:] == keys[:-1]).any():
+                raise ValueError(f"id {int(keys[1:][keys[1:] == keys[:-1]][0])} is given twice")
+        known = self.find(keys) >= 0
+        if known.any():
+            raise ValueError(f"id {int(keys[known][0])} is there already: remove it first")
+        self.vectors.append(array.astype(np.float16))
+        self._register(keys)
+
+    def _register(self, keys: Ids) -> None:
+        """Append ids, alive. The ids come last of all: they are what readers count."""
+        start = self.count
+        if start + len(keys) > len(self._alive):
+            larger = np.zeros(max(start + len(keys), 2 * len(self._alive), 64), np.bool_)
+            larger[:start] = self._alive[:start]
+            self._alive = larger
+        self._alive[start : start + len(keys)] = True
+        floor = int(self._largest.between(start - 1, start)[0, 0]) if start else -1
+        largest = np.maximum(np.maximum.accumulate(keys), floor)
+        before = np.concatenate([[floor], largest[:-1]]) if len(keys) else largest
+        for offset in np.flatnonzero(keys <= before):
+            self._late[int(keys[offset])] = start + int(offset)
+        self._largest.append(largest[:, None])
+        self._ids.append(keys[:, None])
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Mark rows as gone; the number of them that was there."""
+        found = np.unique(self.find(check_ids("ids", ids)))
+        found = found[found >= 0]
+        for key in self.ids()[found]:
+            self._late.pop(int(key), None)
+        self._alive[found] = False
+        self.dead += len(found)
+        return len(found)
+
+    def find(self, ids: Ids) -> Positions:
+        """(ids,) positions of living rows, -1 where there is none."""
+        if self.count == 0:
+            return np.full(len(ids), -1, np.int64)
+        largest = self._largest.between(0, self.count)[:, 0]
+        found = np.minimum(np.searchsorted(largest, ids), self.count - 1)
+        missing = (self.ids()[found] != ids) | ~self._alive[found]
+        found[missing] = -1
+        if self._late:
+            for place in np.flatnonzero(missing):
+                found[place] = self._late.get(int(ids[place]), -1)
+        return found
+
+    def mask(self, count: int, allowed: ArrayLike | None) -> NDArray[np.bool_] | None:
+        """(count,) which rows a search may give; ``None`` for all of them."""
+        if allowed is None:
+            return self.alive(count) if self.dead else None
+        mask = np.zeros(count, np.bool_)
+        mask[self.among(count, allowed)] = True
+        return mask
+
+    def among(self, count: int, allowed: ArrayLike) -> Positions:
+        """Rising positions below ``count`` of those of the allowed ids that are here."""
+        found = np.unique(self.find(check_ids("allowed", allowed)))
+        return found[(found >= 0) & (found < count)]
+
+    def compacted(self) -> Rows:
+        """A copy without the removed rows."""
+        kept = np.flatnonzero(self.alive())
+        rows = Rows(self.dim)
+        rows.vectors.append(self.vectors.take(kept))
+        rows._register(self.ids()[kept])
+        return rows
+
+    def blocks(self, start: int, stop: int, queries: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rows whose scores for the queries are held at once."""
+        size = max(256, SCORES_AT_ONCE // max(queries, 1))
+        for first in range(start, stop, size):
+            yield first, min(first + size, stop)
+
+    def exact(
+        self, queries: Floats, k: int, start: int, stop: int, mask: NDArray[np.bool_] | None
+    ) -> Neighbours:
+        """The k best of rows start to stop, by products in float32."""
+        if stop <= start or len(queries) == 0:
+            return nothing(len(queries), k)
+        answers = []
+        for first in range(0, len(queries), QUERIES_AT_ONCE):
+            some = queries[first : first + QUERIES_AT_ONCE]
+            found = nothing(len(some), k)
+            for low, high in self.blocks(start, stop, len(some)):
+                if mask is not None and not mask[low:high].any():
+                    continue
+                scores = some @ single(self.vectors.between(low, high)).T
+                if mask is not None:
+                    scores[:, ~mask[low:high]] = -np.inf
+                found = _improved(found, scores, self.ids(high)[low:], k)
+            answers.append(found)
+        return Neighbours(
+            np.concatenate([found.scores for found in answers]),
+            np.concatenate([found.ids for found in answers]),
+        )
+
+    def within(self, queries: Floats, positions: Positions, k: int) -> Neighbours:
+        """The k best of the rows at rising positions."""
+        found = nothing(len(queries), k)
+        ids = self.ids()
+        for first, last in self.blocks(0, len(positions), len(queries)):
+            some = positions[first:last]
+            scores = queries @ single(self.vectors.take(some)).T
+            found = _improved(found, scores, ids[some], k)
+        return found
+
+
+def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:
+    """The k best of what was found and (queries, width) new scores, most of which are too low to matter."""
+    worst = found.scores[:, -1]
+    rows = np.flatnonzero(scores.max(axis=1) >= worst)
+    if len(rows) == 0:
+        return found
+    some = scores if len(rows) == len(scores) else scores[rows]
+    if not np.isfinite(worst[rows]).all():
+        new = best(some, ids, k)
+    else:
+        # Few numbers pass: gather them instead of looking for the best of all.
+        row, column = np.nonzero(some >= worst[rows, None])
+        if len(row) > len(rows) * max(4 * k, 64):
+            new = best(some, ids, k)
+        else:
+            start = np.searchsorted(row, np.arange(len(rows)))
+            width = int(np.bincount(row, minlength=len(rows)).max())
+            few = np.full((len(rows), width), -np.inf, np.float32)
+            few_ids = np.full((len(rows), width), -1, np.int64)
+            place = np.arange(len(row)) - start[row]
+            few[row, place] = some[row, column]
+            few_ids[row, place] = ids[column]
+            new = best(few, few_ids, k)
+    both = joined(Neighbours(found.scores[rows], found.ids[rows]), new, k)
+    if len(rows) == len(scores):
+        return both
+    found.scores[rows], found.ids[rows] = both.scores, both.ids
+    return found

@@ -1,0 +1,178 @@
+"""Several memories of one thing become one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.types import Memory
+
+
+def position_covariances(
+    memories: Sequence[Memory], *, default_sigma_m: float, floor_sigma_m: float
+) -> NDArray[np.float64]:
+    """Covariances of positions that can be inverted.
+
+    Args:
+        memories: N of them.
+        default_sigma_m: standard deviation of one observation where a memory has no covariance; a memory that
+            stands for ``count`` of them has the covariance of their mean.
+        floor_sigma_m: standard deviations along the principal axes are at least this.
+
+    Returns:
+        (N, 3, 3) float64 in square metres.
+    """
+    found = np.empty((len(memories), 3, 3))
+    for row, memory in enumerate(memories):
+        if memory.covariance is None:
+            found[row] = np.eye(3) * (default_sigma_m**2 / memory.count)
+        else:
+            found[row] = memory.covariance
+    values, vectors = np.linalg.eigh(found)
+    low = values.min(axis=1, initial=np.inf) < floor_sigma_m**2
+    if low.any():
+        # Only these: the others keep their bits.
+        raised = np.maximum(values[low], floor_sigma_m**2)
+        found[low] = (vectors[low] * raised[:, None, :]) @ vectors[low].transpose(0, 2, 1)
+    return found
+
+
+def unit_embeddings(memories: Sequence[Memory]) -> NDArray[np.float32]:
+    """(N, dim) float32 unit rows, zero where a memory has no embedding; ``dim`` is 0 where none has one.
+
+    Raises:
+        ValueError: sizes differ.
+    """
+    sizes = {memory.embedding.shape[0] for memory in memories if memory.embedding is not None}
+    if len(sizes) > 1:
+        raise ValueError(f"embeddings must have one size, got {', '.join(map(str, sorted(sizes)))}")
+    rows = np.zeros((len(memories), sizes.pop() if sizes else 0), dtype=np.float32)
+    for row, memory in enumerate(memories):
+        if memory.embedding is not None:
+            rows[row] = unit(memory.embedding)
+    return rows
+
+
+def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vector at length 1; in float64, where no square overflows or vanishes."""
+    wide = vector.astype(np.float64)
+    return (wide / np.linalg.norm(wide)).astype(np.float32)
+
+
+def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigma_m: float = 0.02) -> Memory:
+    """One memory for several of one thing.
+
+    Position and covariance are those of the product of the Gaussians (inverse covariance weighting); yaw is
+    the circular mean, embeddings the mean of unit vectors at length 1, and reward the mean, all weighted by
+    count. Where a mean has no direction, the most recent counts. Counts are added; first and last seen span
+    all; confidence and importance are the highest; time, state, caption and label are of the most recent, a
+    caption of the most recent that has one; payloads are joined, the more recent wins; evidence and
+    provenance are joined line by line.
+
+    Args:
+        memories: at least one, of one map and kind; the most recent is the one with the latest ``time_ns``,
+            then the higher id.
+        default_sigma_m: standard deviation of one observation without covariance.
+        floor_sigma_m: no direction of a position is trusted better than this.
+
+    Returns:
+        The memory, without an id. Its covariance is ``None`` where none had one.
+
+    Raises:
+        ValueError: no memory, several maps or kinds, or embeddings of different sizes.
+    """
+    if not memories:
+        raise ValueError("there is nothing to fuse")
+    for name in ("map_id", "kind"):
+        found = sorted({getattr(memory, name) for memory in memories})
+        if len(found) > 1:
+            raise ValueError(f"memories of one {name} can be fused, got {', '.join(found)}")
+    # The most recent first.
+    ordered = sorted(memories, key=lambda memory: (memory.time_ns, memory.id or 0), reverse=True)
+    latest = ordered[0]
+    counts = np.array([memory.count for memory in ordered], dtype=np.float64)
+    position, covariance = _fused_position(ordered, default_sigma_m, floor_sigma_m)
+    names = sorted({name for memory in ordered for name in memory.embeddings})
+    embeddings = {
+        name: _mean_direction([memory.embeddings.get(name) for memory in ordered], counts) for name in names
+    }
+    importances = [memory.importance for memory in ordered if memory.importance is not None]
+    payload: dict[str, object] = {}
+    for memory in reversed(ordered):
+        payload.update(memory.payload)
+    return Memory(
+        time_ns=latest.time_ns,
+        position=(float(position[0]), float(position[1]), float(position[2])),
+        yaw=_mean_yaw(np.array([memory.yaw for memory in ordered]), counts),
+        covariance=covariance if any(memory.covariance is not None for memory in ordered) else None,
+        map_id=latest.map_id,
+        kind=latest.kind,
+        label=latest.label,
+        caption=next((memory.caption for memory in ordered if memory.caption), ""),
+        embedding=_mean_direction([memory.embedding for memory in ordered], counts),
+        embeddings={name: vector for name, vector in embeddings.items() if vector is not None},
+        confidence=max(memory.confidence for memory in ordered),
+        reward=float(np.average([memory.reward for memory in ordered], weights=counts)),
+        payload=payload,
+        evidence=_joined(memory.evidence for memory in reversed(ordered)),
+        provenance=_joined(memory.provenance for memory in reversed(ordered)),
+        marked=any(memory.marked for memory in ordered),
+        count=sum(memory.count for memory in ordered),
+        first_seen_ns=min(
+            memory.time_ns if memory.first_seen_ns is None else memory.first_seen_ns for memory in ordered
+        ),
+        last_seen_ns=max(
+            memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns for memory in ordered
+        ),
+        state=latest.state,
+        importance=max(importances, default=None),
+    )
+
+
+def _fused_position(
+    memories: Sequence[Memory], default_sigma_m: float, floor_sigma_m: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean (3,) and covariance (3, 3) of the product of the Gaussians."""
+    information = np.linalg.inv(
+        position_covariances(memories, default_sigma_m=default_sigma_m, floor_sigma_m=floor_sigma_m)
+    )
+    origin = np.array(memories[0].position)
+    # Offsets from one of them keep their digits where the map's origin is far away.
+    offset = np.array([memory.position for memory in memories]) - origin
+    covariance = np.linalg.inv(information.sum(axis=0))
+    mean = covariance @ np.einsum("nij,nj->i", information, offset)
+    return origin + mean, (covariance + covariance.T) / 2.0
+
+
+def _mean_yaw(yaws: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
+    """Circular mean in (-pi, pi]; the first where the directions cancel."""
+    sine, cosine = float(counts @ np.sin(yaws)), float(counts @ np.cos(yaws))
+    if math.hypot(sine, cosine) <= 1e-9 * float(counts.sum()):
+        sine, cosine = math.sin(yaws[0]), math.cos(yaws[0])
+    mean = math.atan2(sine, cosine)
+    return math.pi if mean == -math.pi else mean
+
+
+def _mean_direction(
+    vectors: Sequence[NDArray[np.float32] | None], counts: NDArray[np.float64]
+) -> NDArray[np.float32] | None:
+    """Mean of the unit vectors that there are at length 1; the first where they cancel."""
+    known = [(vector, count) for vector, count in zip(vectors, counts, strict=True) if vector is not None]
+    if not known:
+        return None
+    if len({len(vector) for vector, _ in known}) > 1:
+        raise ValueError("embeddings must have one size")
+    units = np.array([unit(vector) for vector, _ in known], dtype=np.float64)
+    weights = np.array([count for _, count in known])
+    mean = weights @ units / weights.sum()
+    length = float(np.linalg.norm(mean))
+    found: NDArray[np.float32] = (mean / length if length > 1e-6 else units[0]).astype(np.float32)
+    return found
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Lines of all texts, each once, in the order of first appearance."""
+    return "\n".join(dict.fromkeys(line for text in texts for line in text.split("\n") if line))

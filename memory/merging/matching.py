@@ -1,0 +1,164 @@
+"""Whether two memories could be of the same thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.merging.fusion import position_covariances, unit_embeddings
+from memory.types import KINDS, Kind, Memory, check_choice
+
+#: Squared Mahalanobis distance below which 99 % of pairs of sights of one thing are (chi-square, 3 degrees).
+CHI2_99 = 11.344866730144373
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """When memories are the same thing.
+
+    Attributes:
+        gate: largest squared Mahalanobis distance between positions, under the sum of their covariances.
+        least_similarity: least cosine between embeddings, where both have one.
+        max_distance_m: never further apart than this, however uncertain the positions are.
+        default_sigma_m: standard deviation of a position without covariance that was seen once.
+        floor_sigma_m: no direction of a position is trusted better than this.
+        kinds: only these are merged.
+        distinct_in_frame: two memories of the same nanosecond and the same, named provenance are two things,
+            because a detector reports each thing once a frame.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    gate: float = CHI2_99
+    least_similarity: float = 0.7
+    max_distance_m: float = 5.0
+    default_sigma_m: float = 0.3
+    floor_sigma_m: float = 0.02
+    kinds: tuple[Kind, ...] = ("object", "place")
+    distinct_in_frame: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gate", "max_distance_m", "default_sigma_m", "floor_sigma_m"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} must be finite and above 0, got {value}")
+        if not -1.0 <= self.least_similarity <= 1.0:
+            raise ValueError(f"least_similarity must be from -1 to 1, got {self.least_similarity}")
+        for kind in self.kinds:
+            check_choice("kinds", kind, KINDS)
+
+
+class Features(NamedTuple):
+    """Memories as arrays.
+
+    Attributes:
+        group: (N,) int64, same number for same map, kind and label.
+        position: (N, 3) float64 in metres.
+        covariance: (N, 3, 3) float64 in square metres.
+        embedding: (N, dim) float32 unit rows; zero where there is none.
+        frame: (N,) int64, same number for same time and provenance; -1 where that says nothing.
+        named: (N,) bool, has a label.
+    """
+
+    group: NDArray[np.int64]
+    position: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    embedding: NDArray[np.float32]
+    frame: NDArray[np.int64]
+    named: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, memories: Sequence[Memory], options: MergeOptions) -> Features:
+        """The arrays; ``ValueError`` where embeddings differ in size."""
+        groups: dict[tuple[str, str, str], int] = {}
+        frames: dict[tuple[int, str], int] = {}
+        group, frame = [], []
+        for memory in memories:
+            group.append(groups.setdefault((memory.map_id, memory.kind, memory.label), len(groups)))
+            named = options.distinct_in_frame and memory.provenance
+            key = (memory.time_ns, memory.provenance)
+            frame.append(frames.setdefault(key, len(frames)) if named else -1)
+        return cls(
+            np.array(group, dtype=np.int64),
+            np.array([memory.position for memory in memories], dtype=np.float64).reshape(-1, 3),
+            position_covariances(
+                memories, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
+            ),
+            unit_embeddings(memories),
+            np.array(frame, dtype=np.int64),
+            np.array([bool(memory.label) for memory in memories], dtype=bool),
+        )
+
+
+class Match(NamedTuple):
+    """Pairs compared.
+
+    Attributes:
+        same: (P,) bool, could be the same thing.
+        distance_squared: (P,) float64, squared Mahalanobis distance; infinite where another gate ruled out.
+        similarity: (P,) float64, cosine; NaN where either has no embedding, or the distance is too large.
+    """
+
+    same: NDArray[np.bool_]
+    distance_squared: NDArray[np.float64]
+    similarity: NDArray[np.float64]
+
+
+def mahalanobis_squared(offset: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(P,) float64 from offsets (P, 3) in metres and their covariances (P, 3, 3), positive definite.
+
+    The squared length of the offset after forward substitution with the Cholesky factor, written out because
+    a call of a solver for each 3 x 3 system takes several times as long.
+    """
+    (a, _, _), (b, d, _), (c, e, f) = np.moveaxis(covariance, 0, 2)
+    corner = np.sqrt(a)
+    left, low = b / corner, c / corner
+    # Where one direction is certain and another is not at all, rounding must not leave a pivot below zero.
+    middle = np.sqrt(np.maximum(d - left * left, 1e-15 * d))
+    below = (e - low * left) / middle
+    x = offset[:, 0] / corner
+    y = (offset[:, 1] - left * x) / middle
+    pivot = np.maximum(f - low * low - below * below, 1e-15 * f)
+    z_squared = (offset[:, 2] - low * x - below * y) ** 2 / pivot
+    found: NDArray[np.float64] = x * x + y * y + z_squared
+    return found
+
+
+def compare(
+    features: Features, first: NDArray[np.int64], second: NDArray[np.int64], options: MergeOptions
+) -> Match:
+    """Whether the pairs of rows could be the same thing.
+
+    Args:
+        features: of all memories.
+        first, second: (P,) int64 rows.
+        options: the gates.
+    """
+    similarity = np.full(len(first), np.nan)
+    squared = np.full(len(first), np.inf)
+    with np.errstate(over="ignore"):
+        offset = features.position[first] - features.position[second]
+        close = np.einsum("pi,pi->p", offset, offset) <= options.max_distance_m**2
+    frame = features.frame[first]
+    close &= (features.group[first] == features.group[second]) & (
+        (frame < 0) | (frame != features.frame[second])
+    )
+    # What is cheap to rule out is: most pairs end here.
+    rows = np.flatnonzero(close)
+    summed = features.covariance[first[rows]] + features.covariance[second[rows]]
+    squared[rows] = mahalanobis_squared(offset[rows], summed)
+    rows = rows[squared[rows] <= options.gate]
+    one, other = features.embedding[first[rows]], features.embedding[second[rows]]
+    both = one.any(axis=1) & other.any(axis=1)
+    similarity[rows] = np.where(both, np.einsum("pi,pi->p", one, other, dtype=np.float64), np.nan)
+    # Without a label and without embeddings nothing says that they are alike.
+    alike = np.where(both, similarity[rows] >= options.least_similarity, features.named[first[rows]])
+    same = np.zeros(len(first), dtype=bool)
+    same[rows[alike]] = True
+    return Match(same, squared, similarity)

@@ -1,0 +1,96 @@
+"""Which memories should become one, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.merging.clustering import Clusters, same_thing
+from memory.merging.fusion import fuse
+from memory.merging.matching import Features, MergeOptions
+from memory.types import Memory
+
+
+@dataclass(frozen=True)
+class MergeProposal:
+    """Memories that should become one.
+
+    Attributes:
+        ids: of the memories, rising.
+        result: the one memory, without an id.
+        why: a sentence.
+    """
+
+    ids: tuple[int, ...]
+    result: Memory
+    why: str
+
+
+def propose_merges(memories: Sequence[Memory], options: MergeOptions | None = None) -> list[MergeProposal]:
+    """Which memories should become one; those that stand for the most observations lead.
+
+    Args:
+        memories: of any maps, each with an id of its own.
+        options: the gates; the defaults where not given.
+
+    Returns:
+        Proposals in the order of their lowest id; no memory is in two.
+
+    Raises:
+        ValueError: a memory without an id, an id given twice, or embeddings of different sizes.
+    """
+    options = options or MergeOptions()
+    ids = [memory.id for memory in memories]
+    if None in ids:
+        raise ValueError("every memory must have an id: add it to the store first")
+    if len(set(ids)) < len(ids):
+        raise ValueError("ids must differ")
+    chosen = [memory for memory in memories if memory.kind in options.kinds]
+    if len(chosen) < 2:
+        return []
+    features = Features.of(chosen, options)
+    id_array = np.array([memory.id for memory in chosen], dtype=np.int64)
+    counts = np.array([memory.count for memory in chosen], dtype=np.int64)
+    # Ids rise along the robot's path; mixed up, leaders far apart are found in one round.
+    clusters = same_thing(features, options, np.lexsort((id_array, _mixed(id_array), -counts)))
+    by_leader = np.lexsort((id_array, clusters.leader))
+    starts = np.flatnonzero(np.diff(clusters.leader[by_leader], prepend=-1))
+    proposals = []
+    for rows in np.split(by_leader, starts[1:]):
+        if len(rows) > 1:
+            members = [chosen[row] for row in rows]
+            result = fuse(
+                members, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
+            )
+            proposals.append(
+                MergeProposal(tuple(id_array[rows].tolist()), result, _why(members, rows, clusters))
+            )
+    return sorted(proposals, key=lambda proposal: proposal.ids[0])
+
+
+def _mixed(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Numbers without order, from the ids alone: the finaliser of SplitMix64 (Steele et al. 2014)."""
+    found = ids.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
+    return found ^ (found >> np.uint64(31))
+
+
+def _why(members: Sequence[Memory], rows: NDArray[np.int64], clusters: Clusters) -> str:
+    """The proposal in words."""
+    first = members[0]
+    others = rows[clusters.leader[rows] != rows]
+    distance = math.sqrt(float(clusters.distance_squared[others].max()))
+    text = (
+        f"{len(members)} memories of kind {first.kind}"
+        + (f" and label {first.label!r}" if first.label else "")
+        + f" within {distance:.2f} standard deviations of one place in map {first.map_id!r}"
+    )
+    similarity = clusters.similarity[others]
+    if not np.isnan(similarity).all():
+        text += f", similarity at least {np.nanmin(similarity):.2f}"
+    return text

@@ -1,0 +1,158 @@
+"""Connections to ``memory.db``: settings, a pool of readers, and errors in the library's own words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from memory.errors import (
+    CorruptStoreError,
+    NotAStoreError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreReadOnlyError,
+)
+
+Mode = Literal["rwc", "rw", "ro", "immutable"]
+
+#: Seconds that SQLite waits for a lock of another connection.
+BUSY_TIMEOUT_S = 10.0
+#: Pages of log after which SQLite copies them into the database: 16 MiB.
+CHECKPOINT_PAGES = 4096
+
+
+def connect(file: Path, mode: Mode) -> sqlite3.Connection:
+    """A connection in autocommit mode with this library's settings.
+
+    Args:
+        file: the database.
+        mode: ``"rwc"`` creates, ``"rw"`` writes, ``"ro"`` reads, ``"immutable"`` reads what cannot change
+            (a read-only medium, where no lock file can be made).
+    """
+    how = "ro&immutable=1" if mode == "immutable" else mode
+    connection = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode={how}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cache_size = -65536")
+    return connection
+
+
+def connect_writer(file: Path) -> sqlite3.Connection:
+    """The one connection that writes: write-ahead log, and a commit returns once it is on the disk."""
+    connection = connect(file, "rw")
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        connection.close()
+        raise StoreError(f"{file} cannot use a write-ahead log (it stays {mode!r}): use a local file system")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    return connection
+
+
+def connect_reader(file: Path) -> sqlite3.Connection:
+    """A connection that never changes the database, also from a folder that cannot be written."""
+    if os.access(file.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        mode: Mode = "rw"  # Of the log's index only: the statements may not write, see query_only.
+    elif Path(f"{file}-wal").exists():
+        mode = "ro"
+    else:
+        mode = "immutable"
+    connection = connect(file, mode)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+class Readers:
+    """Connections for reading, lent to one thread at a time; as many as threads read at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._idle: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def borrow(self) -> Iterator[sqlite3.Connection]:
+        """A connection within a read transaction: everything that is read is of one moment."""
+        with translated(self._file):
+            with self._lock:
+                if self._closed:
+                    raise StoreClosedError(f"{self._file.parent} was closed")
+                connection = self._idle.pop() if self._idle else None
+            connection = connection or connect_reader(self._file)
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections now, those that are lent when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+@contextmanager
+def translated(file: Path) -> Iterator[None]:
+    """Turn SQLite's errors into those of :mod:`memory.errors`, with the file's name."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, file) from error
+
+
+def translate(error: sqlite3.Error, file: Path) -> Exception:
+    """The error of this library that says what SQLite's means."""
+    # The upper bits of an extended code say which operation it was.
+    code = getattr(error, "sqlite_errorcode", None)
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    primary = None if code is None else code & 0xFF
+    said = f"({name}: {error})"
+    if primary == sqlite3.SQLITE_FULL:
+        return StoreFullError(f"{file}: no room left; nothing of this operation was kept {said}")
+    if primary == sqlite3.SQLITE_CORRUPT or (
+        isinstance(error, sqlite3.DatabaseError) and "malformed" in str(error)
+    ):
+        return CorruptStoreError(f"{file} is damaged {said}: run check(repair=True) or restore a backup")
+    if primary == sqlite3.SQLITE_NOTADB:
+        return NotAStoreError(f"{file} is no SQLite database, or its first bytes are damaged {said}")
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreLockedError(f"{file} is in use by another connection {said}")
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return StoreReadOnlyError(
+            f"{file} cannot be opened or written: check the rights of its folder {said}"
+        )
+    if primary == sqlite3.SQLITE_TOOBIG:
+        return ValueError(f"a text, payload or vector is longer than SQLite takes, a billion bytes {said}")
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return StoreClosedError(f"{file.parent} was closed")
+    return StoreError(f"{file}: {said}")

@@ -1,0 +1,60 @@
+"""A copy of the store at one moment, while it is written to."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from memory.persistence.files import FILE_NAME, make_folder
+from memory.persistence.lock import sync_folder
+
+#: Pages that are copied between two reports of progress: 4 MiB.
+STEP_PAGES = 1024
+#: Called with the pages that are copied and the pages that there are.
+Progress = Callable[[int, int], None]
+
+
+def copy_store(source: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> Path:
+    """Copy what a read transaction sees into a new store.
+
+    Args:
+        source: within a read transaction: the writer goes on meanwhile and does not disturb the copy.
+        folder: of the copy, made where there is none; holds no store yet.
+        progress: told how far it is.
+
+    Returns:
+        The file, which is there only once it is complete and on the disk.
+
+    Raises:
+        FileExistsError: there is a store.
+    """
+    make_folder(folder)
+    file = folder / FILE_NAME
+    if file.exists() or Path(f"{file}-wal").exists():
+        raise FileExistsError(f"{file} exists: a backup goes into a folder without a store")
+    fresh = folder / f"{FILE_NAME}.new"
+    fresh.unlink(missing_ok=True)
+    source.execute("SELECT count(*) FROM meta").fetchone()  # The moment that is copied.
+
+    def report(status: int, remaining: int, total: int) -> None:
+        if progress is not None:
+            progress(total - remaining, total)
+
+    target = sqlite3.connect(fresh)
+    try:
+        source.backup(target, pages=STEP_PAGES, progress=report)
+    except BaseException:
+        target.close()
+        fresh.unlink(missing_ok=True)
+        raise
+    target.close()
+    descriptor = os.open(fresh, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(fresh, file)
+    sync_folder(folder)
+    return file

@@ -1,0 +1,43 @@
+"""Erasing for privacy: no byte of what was removed stays in the files of the store."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from memory.errors import EraseError
+
+
+def scrub(connection: sqlite3.Connection) -> None:
+    """Write the whole database anew, without what was removed, and empty the write-ahead log.
+
+    Deleted bytes survive in free pages, in the gaps of pages, in segments of the text index and in the log.
+    The text index is built anew, ``VACUUM`` copies the rows that are left into fresh pages (this needs room
+    for a second copy of the database), and the log is copied and cut to nothing. What a file system or a
+    flash disk keeps of blocks that it was given back is beyond a program's reach.
+
+    Raises:
+        EraseError: a reader kept the log from being cut; the request stays noted, and is carried out by the
+            next call or when the store is next opened for writing.
+    """
+    connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+    connection.execute("VACUUM")
+    busy = checkpoint(connection)
+    if not busy:
+        connection.execute("DELETE FROM meta WHERE name = 'scrub'")
+        # The note that it is done is in the log now, and nothing else.
+        busy = checkpoint(connection)
+    if busy:
+        raise EraseError(
+            "removed, but a reader still holds the write-ahead log with the old bytes: let readers finish and"
+            " call scrub()"
+        )
+
+
+def checkpoint(connection: sqlite3.Connection) -> bool:
+    """Move the write-ahead log into the database and cut it to nothing; whether a reader forbade it."""
+    return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+
+
+def is_pending(connection: sqlite3.Connection) -> bool:
+    """Whether an erasure was interrupted."""
+    return connection.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchone() is not None

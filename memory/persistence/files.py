@@ -1,0 +1,130 @@
+"""The file of a store: made as a whole or not at all, and looked at before it is trusted."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from memory.errors import (
+    CorruptStoreError,
+    DimensionError,
+    NotAStoreError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
+from memory.persistence.connection import connect, translated
+from memory.persistence.lock import sync_folder
+from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS, check_version, migrate, schema_version
+from memory.persistence.records import DEFAULT_SLOT
+from memory.persistence.tables import read_slots
+
+FILE_NAME = "memory.db"
+LOCK_NAME = "writer.lock"
+MAGIC = b"SQLite format 3\0"
+
+
+def make_folder(folder: Path) -> None:
+    """The folder of a new store, with its parents.
+
+    Raises:
+        NotAStoreError: a file is in the way.
+        StoreReadOnlyError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotAStoreError(f"{folder} is a file: a store is a folder") from error
+    except OSError as error:
+        raise StoreReadOnlyError(f"{folder} cannot be made: {error.strerror}") from error
+
+
+def create_file(folder: Path, dim: int) -> None:
+    """Write an empty store under another name and move it into place once it is on the disk."""
+    file = folder / FILE_NAME
+    fresh = folder / f"{FILE_NAME}.new"
+    for left in (fresh, Path(f"{fresh}-journal")):
+        left.unlink(missing_ok=True)
+    with translated(fresh):
+        connection = connect(fresh, "rwc")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            migrate(connection, name=str(file))
+            connection.execute("BEGIN")
+            connection.execute("INSERT INTO slot (slot, name, dim) VALUES (0, ?, ?)", (DEFAULT_SLOT, dim))
+            connection.execute("INSERT INTO meta (name, value) VALUES ('created_ns', ?)", (time.time_ns(),))
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+    os.replace(fresh, file)
+    sync_folder(folder)
+    sync_folder(folder.parent)
+
+
+def check_file(file: Path) -> None:
+    """Look at the first bytes and the length, before SQLite does.
+
+    Raises:
+        NotAStoreError: no file, or no database.
+        CorruptStoreError: cut off, or its write-ahead log is there without it.
+    """
+    log = Path(f"{file}-wal")
+    log_size = log.stat().st_size if log.exists() else 0
+    if not file.is_file():
+        if log_size:
+            raise CorruptStoreError(f"{file} is missing but its log {log.name} is there: put it back")
+        raise NotAStoreError(f"{file.parent} holds no store: {file.name} is missing")
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        header = stream.read(100)
+    if header[:16] != MAGIC[: len(header)] or (not header and not size):
+        if not size:
+            raise CorruptStoreError(f"{file} is empty: it was cut off; restore a backup")
+        raise NotAStoreError(f"{file} is no SQLite database, or its first bytes are damaged")
+    page = int.from_bytes(header[16:18], "big") if len(header) == 100 else 0
+    page = 65536 if page == 1 else page
+    expected = page * int.from_bytes(header[28:32], "big")
+    # While the log holds pages that were not copied yet, the file may rightly be shorter.
+    if len(header) < 100 or (size < expected and not log_size):
+        raise CorruptStoreError(f"{file} is cut off: {size} bytes of {expected}; restore a backup")
+
+
+def check_store(connection: sqlite3.Connection, file: Path) -> int:
+    """That the database is a store which this release can read; return its schema version.
+
+    Raises:
+        NotAStoreError: of another program.
+        StoreVersionError: newer than this release.
+    """
+    found = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    if found != APPLICATION_ID:
+        raise NotAStoreError(
+            f"{file} is a database of another program: its application id is {found:#010x},"
+            f" a store's is {APPLICATION_ID:#010x}"
+        )
+    version = schema_version(connection)
+    check_version(version, latest=len(MIGRATIONS), name=str(file))
+    return version
+
+
+def check_current(version: int, file: Path) -> None:
+    """Raise unless the schema is this release's: only a writer may change it."""
+    if version < len(MIGRATIONS):
+        raise StoreVersionError(
+            f"{file} has schema version {version}, this release reads {len(MIGRATIONS)}:"
+            " open it once for writing, which migrates it"
+        )
+
+
+def check_dim(connection: sqlite3.Connection, file: Path, dim: int | None) -> int:
+    """The length of the vectors of the store.
+
+    Raises:
+        DimensionError: another was asked for.
+    """
+    stored = read_slots(connection)[DEFAULT_SLOT].dim
+    if dim is not None and dim != stored:
+        raise DimensionError(f"{file} holds vectors of {stored} numbers, it was opened with dim={dim}")
+    return stored

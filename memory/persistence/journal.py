@@ -1,0 +1,248 @@
+"""The log of operations: what changed since, what was there before, and how to take it back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import UndoError
+from memory.persistence.records import Image, Slot
+from memory.persistence.tables import chunks, read_slots
+
+What = Literal["removed", "changed", "restored"]
+
+
+@dataclass
+class Counters:
+    """What the writer keeps of the file between transactions.
+
+    Attributes:
+        generation: number of the last operation.
+        next_id: of the next memory.
+        slots: by name.
+    """
+
+    generation: int = 0
+    next_id: int = 1
+    slots: dict[str, Slot] = field(default_factory=dict)
+
+    def read(self, connection: sqlite3.Connection) -> None:
+        """From the file, after opening and after a rollback."""
+        sql = "SELECT generation, next_id FROM log ORDER BY generation DESC LIMIT 1"
+        self.generation, self.next_id = connection.execute(sql).fetchone() or (0, 1)
+        self.slots = read_slots(connection)
+
+
+class LogEntry(NamedTuple):
+    """An operation.
+
+    Attributes:
+        generation: its number, from 1, without gaps.
+        time_ns: when, by the clock of the computer.
+        operation: ``"add"``, ``"remove"``, ``"merge"``, ... as the caller named it.
+        added: ids of new memories.
+        undoes: the operation that it took back, or ``None``.
+        detail: whatever the caller gave.
+    """
+
+    generation: int
+    time_ns: int
+    operation: str
+    added: range
+    undoes: int | None
+    detail: dict[str, Any]
+
+
+class Changes(NamedTuple):
+    """What differs from an earlier generation; no id is in two of them.
+
+    Attributes:
+        generation: that this leads to.
+        added: (n,) int64, rising: are there now and were not.
+        removed: (n,) int64, rising: were there and are not.
+        changed: (n,) int64, rising: are there with something changed, perhaps the place or the vector.
+    """
+
+    generation: int
+    added: NDArray[np.int64]
+    removed: NDArray[np.int64]
+    changed: NDArray[np.int64]
+
+
+def write_entry(
+    connection: sqlite3.Connection,
+    counters: Counters,
+    operation: str,
+    detail: Mapping[str, Any],
+    *,
+    added: int = 0,
+    undoes: int | None = None,
+) -> int:
+    """Log an operation and give it its ids; return its generation."""
+    counters.generation += 1
+    first = counters.next_id
+    counters.next_id += added
+    connection.execute(
+        "INSERT INTO log (generation, time_ns, operation, first_id, next_id, undoes, detail)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (counters.generation, time.time_ns(), operation, first, counters.next_id, undoes, json.dumps(detail)),
+    )
+    return counters.generation
+
+
+def write_rows(
+    connection: sqlite3.Connection,
+    generation: int,
+    what: What,
+    ids: Sequence[int],
+    images: Sequence[Image] | None,
+) -> None:
+    """Log which memories an operation touched, with what they were before unless that is ``None``."""
+    before = [None] * len(ids) if images is None else [image.dump() for image in images]
+    connection.executemany(
+        "INSERT INTO log_row (generation, id, what, before) VALUES (?, ?, ?, ?)",
+        [(generation, id, what, text) for id, text in zip(ids, before, strict=True)],
+    )
+
+
+def read_entries(
+    connection: sqlite3.Connection, *, after: int = 0, until: int | None = None, limit: int | None = None
+) -> list[LogEntry]:
+    """Operations after a generation, in order."""
+    rows = connection.execute(
+        "SELECT generation, time_ns, operation, first_id, next_id, undoes, detail FROM log"
+        " WHERE generation > ? AND generation <= ? ORDER BY generation LIMIT ?",
+        (after, 2**62 if until is None else until, -1 if limit is None else limit),
+    )
+    return [entry_of(row) for row in rows]
+
+
+def entry_of(row: Sequence[Any]) -> LogEntry:
+    """From the columns of ``log``."""
+    generation, time_ns, operation, first, following, undoes, detail = row
+    return LogEntry(generation, time_ns, operation, range(first, following), undoes, json.loads(detail))
+
+
+def read_history(connection: sqlite3.Connection, id: int) -> list[LogEntry]:
+    """Operations that touched a memory, in order; ids that never were have none."""
+    added = connection.execute(
+        "SELECT generation FROM log WHERE next_id > first_id AND first_id <= ?"
+        " ORDER BY first_id DESC LIMIT 1",
+        (id,),
+    ).fetchall()
+    touched = connection.execute("SELECT generation FROM log_row WHERE id = ?", (id,)).fetchall()
+    posed = [
+        (generation,)
+        for generation, ids in connection.execute("SELECT generation, ids FROM log_pose")
+        if (np.frombuffer(ids, "<i8") == id).any()
+    ]
+    entries = []
+    for (generation,) in sorted(set(added + touched + posed)):
+        entry = read_entries(connection, after=generation - 1, limit=1)[0]
+        if (generation,) not in added or id in entry.added or (generation,) in touched:
+            entries.append(entry)
+    return entries
+
+
+def read_changes(connection: sqlite3.Connection, after: int) -> Changes:
+    """What differs between a generation and now."""
+    latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
+    if not 0 <= after <= latest:
+        raise ValueError(f"after must be a generation from 0 to {latest}, got {after}")
+    before: dict[int, bool] = {}
+    now: dict[int, bool] = {}
+    rows = connection.execute(
+        "SELECT generation, id, what FROM log_row WHERE generation > ? ORDER BY generation, row", (after,)
+    ).fetchall()
+    spans = connection.execute(
+        "SELECT first_id, next_id FROM log WHERE generation > ? AND next_id > first_id", (after,)
+    )
+    for first, following in spans:  # The birth of a memory comes before anything else that happens to it.
+        for id in range(first, following):
+            before[id], now[id] = False, True
+    for _, id, what in rows:
+        before.setdefault(id, what != "restored")
+        now[id] = what != "removed"
+    for (blob,) in connection.execute("SELECT ids FROM log_pose WHERE generation > ?", (after,)):
+        for id in np.frombuffer(blob, "<i8").tolist():
+            before.setdefault(id, True)
+            now.setdefault(id, True)
+    picked = [
+        np.array(sorted(id for id in now if (before[id], now[id]) == case), dtype=np.int64)
+        for case in ((False, True), (True, False), (True, True))
+    ]
+    return Changes(int(latest), *picked)
+
+
+def read_before(connection: sqlite3.Connection, generation: int) -> list[tuple[int, What, Image | None]]:
+    """The memories that an operation touched, with what they were; ``None`` where that was not kept."""
+    rows = connection.execute(
+        "SELECT id, what, before FROM log_row WHERE generation = ? ORDER BY row", (generation,)
+    )
+    return [(id, what, None if text is None else Image.load(text)) for id, what, text in rows]
+
+
+def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
+    """The entry, or raise :class:`UndoError`: unknown, undone already, or built upon by a later operation."""
+    found = read_entries(connection, after=generation - 1, limit=1)
+    if not found or found[0].generation != generation:
+        raise UndoError(f"there is no operation {generation}")
+    if is_undone(connection, generation):
+        raise UndoError(f"operation {generation} ({found[0].operation}) was undone already")
+    touched = touched_by(connection, found[0])
+    later = connection.execute(
+        "SELECT DISTINCT generation FROM (SELECT generation, id FROM log_row WHERE generation > ?"
+        " UNION ALL SELECT generation, NULL FROM log_pose WHERE generation > ?) ORDER BY generation",
+        (generation, generation),
+    ).fetchall()
+    for (other,) in later:
+        entry = read_entries(connection, after=other - 1, limit=1)[0]
+        # What was taken back since, and the taking back, cancel: only what still stands is in the way.
+        cancels = entry.undoes is not None and entry.undoes > generation
+        if not cancels and not is_undone(connection, other):
+            shared = touched & touched_by(connection, entry)
+            if shared:
+                raise UndoError(
+                    f"operation {other} ({entry.operation}) changed memory {min(shared)} after operation"
+                    f" {generation}: undo that one first"
+                )
+    return found[0]
+
+
+def is_undone(connection: sqlite3.Connection, generation: int) -> bool:
+    """Whether an operation was taken back, and that not taken back in turn."""
+    rows = connection.execute("SELECT generation FROM log WHERE undoes = ?", (generation,)).fetchall()
+    return any(not is_undone(connection, other) for (other,) in rows)
+
+
+def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> set[int]:
+    """The ids that an operation added, removed or changed."""
+    found = set(entry.added)
+    rows = connection.execute("SELECT id FROM log_row WHERE generation = ?", (entry.generation,))
+    found.update(id for (id,) in rows)
+    for (ids,) in connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (entry.generation,)):
+        found.update(np.frombuffer(ids, "<i8").tolist())
+    return found
+
+
+def redact(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Forget what memories were before: their images and poses go from the log, their ids stay."""
+    for chunk in chunks(ids):
+        bound = (json.dumps(chunk),)
+        connection.execute(
+            "UPDATE log_row SET before = NULL WHERE id IN (SELECT value FROM json_each(?))", bound
+        )
+    gone = np.array(ids, dtype=np.int64)
+    for row, blob, poses in connection.execute("SELECT row, ids, poses FROM log_pose").fetchall():
+        hit = np.isin(np.frombuffer(blob, "<i8"), gone)
+        if hit.any():
+            table = np.frombuffer(poses, "<f8").reshape(len(hit), -1).copy()
+            table[hit] = np.nan
+            connection.execute("UPDATE log_pose SET poses = ? WHERE row = ?", (table.tobytes(), row))

@@ -1,0 +1,157 @@
+"""The schema of ``memory.db``, version by version.
+
+Append only: a migration that was released is never edited, because stores were written with it. The number of
+the last migration that ran is the file's ``PRAGMA user_version``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memory.errors import StoreVersionError
+
+#: "RCLL" in ASCII; ``PRAGMA application_id`` of every store.
+APPLICATION_ID = 0x52434C4C
+
+
+class Migration(NamedTuple):
+    """From one version of the schema to the next.
+
+    Attributes:
+        summary: what it does.
+        statements: SQL, run in order within one transaction.
+    """
+
+    summary: str
+    statements: Sequence[str]
+
+
+VERSION_1 = Migration(
+    "first schema",
+    (
+        "CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+        """CREATE TABLE memory (
+            id INTEGER PRIMARY KEY,
+            time_ns INTEGER NOT NULL,
+            map_id TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            label TEXT NOT NULL,
+            x REAL NOT NULL, y REAL NOT NULL, z REAL NOT NULL, yaw REAL NOT NULL,
+            covariance BLOB,
+            confidence REAL NOT NULL,
+            reward REAL NOT NULL,
+            marked INTEGER NOT NULL,
+            count INTEGER NOT NULL,
+            first_seen_ns INTEGER,
+            last_seen_ns INTEGER,
+            state TEXT NOT NULL,
+            importance REAL,
+            access_count INTEGER NOT NULL DEFAULT 0,
+            accessed_ns INTEGER
+        )""",
+        "CREATE INDEX memory_time ON memory (map_id, time_ns)",
+        "CREATE INDEX memory_label ON memory (map_id, label, time_ns)",
+        "CREATE INDEX memory_kind ON memory (kind, time_ns)",
+        # Apart from ``memory``, so that scans stay small and a count is changed without rewriting a payload.
+        """CREATE TABLE body (
+            id INTEGER PRIMARY KEY REFERENCES memory (id) ON DELETE CASCADE,
+            caption TEXT NOT NULL,
+            payload TEXT NOT NULL,
+            evidence TEXT NOT NULL,
+            provenance TEXT NOT NULL
+        )""",
+        "CREATE TABLE slot (slot INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL)",
+        "CREATE TABLE vector (key INTEGER PRIMARY KEY, half BLOB NOT NULL)",
+        """CREATE VIEW text_source AS
+            SELECT memory.id AS id, memory.label AS label, body.caption AS caption
+            FROM memory JOIN body ON body.id = memory.id""",
+        """CREATE VIRTUAL TABLE words USING fts5(
+            label, caption,
+            content='text_source', content_rowid='id', tokenize='unicode61 remove_diacritics 2'
+        )""",
+        "CREATE VIRTUAL TABLE place USING rtree(id, x0, x1, y0, y1)",
+        """CREATE TABLE log (
+            generation INTEGER PRIMARY KEY AUTOINCREMENT,
+            time_ns INTEGER NOT NULL,
+            operation TEXT NOT NULL,
+            first_id INTEGER NOT NULL,
+            next_id INTEGER NOT NULL,
+            undoes INTEGER,
+            detail TEXT NOT NULL
+        )""",
+        "CREATE INDEX log_added ON log (first_id) WHERE next_id > first_id",
+        "CREATE INDEX log_undoes ON log (undoes) WHERE undoes IS NOT NULL",
+        """CREATE TRIGGER log_keeps BEFORE DELETE ON log
+            BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END""",
+        """CREATE TRIGGER log_stays BEFORE UPDATE ON log
+            BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END""",
+        """CREATE TABLE log_row (
+            row INTEGER PRIMARY KEY,
+            generation INTEGER NOT NULL REFERENCES log (generation),
+            id INTEGER NOT NULL,
+            what TEXT NOT NULL,
+            before TEXT
+        )""",
+        "CREATE INDEX log_row_generation ON log_row (generation)",
+        "CREATE INDEX log_row_id ON log_row (id)",
+        """CREATE TABLE log_pose (
+            row INTEGER PRIMARY KEY,
+            generation INTEGER NOT NULL REFERENCES log (generation),
+            ids BLOB NOT NULL,
+            poses BLOB NOT NULL
+        )""",
+        "CREATE INDEX log_pose_generation ON log_pose (generation)",
+    ),
+)
+
+#: Version ``n`` is the state after the first ``n`` of them.
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1,)
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The file's ``PRAGMA user_version``; 0 for an empty file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def check_version(found: int, *, latest: int, name: str) -> None:
+    """Raise :class:`StoreVersionError` when the file is newer than this release."""
+    if found > latest:
+        raise StoreVersionError(
+            f"{name} has schema version {found}, this release reads up to {latest}: update the library"
+        )
+
+
+def migrate(
+    connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS, *, name: str = "the store"
+) -> list[int]:
+    """Run the migrations that the file has not seen, each in a transaction of its own.
+
+    Args:
+        connection: without a transaction; nobody else writes.
+        migrations: the whole chain, oldest first.
+        name: of the file, for errors.
+
+    Returns:
+        The versions that were reached, in order; empty when the file was up to date.
+
+    Raises:
+        StoreVersionError: the file is newer than the chain.
+    """
+    found = schema_version(connection)
+    check_version(found, latest=len(migrations), name=name)
+    reached = []
+    for version, migration in enumerate(migrations[found:], start=found + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in migration.statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        reached.append(version)
+    return reached

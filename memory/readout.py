@@ -1,0 +1,55 @@
+"""One context vector from what was retrieved, by attention, with the weights as evidence."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sparse_core.attention import gathered_attention
+from sparse_core.attention.operands import DIM_STEP, LARGEST_DIM, SMALLEST_DIM
+
+
+class ReadOut(NamedTuple):
+    """What attention makes of vectors.
+
+    Attributes:
+        context: (dim,) float32, their weighted mean.
+        weights: (n,) float32, which sum to 1; empty without vectors.
+    """
+
+    context: NDArray[np.float32]
+    weights: NDArray[np.float32]
+
+
+def read_out(query: NDArray[np.float32], vectors: NDArray[np.floating], *, sharpness: float = 8.0) -> ReadOut:
+    """``softmax(sharpness * vectors @ query) @ vectors``.
+
+    Args:
+        query: (dim,) unit vector.
+        vectors: (n, dim) unit vectors.
+        sharpness: of the softmax; the larger, the more the nearest counts.
+
+    Returns:
+        Zeros without vectors.
+    """
+    dim = len(query)
+    if not len(vectors):
+        return ReadOut(np.zeros(dim, np.float32), np.zeros(0, np.float32))
+    table = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
+    question = torch.from_numpy(np.ascontiguousarray(query, dtype=np.float32))
+    scores = table @ question * sharpness
+    if SMALLEST_DIM <= dim <= LARGEST_DIM and dim % DIM_STEP == 0:
+        keys = table[None, None]
+        index = torch.arange(len(table))[None, None, None]
+        result = gathered_attention(
+            question[None, None, None], keys, keys, index, scale=sharpness, return_lse=True
+        )
+        weights = torch.exp(scores - result.lse[0, 0, 0])
+        context = result.out[0, 0, 0]
+    else:
+        weights = torch.softmax(scores, dim=0)
+        context = weights @ table
+    return ReadOut(context.numpy(), weights.numpy())

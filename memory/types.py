@@ -1,0 +1,284 @@
+"""What a memory is, what is asked, and what is answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["object", "place", "event", "note"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Order = Literal["relevance", "recency", "distance"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+State = Literal["present", "moved", "gone", "unknown"]
+STATES: tuple[State, ...] = get_args(State)
+Position = tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """One thing that is remembered.
+
+    Attributes:
+        id: given by the store, rising and never used again; ``None`` before.
+        time_ns: nanoseconds since the epoch, by the robot's clock.
+        map_id: map that the pose is in.
+        position: x, y, z in metres in the map frame.
+        yaw: radians counter-clockwise from +x.
+        covariance: (3, 3) of the position in square metres, or ``None``.
+        kind: what sort of memory.
+        label: class or name, such as ``"Car"``.
+        caption: text that is searched.
+        embedding: (dim,) vector, of any length above zero; stored as a unit vector in half precision.
+        embeddings: further vectors by the name of their encoder.
+        confidence: from 0 to 1.
+        reward: what came of it, any number; 0 is neutral.
+        payload: whatever JSON holds.
+        evidence: where the raw data is, a path or URL; never opened here.
+        provenance: who says so, such as ``"detector/pointpillars-kitti"``.
+        marked: kept whatever its importance.
+        count: how many observations it stands for.
+        first_seen_ns, last_seen_ns: of these; ``time_ns`` where not given.
+        state: whether the thing is believed to be there still.
+        importance: from 0 to 1 when it was stored, or ``None``.
+    """
+
+    time_ns: int
+    position: Position = (0.0, 0.0, 0.0)
+    yaw: float = 0.0
+    covariance: NDArray[np.float64] | None = field(default=None, compare=False)
+    map_id: str = "default"
+    kind: Kind = "object"
+    label: str = ""
+    caption: str = ""
+    embedding: NDArray[np.float32] | None = field(default=None, compare=False)
+    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict, compare=False)
+    confidence: float = 1.0
+    reward: float = 0.0
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    evidence: str = ""
+    provenance: str = ""
+    marked: bool = False
+    count: int = 1
+    first_seen_ns: int | None = None
+    last_seen_ns: int | None = None
+    state: State = "present"
+    importance: float | None = None
+    id: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
+        check_integer("time_ns", self.time_ns)
+        for name in ("first_seen_ns", "last_seen_ns", "id"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+        position = check_numbers("position", self.position, 3)
+        object.__setattr__(self, "position", position)
+        for name in ("yaw", "confidence", "reward"):
+            object.__setattr__(self, name, check_numbers(name, (getattr(self, name),), 1)[0])
+        if not 0.0 <= self.confidence <= 1.0:
+            raise ValueError(f"confidence must be from 0 to 1, got {self.confidence}")
+        check_choice("kind", self.kind, KINDS)
+        check_choice("state", self.state, STATES)
+        for name in ("map_id", "label", "caption", "evidence", "provenance"):
+            check_text(name, getattr(self, name))
+        check_integer("count", self.count)
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1, got {self.count}")
+        if self.covariance is not None:
+            object.__setattr__(self, "covariance", check_covariance(self.covariance))
+        if self.embedding is not None:
+            object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
+        vectors = {name: check_vector(f"embeddings[{name!r}]", v) for name, v in self.embeddings.items()}
+        object.__setattr__(self, "embeddings", vectors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What is asked for: every part that is given must hold.
+
+    Attributes:
+        text: words that label or caption should have.
+        embedding: (dim,) vector that hits should be similar to.
+        like: id of a memory to which hits should be similar.
+        encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
+        near: x, y, z (or x, y) in metres; with ``radius_m`` a filter, alone what ``"distance"`` is from.
+        radius_m: metres in the plane.
+        polygon: corners (x, y) in metres, at least three.
+        between_ns: first and last nanosecond, both included.
+        labels, kinds: any of them.
+        map_id: ``None`` for all maps.
+        min_confidence: least confidence.
+        k: most hits.
+        order: by relevance, the most recent first, or the closest first; ``None``: relevance where something
+            is compared, else recency.
+        aggregate: also give the attention-weighted mean of the vectors of the hits.
+    """
+
+    text: str | None = None
+    embedding: NDArray[np.float32] | None = field(default=None, compare=False)
+    like: int | None = None
+    encoder: str = "default"
+    near: tuple[float, ...] | None = None
+    radius_m: float | None = None
+    polygon: Sequence[tuple[float, float]] | None = None
+    between_ns: tuple[int, int] | None = None
+    labels: Sequence[str] | None = None
+    kinds: Sequence[Kind] | None = None
+    map_id: str | None = None
+    min_confidence: float = 0.0
+    k: int = 10
+    order: Order | None = None
+    aggregate: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
+        check_integer("k", self.k)
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+        if self.embedding is not None:
+            object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
+        if self.embedding is not None and self.like is not None:
+            raise ValueError("give embedding or like, not both")
+        if self.near is not None:
+            if len(self.near) not in (2, 3):
+                raise ValueError(f"near must have two or three numbers, got {len(self.near)}")
+            object.__setattr__(self, "near", check_numbers("near", self.near, len(self.near)))
+        if self.radius_m is not None:
+            if self.near is None:
+                raise ValueError("radius_m needs near")
+            if not (math.isfinite(self.radius_m) and self.radius_m >= 0.0):
+                raise ValueError(f"radius_m must be finite and not negative, got {self.radius_m}")
+        if self.polygon is not None:
+            if len(self.polygon) < 3:
+                raise ValueError(f"polygon must have at least three corners, got {len(self.polygon)}")
+            corners = tuple(check_numbers("polygon", corner, 2) for corner in self.polygon)
+            object.__setattr__(self, "polygon", corners)
+        if self.between_ns is not None:
+            first, last = self.between_ns
+            check_integer("between_ns", first)
+            check_integer("between_ns", last)
+            if first > last:
+                raise ValueError(f"between_ns must rise, got {first} and {last}")
+        for name in ("labels", "kinds"):
+            found = getattr(self, name)
+            if isinstance(found, str):
+                raise TypeError(f"{name} must be a list of strings, got the string {found!r}")
+            for entry in found or ():
+                check_text(name, entry) if name == "labels" else check_choice(name, entry, KINDS)
+        if self.order is not None:
+            check_choice("order", self.order, ORDERS)
+        if self.order == "distance" and self.near is None:
+            raise ValueError("order='distance' needs near")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One answer.
+
+    Attributes:
+        memory: what was found.
+        score: what the hits are ordered by, larger is better.
+        parts: of the score, by name: ``"similarity"``, ``"text"``, ``"recency"``, ``"distance_m"``.
+        attention: weight of the memory in the read-out, or ``None``.
+    """
+
+    memory: Memory
+    score: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    attention: float | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a memory is as it is.
+
+    Attributes:
+        id: of the memory.
+        status: ``"kept"``, ``"merged"``, ``"forgotten"`` or ``"undone"``.
+        reasons: sentences, the first the most important.
+        parts: numbers behind them.
+        history: what happened to it: (time in nanoseconds, operation, detail).
+        into: the memory that it was merged into.
+        sources: memories that were merged into it.
+    """
+
+    id: int
+    status: str
+    reasons: Sequence[str]
+    parts: Mapping[str, float] = field(default_factory=dict)
+    history: Sequence[tuple[int, str, str]] = ()
+    into: int | None = None
+    sources: Sequence[int] = ()
+
+
+def check_integer(name: str, value: object) -> int:
+    """``value``, or raise: an integer of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if not -(2**63) <= int(value) < 2**63:
+        raise ValueError(f"{name} must fit into 64 bits, got {value}")
+    return int(value)
+
+
+def check_numbers(name: str, values: Sequence[float], count: int) -> tuple[Any, ...]:
+    """The finite numbers as a tuple of floats."""
+    try:
+        found = tuple(float(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be {count} numbers, got {values!r}") from error
+    if len(found) != count:
+        raise ValueError(f"{name} must have {count} numbers, got {len(found)}")
+    if not all(math.isfinite(value) for value in found):
+        raise ValueError(f"{name} must be finite, got {values!r}")
+    return found
+
+
+def check_text(name: str, value: object) -> str:
+    """``value``, or raise: text that UTF-8 holds, without a zero byte."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError(f"{name} must not contain a zero character")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is not valid Unicode: {error}") from error
+    return value
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_vector(name: str, value: object) -> NDArray[np.float32]:
+    """(dim,) float32, finite and not zero."""
+    vector = np.asarray(value, dtype=np.float32)
+    if vector.ndim != 1 or vector.size == 0:
+        raise ValueError(f"{name} must be one-dimensional and not empty, got shape {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be finite: {int((~np.isfinite(vector)).sum())} numbers are not")
+    if not vector.any():
+        raise ValueError(f"{name} must not be zero: a direction is what is stored")
+    return vector
+
+
+def check_covariance(value: object) -> NDArray[np.float64]:
+    """(3, 3) float64, finite, symmetric and positive semidefinite."""
+    matrix = np.asarray(value, dtype=np.float64)
+    if matrix.shape != (3, 3):
+        raise ValueError(f"covariance must have shape (3, 3), got {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise ValueError("covariance must be finite")
+    scale = max(float(np.abs(matrix).max()), 1e-12)
+    if np.abs(matrix - matrix.T).max() > 1e-6 * scale:
+        raise ValueError("covariance must be symmetric")
+    if np.linalg.eigvalsh(matrix).min() < -1e-6 * scale:
+        raise ValueError("covariance must be positive semidefinite")
+    return (matrix + matrix.T) / 2

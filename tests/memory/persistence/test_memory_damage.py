@@ -1,0 +1,285 @@
+"""What can go wrong with files and disks: a clear error, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.errors import (
+    CorruptStoreError,
+    NotAStoreError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreReadOnlyError,
+)
+from memory.persistence.filters import Filter
+from memory.persistence.sqlite import Database
+from memory.types import Memory
+
+
+def rows_of(count: int, seed: int = 0) -> list[Memory]:
+    random = np.random.default_rng(seed)
+    return [
+        Memory(
+            time_ns=i,
+            position=tuple(random.uniform(0, 9, 3)),
+            label=f"label {i % 7}",
+            caption=f"number {i}",
+            embedding=random.standard_normal(64),
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A closed store of 300 memories."""
+    with Database.open(tmp_path / "store", dim=64) as database:
+        database.add(rows_of(300))
+    return tmp_path / "store"
+
+
+def test_a_second_writer_is_told_who_writes(folder: Path) -> None:
+    with Database.open(folder) as database:
+        with pytest.raises(StoreLockedError, match=f"written by process {os.getpid()}: one writer"):
+            Database.open(folder)
+        code = (
+            "import sys\n"
+            "from memory.persistence.sqlite import Database\n"
+            "from memory.errors import StoreLockedError\n"
+            "with Database.open(sys.argv[1], readonly=True) as reader: print(reader.count())\n"
+            "try: Database.open(sys.argv[1])\n"
+            "except StoreLockedError as error: print(error)"
+        )
+        run = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+        assert run.stdout.startswith("300\n")
+        assert f"process {os.getpid()}:" in run.stdout
+        assert database.add(rows_of(1)) == [301]
+    Database.open(folder).close()
+
+
+def test_a_full_database_keeps_what_it_has(folder: Path) -> None:
+    with Database.open(folder) as database:
+        writer = database._writer
+        assert writer is not None
+        pages = writer.execute("PRAGMA page_count").fetchone()[0]
+        writer.execute(f"PRAGMA max_page_count = {pages + 10}")
+        with pytest.raises(StoreFullError, match="no room left"):
+            database.add(rows_of(2000))
+        assert database.count() == 300
+        assert database.check().ok
+        writer.execute("PRAGMA max_page_count = 1000000")
+        assert database.add(rows_of(1)) == [301]
+
+
+def test_a_disk_without_room_keeps_what_it_has(folder: Path) -> None:
+    size = max(file.stat().st_size for file in folder.iterdir())
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    with Database.open(folder) as database:
+        kept = 300
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200_000, before[1]))
+        try:
+            error: StoreError | None = None
+            while error is None and kept < 10_000:
+                try:
+                    kept = max(database.add(rows_of(10)))
+                except StoreError as caught:
+                    error = caught
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert "memory.db" in str(error)
+        assert 300 < kept < 10_000
+        assert database.ids().tolist() == list(range(1, kept + 1))
+        assert database.check().ok
+        assert database.add(rows_of(1)) == [kept + 1]
+    with Database.open(folder) as database:
+        assert database.count() == kept + 1
+        assert database.check().ok
+
+
+@contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """As a user to whom the rights of files apply; root passes over them."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_folder_that_cannot_be_written_is_read() -> None:
+    outer = Path(tempfile.mkdtemp())
+    folder = outer / "store"
+    try:
+        with Database.open(folder, dim=64) as database:
+            database.add(rows_of(20))
+        outer.chmod(0o755)
+        for file in folder.iterdir():
+            file.chmod(0o444)
+        folder.chmod(0o555)
+        with unprivileged(folder):
+            with pytest.raises(StoreReadOnlyError, match="cannot be written"):
+                Database.open(folder)
+            with pytest.raises(StoreReadOnlyError, match="cannot be made"):
+                Database.open(folder / "new", dim=4)
+            with Database.open(folder, readonly=True) as database:
+                assert database.count(Filter(text="number")) == 20
+                assert database.check().ok
+                with pytest.raises(StoreReadOnlyError, match="for reading only"):
+                    database.remove([1])
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(outer)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.99])
+def test_a_file_that_was_cut_off_is_refused(folder: Path, share: float) -> None:
+    file = folder / "memory.db"
+    size = int(file.stat().st_size * share)
+    with file.open("r+b") as stream:
+        stream.truncate(size)
+    for readonly in (True, False):
+        with pytest.raises(CorruptStoreError, match="cut off"):
+            Database.open(folder, dim=64, readonly=readonly)
+    assert file.stat().st_size == size
+
+
+def test_a_missing_file_with_a_log_is_not_made_anew(folder: Path) -> None:
+    (folder / "memory.db").rename(folder / "elsewhere")
+    (folder / "memory.db-wal").write_bytes(b"x" * 100)
+    with pytest.raises(CorruptStoreError, match="missing but its log"):
+        Database.open(folder, dim=64)
+    assert not (folder / "memory.db").exists()
+
+
+def test_a_file_of_other_bytes_is_refused(folder: Path) -> None:
+    (folder / "memory.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(NotAStoreError, match="no SQLite database"):
+        Database.open(folder)
+
+
+def test_remains_of_an_interrupted_creation_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "memory.db.new").write_bytes(b"half")
+    (tmp_path / "memory.db.new-journal").write_bytes(b"half")
+    with Database.open(tmp_path, dim=4) as database:
+        assert database.add([Memory(time_ns=0)]) == [1]
+    assert {file.name for file in tmp_path.iterdir()} == {"memory.db", "writer.lock"}
+
+
+def test_corrupted_pages_are_errors_not_answers(folder: Path) -> None:
+    """Every page but the first in turn: whatever is still answered is right, and the check sees it."""
+    file = folder / "memory.db"
+    sound = file.read_bytes()
+    with Database.open(folder) as database:
+        expected = {row.id: row.caption for row in database.get(database.ids())}
+    unseen, errors = [], []
+    pages = range(4096, len(sound), 4096 * 3)
+    for start in pages:
+        file.write_bytes(sound[:start] + b"\xa5" * 4096 + sound[start + 4096 :])
+        try:
+            with Database.open(folder) as database:
+                if database.check().ok:
+                    unseen.append(start)
+                for row in database.get(database.ids(), vectors=False):
+                    assert expected[row.id] == row.caption  # type: ignore[index]
+        except StoreError as error:
+            errors.append(str(error))
+    assert unseen == []
+    assert all("memory.db" in error for error in errors)
+    file.write_bytes(sound)
+    with Database.open(folder) as database:
+        assert database.check().ok
+
+
+def spoil(folder: Path, *statements: str) -> None:
+    connection = sqlite3.connect(folder / "memory.db")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (("DELETE FROM place WHERE id < 10",), "place: memory 1 is not as in the table"),
+        (("UPDATE place SET x0 = 50, x1 = 50 WHERE id = 7",), "place: memory 7"),
+        (("INSERT INTO place VALUES (999, 0, 0, 0, 0)",), "place: memory 999"),
+        (("INSERT INTO words (rowid, label, caption) VALUES (999, 'a', 'b')",), "words: memory 999"),
+        (("UPDATE body SET caption = 'other' WHERE id = 5",), "words: not as in the table"),
+        (("INSERT INTO words (words) VALUES ('delete-all')",), "words: memory 1 is not"),
+        (("INSERT INTO vector VALUES (64000, x'00')",), "vector: key 64000 has no memory"),
+        (
+            ("PRAGMA foreign_keys = OFF", "INSERT INTO body VALUES (999, '', '{}', '', '')"),
+            "table body: row 999",
+        ),
+    ],
+)
+def test_indexes_are_rebuilt_from_the_rows(folder: Path, statements: tuple[str, ...], said: str) -> None:
+    spoil(folder, *statements)
+    with Database.open(folder) as database:
+        found = database.check()
+        assert not found.ok
+        assert said in str(found)
+        assert database.check().to_json()["problems"] == list(found.problems)
+        repaired = database.check(repair=True)
+        assert repaired.ok, str(repaired)
+        assert repaired.repaired
+        assert "sound" in str(repaired)
+        assert database.check().ok
+        assert database.count() == 300
+        assert database.count(Filter(box=(-1, -1, 10, 10))) == 300
+        expected = 299 if "other" in statements[0] else 300
+        assert database.count(Filter(text="number")) == expected
+        assert not database.check(repair=True).repaired
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE vector SET half = x'0000' WHERE key = 64", "vector: key 64 has 2 bytes"),
+        ("UPDATE vector SET half = zeroblob(128) WHERE key = 128", "vector: key 128 is no unit vector"),
+        ("INSERT INTO vector VALUES (65, x'003c')", "vector: key 65 has 2 bytes, its encoder no numbers"),
+        ("DELETE FROM body WHERE id = 9", "body: memory 9 has none"),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_reported_and_left(folder: Path, statement: str, said: str) -> None:
+    spoil(folder, statement)
+    with Database.open(folder, readonly=True) as reader:
+        assert said in str(reader.check())
+    with Database.open(folder) as database:
+        report = database.check(repair=True)
+        assert said in str(report)
+        assert not report.ok
+        assert database.count() == 300
+
+
+def test_a_file_system_without_shared_memory_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from memory.persistence import connection as connections
+
+    real = connections.connect
+
+    def in_memory(file: Path, mode: connections.Mode) -> sqlite3.Connection:
+        return real(file, mode) if mode != "rw" else sqlite3.connect(":memory:", isolation_level=None)
+
+    monkeypatch.setattr(connections, "connect", in_memory)
+    with pytest.raises(StoreError, match="cannot use a write-ahead log"):
+        connections.connect_writer(folder / "memory.db")

@@ -1,0 +1,122 @@
+"""Erasing: the bytes of what was removed are found in no file of the store."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.errors import EraseError, UndoError
+from memory.persistence import connection as connections
+from memory.persistence import erase
+from memory.persistence.filters import Filter
+from memory.persistence.sqlite import Database
+from memory.types import Memory
+
+SECRET = "Xylophonist"
+PLACE = (1234.56789, -987.654321, 0.0)
+
+
+def traces(folder: Path) -> list[str]:
+    """Files that hold the words of the secret, also in lower case, its vector or its place."""
+    half = np.linspace(1, 2, 16)
+    blob = (half / np.linalg.norm(half)).astype("<f2").tobytes()
+    x, y = np.float64(PLACE[0]), np.float64(PLACE[1])
+    marks = [SECRET.encode(), SECRET.lower().encode(), blob, base64.b64encode(blob)[:40]]
+    marks += [x.astype(">f8").tobytes(), y.astype("<f8").tobytes(), b"secret-bag"]
+    found = []
+    for file in folder.rglob("*"):
+        data = file.read_bytes() if file.is_file() else b""
+        found += [f"{file.name}: {mark!r}" for mark in marks if mark in data]
+    return found
+
+
+def fill(database: Database, count: int = 400) -> int:
+    """Ordinary memories and, among them, the one to erase, which was changed, moved, removed and restored."""
+    plain = [
+        Memory(
+            time_ns=i, label=f"label {i % 9}", caption=f"plain {i}", position=(i, 0, 0), embedding=np.ones(16)
+        )
+        for i in range(count)
+    ]
+    database.add(plain)
+    secret = Memory(
+        time_ns=5,
+        label=f"{SECRET} label",
+        caption=f"the {SECRET} was here",
+        payload={"who": SECRET},
+        evidence="secret-bag.mcap",
+        position=PLACE,
+        embedding=np.linspace(1, 2, 16),
+    )
+    (id,) = database.add([secret])
+    database.add(plain)
+    database.update([dataclasses.replace(database.get([id])[0], reward=1.0)])
+    database.repose([id, 1], np.zeros((2, 3)), np.zeros(2))
+    database.undo(database.generation)
+    database.undo(database.remove([id, 2]))
+    return id
+
+
+def test_no_byte_of_an_erased_memory_stays(tmp_path: Path) -> None:
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database)
+        assert len({line.split(": ")[1] for line in traces(tmp_path)}) >= 6  # So the search does find them.
+        database.count(Filter(text=SECRET))
+        generation = database.remove([id], secure=True)
+        assert traces(tmp_path) == []
+        assert database.count() == 800
+        assert database.count(Filter(text="plain")) == 800
+        assert [entry.operation for entry in database.history(id)][-1] == "erase"
+        with pytest.raises(UndoError, match="erased for good"):
+            database.undo(generation)
+        assert id in database.changes(3).removed
+        assert database.check().ok
+    assert traces(tmp_path) == []
+
+
+def test_plain_removal_keeps_it_for_undoing(tmp_path: Path) -> None:
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database, 10)
+        database.remove([id])
+        assert traces(tmp_path)
+        database.undo(database.generation)
+        assert database.get([id])[0].payload == {"who": SECRET}
+
+
+def test_a_reader_in_the_way_is_reported_and_the_next_call_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT_S", 0.1)
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database, 10)
+        with database._read() as reader:
+            reader.execute("SELECT count(*) FROM memory").fetchone()
+            with pytest.raises(EraseError, match="call scrub"):
+                database.remove([id], secure=True)
+            assert database.count() == 20
+            assert traces(tmp_path)
+        database.scrub()
+        assert traces(tmp_path) == []
+
+
+def test_an_interrupted_erasure_is_finished_when_the_store_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database, 10)
+        monkeypatch.setattr(erase, "scrub", killed)
+        with pytest.raises(KeyboardInterrupt):
+            database.remove([id], secure=True)
+        assert traces(tmp_path)
+        monkeypatch.undo()
+    with Database.open(tmp_path) as database:
+        assert traces(tmp_path) == []
+        assert database.count() == 20
+        assert database.check().ok
