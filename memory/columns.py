@@ -19,6 +19,7 @@ _FIELDS: dict[str, tuple[type, tuple[int, ...]]] = {
     "positions": (np.float64, (3,)),
     "confidence": (np.float64, ()),
     "marked": (np.bool_, ()),
+    "counts": (np.int64, ()),
     "map_ids": (np.int32, ()),
     "labels": (np.int32, ()),
     "kinds": (np.int32, ()),
@@ -210,7 +211,8 @@ def _within(points: NDArray[np.float64], filter: Filter, candidates: NDArray[np.
     kept = candidates & (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)
     if filter.circle is not None:
         centre_x, centre_y, radius = filter.circle
-        kept &= (x - centre_x) ** 2 + (y - centre_y) ** 2 <= radius**2
+        with np.errstate(over="ignore"):
+            kept &= (x - centre_x) ** 2 + (y - centre_y) ** 2 <= radius * radius
     if filter.polygon is not None:
         rows = np.flatnonzero(kept)
         kept[rows] = in_polygon(points[rows], filter.polygon)

@@ -6,15 +6,17 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from memory.forgetting import Policy
 from memory.importance import ImportanceWeights
 from memory.merging import MergeOptions
 from memory.reservoir import ReservoirConfig
+from memory.types import check_integer, check_numbers
 from sparse_core.files import replacing
 
 FILE_NAME = "config.json"
+IndexName = Literal["lsh", "faiss"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class StoreConfig:
         merging: when two memories are the same thing.
         forgetting: what is forgotten first when a map holds more than its capacity.
         capacity: most memories of a map; ``None`` for no limit.
-        index_from: number of vectors from which they are hashed instead of all compared.
+        index: what finds similar vectors where there are many: ``"lsh"`` needs no training; ``"faiss"`` is
+            faster, trains once, and needs the extra of that name.
+        index_from: number of vectors from which there is an index; below, all are compared.
         half_life_s: seconds in which the recency part of a score halves.
     """
 
@@ -36,8 +40,24 @@ class StoreConfig:
     merging: MergeOptions = field(default_factory=MergeOptions)
     forgetting: Policy = field(default_factory=Policy)
     capacity: int | None = None
+    index: IndexName = "lsh"
     index_from: int = 20_000
     half_life_s: float = 7 * 24 * 3600.0
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
+        if self.index not in get_args(IndexName):
+            raise ValueError(f"index must be one of {', '.join(get_args(IndexName))}; got {self.index!r}")
+        for name in ("index_from", "capacity"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+        half_life = check_numbers("half_life_s", (self.half_life_s,), 1)[0]
+        if half_life <= 0.0:
+            raise ValueError(f"half_life_s must be above 0, got {half_life}")
+        if self.index_from < 1:
+            raise ValueError(f"index_from must be at least 1, got {self.index_from}")
+        if self.capacity is not None and self.capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {self.capacity}")
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -56,6 +76,8 @@ class StoreConfig:
             "merging": MergeOptions,
             "forgetting": Policy,
         }
+        if not isinstance(found, dict):
+            raise ValueError(f"settings must be an object, got {type(found).__name__}")
         known = {entry.name for entry in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for name, value in found.items():
@@ -63,7 +85,7 @@ class StoreConfig:
                 raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
             try:
                 values[name] = parts[name](**_tuples(value)) if name in parts else value
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"setting {name!r}: {error}") from error
         return cls(**values)
 
@@ -86,10 +108,12 @@ class StoreConfig:
             return cls()
         try:
             return cls.from_json(json.loads(text))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
 
 
 def _tuples(value: dict[str, Any]) -> dict[str, Any]:
     """JSON has lists where the settings have tuples."""
+    if not isinstance(value, dict):
+        raise TypeError(f"must be an object, got {type(value).__name__}")
     return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}

@@ -36,10 +36,11 @@ def read_out(query: NDArray[np.float32], vectors: NDArray[np.floating], *, sharp
         Zeros without vectors.
     """
     dim = len(query)
+    # Copies: torch warns of arrays that must not be written to.
     if not len(vectors):
         return ReadOut(np.zeros(dim, np.float32), np.zeros(0, np.float32))
-    table = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
-    question = torch.from_numpy(np.ascontiguousarray(query, dtype=np.float32))
+    table = torch.from_numpy(np.array(vectors, dtype=np.float32, order="C"))
+    question = torch.from_numpy(np.array(query, dtype=np.float32))
     scores = table @ question * sharpness
     if SMALLEST_DIM <= dim <= LARGEST_DIM and dim % DIM_STEP == 0:
         keys = table[None, None]

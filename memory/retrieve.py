@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.columns import ColumnCache
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.index import FlatIndex, LSHIndex, Neighbours, Plan, VectorIndex, next_fetch, plan
+from memory.index import Costs, FlatIndex, LSHIndex, Neighbours, Plan, VectorIndex, next_fetch, plan
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.types import Query
@@ -36,18 +40,24 @@ class Found(NamedTuple):
     text: NDArray[np.float64] | None = None
     plan: Plan | None = None
 
+    def of(self, ids: Sequence[int | None]) -> Found:
+        """Only these of the ids."""
+        return _take(self, np.flatnonzero(np.isin(self.ids, np.array(ids, dtype=np.int64))))
+
 
 class Retriever:
     """Caches over a store that answer queries; they follow it before each answer.
 
     Args:
         database: the truth.
-        index_from: vectors from which they are hashed instead of all compared.
+        index_from: vectors from which there is an index instead of comparing all.
+        index: ``"lsh"`` or ``"faiss"``.
     """
 
-    def __init__(self, database: Database, *, index_from: int) -> None:
+    def __init__(self, database: Database, *, index_from: int, index: str = "lsh") -> None:
         self._database = database
         self._index_from = index_from
+        self._index_name = index
         self._lock = threading.RLock()
         self._columns: ColumnCache | None = None
         self._indexes: dict[str, VectorIndex] = {}
@@ -61,45 +71,84 @@ class Retriever:
             if vector is not None:
                 found = self._similar(query, filter, vector)
             elif query.text is not None:
-                hits = self._database.search_text(query.text, filter, limit=query.k)
+                # In another order than how well the words fit, all that have them count.
+                best_first = query.order in (None, "relevance")
+                hits = self._database.search_text(query.text, filter, limit=query.k if best_first else 2**62)
                 found = Found(hits.ids, text=hits.scores)
             else:
                 found = Found(self._matching(filter))
             return self._ordered(query, found)
 
-    def neighbours(self, vectors: NDArray[np.float32], k: int, *, encoder: str = _DEFAULT) -> Neighbours:
+    def neighbours(
+        self, vectors: NDArray[np.float32], k: int, *, encoder: str = _DEFAULT, map_id: str | None = None
+    ) -> Neighbours:
         """The k most similar memories of each of (queries, dim) vectors, by the index alone."""
         with self._lock:
-            self._follow()
+            columns = self._followed()
             index = self._index(encoder)
-            return index.search(unit_rows(vectors, index.dim), k)
+            question = unit_rows(vectors, index.dim)
+            if map_id is None or columns.names("map_ids") == [map_id]:
+                return index.search(question, k)
+            return index.search(question, k, allowed=self._matching(Filter(map_id=map_id)))
 
-    def columns(self) -> ColumnCache:
-        """The columns as the store is now."""
+    def ids(self, filter: Filter, *, several: bool = False) -> NDArray[np.int64]:
+        """Rising ids of what passes a filter without text; with ``several`` only of merged memories."""
         with self._lock:
-            self._follow()
-            assert self._columns is not None
-            return self._columns
+            columns = self._followed()
+            kept = columns.matches(filter)
+            if several:
+                kept &= columns.column("counts") > 1
+            found: NDArray[np.int64] = columns.column("ids")[kept]
+            return found
+
+    def there(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the ids are of memories that are there."""
+        with self._lock:
+            return self._followed().rows(ids) >= 0
+
+    def label_counts(self) -> dict[str, int]:
+        """Memories by label."""
+        with self._lock:
+            columns = self._followed()
+            codes, counts = np.unique(columns.column("labels")[columns.column("alive")], return_counts=True)
+            names = columns.names("labels")
+            return {names[code]: int(count) for code, count in zip(codes, counts, strict=True)}
+
+    def drop(self, folder: Path) -> None:
+        """Forget the indexes, and remove their files: nothing of an erased vector stays."""
+        with self._lock:
+            self._indexes.clear()
+            for path in folder.glob("*"):
+                path.unlink(missing_ok=True)
 
     def save(self, folder: Path) -> None:
         """Write the indexes, to be mapped at the next start; they are caches and may be deleted."""
         with self._lock:
-            self._follow()
+            self._follow_indexes()
             for encoder, index in self._indexes.items():
                 folder.mkdir(exist_ok=True)
-                index.save(_index_file(folder, encoder, index))
+                file = _index_file(folder, encoder, type(index))
+                index.save(file)
+                for other in folder.glob(f"{file.stem}.*"):
+                    if other != file:
+                        other.unlink()  # Of the time when there were fewer.
 
     def load(self, folder: Path) -> None:
         """Map what :meth:`save` wrote; what does not fit the store any more is built again when needed."""
         with self._lock:
-            for kind in (FlatIndex, LSHIndex):
-                for path in sorted(folder.glob(f"*.{kind.__name__.lower()}")):
+            kinds: list[Any] = [FlatIndex, LSHIndex]
+            if self._index_name == "faiss":
+                from memory.index.faiss_index import FaissIndex
+
+                kinds.append(FaissIndex)
+            for kind in kinds:
+                for encoder, dim in self._database.slots().items():
                     try:
-                        index = kind.load(path)
+                        index = kind.load(_index_file(folder, encoder, kind))
                     except (OSError, ValueError):
                         continue
-                    if index.generation <= self._database.generation:
-                        self._indexes[path.stem] = index
+                    if index.generation <= self._database.generation and index.dim == dim:
+                        self._indexes[encoder] = index
 
     def _vector_of(self, query: Query) -> NDArray[np.float32] | None:
         if query.embedding is not None:
@@ -119,9 +168,13 @@ class Retriever:
         columns = self._columns
         assert columns is not None
         wanted = query.k + (1 if query.like is not None else 0)
+        costs = _costs(index)
         if is_empty(filter):
-            found = index.search(question, wanted)
-            chosen = plan(len(index), len(index), wanted, filtered=False)
+            chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
+            if chosen.method == "index":
+                return self._found(query, _thoroughly(index, question, wanted), chosen)
+            every = columns.column("alive")
+            found = index.search_marked(question, wanted, columns.column("ids"), every)
             return self._found(query, found, chosen)
         if filter.text is None:
             kept = columns.matches(filter)
@@ -135,15 +188,17 @@ class Retriever:
             kept[rows] = columns.matches(filter, rows)
             matches = int(kept.sum())
         total = max(len(index), matches)
-        chosen = plan(total, matches, wanted)
+        chosen = plan(total, matches, wanted, costs=costs)
         if matches == 0:
             return Found(np.zeros(0, np.int64), np.zeros(0, np.float32), plan=chosen)
         if chosen.method == "index":
             found, full = self._by_index(index, question, wanted, kept, chosen)
             if full:
                 return self._found(query, found, chosen)
-        allowed = columns.column("ids")[kept]
-        searched = index.search_within(question, allowed, wanted)  # type: ignore[attr-defined]
+        if chosen.method == "subset":
+            searched = index.search_within(question, columns.column("ids")[kept], wanted)
+        else:
+            searched = index.search_marked(question, wanted, columns.column("ids"), kept)
         return self._found(query, searched, chosen)
 
     def _by_index(
@@ -153,7 +208,7 @@ class Retriever:
         assert self._columns is not None
         fetch: int | None = max(chosen.fetch, k)
         while fetch is not None:
-            found = index.search(question, fetch)
+            found = _thoroughly(index, question, fetch)
             ids, scores = found.ids[0], found.scores[0]
             rows = self._columns.rows(ids)
             good = (rows >= 0) & kept[rows]
@@ -166,7 +221,7 @@ class Retriever:
 
     def _found(self, query: Query, found: Neighbours, chosen: Plan) -> Found:
         ids, scores = found.ids[0], found.scores[0]
-        kept = (ids >= 0) & (ids != (-1 if query.like is None else query.like))
+        kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))[: query.k]
         return Found(ids[kept], scores[kept], plan=chosen)
 
     def _matching(self, filter: Filter) -> NDArray[np.int64]:
@@ -179,14 +234,19 @@ class Retriever:
         assert self._columns is not None
         ids = found.ids
         order = query.order or ("recency" if found.similarity is None and found.text is None else "relevance")
+        if order == "relevance":
+            return _take(found, np.arange(min(query.k, len(ids))))
         rows = self._columns.rows(ids)
+        if (rows < 0).any():
+            # What came or went after the columns were brought up to date.
+            found = _take(found, np.flatnonzero(rows >= 0))
+            ids, rows = found.ids, rows[rows >= 0]
         if order == "recency":
-            key = -self._columns.column("time_ns")[rows]
-        elif order == "distance":
+            # Not minus, which the least number of 64 bits does not have.
+            key = ~self._columns.column("time_ns")[rows]
+        else:
             assert query.near is not None
             key = distances(self._columns.column("positions")[rows], query.near)
-        else:
-            return _take(found, np.arange(min(query.k, len(ids))))
         if found.similarity is None and found.text is None and len(ids) > 4 * query.k:
             # Only the first few have to be in order.
             first = np.sort(np.argpartition(key, query.k)[: query.k + 1])
@@ -195,11 +255,19 @@ class Retriever:
             return _take(found, first[np.lexsort((ids[first], key[first]))][: query.k])
         return _take(found, np.lexsort((ids, key))[: query.k])
 
+    def _followed(self) -> ColumnCache:
+        self._follow()
+        assert self._columns is not None
+        return self._columns
+
     def _follow(self) -> None:
         if self._columns is None:
             self._columns = ColumnCache.of(self._database)
         elif self._columns.generation != self._database.generation:
             self._columns.follow(self._database)
+        self._follow_indexes()
+
+    def _follow_indexes(self) -> None:
         for encoder, index in self._indexes.items():
             if index.generation != self._database.generation:
                 self._catch_up(encoder, index)
@@ -213,6 +281,13 @@ class Retriever:
             if len(vectors.ids):
                 index.add(unit_rows(vectors.halves.astype(np.float32), index.dim), vectors.ids)
         index.generation = changes.generation
+
+    def _new_index(self, dim: int, count: int) -> VectorIndex:
+        if count < self._index_from:
+            return FlatIndex(dim)
+        if self._index_name == "faiss":
+            return _faiss_index(dim, count)
+        return LSHIndex(dim, expected=count)
 
     def _index(self, encoder: str) -> VectorIndex:
         """The index of an encoder's vectors, hashed where there are many."""
@@ -231,15 +306,51 @@ class Retriever:
         generation = self._database.generation
         assert self._columns is not None
         count, dim = len(self._columns), slots[encoder]
-        index: VectorIndex = LSHIndex(dim, expected=count) if count >= self._index_from else FlatIndex(dim)
+        index: VectorIndex = self._new_index(dim, count)
         after = 0
         while len((vectors := self._database.scan_vectors(after, _PORTION, encoder)).ids):
             index.add(unit_rows(vectors.halves.astype(np.float32), dim), vectors.ids)
             after = int(vectors.ids[-1])
+        train_index(index)
         index.generation = generation
         self._indexes[encoder] = index
         self._catch_up(encoder, index)
         return index
+
+
+#: What a thorough query by an index takes, in nanoseconds of one core at 256 dimensions; comparing all rows
+#: is exact, and preferred where it is not slower.
+_HASHED = Costs(index_base=2_000_000.0, index_share=400.0)
+_LISTED = Costs(index_base=250_000.0, index_share=400.0)
+#: Probes of a single query, as a multiple of those that reach a recall of about 0.95.
+_THOROUGH = 6
+
+
+def _costs(index: VectorIndex) -> Costs:
+    return _HASHED if isinstance(index, LSHIndex) else _LISTED
+
+
+def _thoroughly(index: VectorIndex, question: NDArray[np.float32], k: int) -> Neighbours:
+    """An index's answer to a single query, which may take more time than one of many."""
+    if isinstance(index, LSHIndex):
+        return index.search(question, k, probes=_THOROUGH * index.probes, rerank=max(400, 3 * k))
+    return index.search(question, k)
+
+
+def train_index(index: VectorIndex) -> None:
+    """Find the cells of an index that has some and is not trained."""
+    from memory.index import faiss_index
+
+    if isinstance(index, faiss_index.FaissIndex) and not index.trained and len(index) >= index.cells:
+        index.train()
+
+
+def _faiss_index(dim: int, count: int) -> VectorIndex:
+    from memory.index.faiss_index import FaissIndex
+
+    # Cells of some hundred vectors; a sixteenth of them holds the neighbours of nearly every query.
+    cells = 1 << max(4, round(math.log2(math.sqrt(count) * 2)))
+    return FaissIndex(dim, lists="flat", cells=cells, probes=max(4, cells // 64), refine=1)
 
 
 def filter_of(query: Query) -> Filter:
@@ -267,7 +378,8 @@ def is_empty(filter: Filter) -> bool:
 
 def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArray[np.float64]:
     """Metres from (n, 3) positions to a point of the plane or of space."""
-    found: NDArray[np.float64] = np.linalg.norm(positions[:, : len(near)] - np.asarray(near), axis=1)
+    with np.errstate(over="ignore"):
+        found: NDArray[np.float64] = np.linalg.norm(positions[:, : len(near)] - np.asarray(near), axis=1)
     return found
 
 
@@ -281,15 +393,25 @@ def unit_rows(vectors: NDArray[np.floating], dim: int) -> NDArray[np.float32]:
     rows = np.ascontiguousarray(vectors, dtype=np.float32)
     if rows.ndim != 2 or rows.shape[1] != dim:
         raise DimensionError(f"vectors must have {dim} numbers, got shape {rows.shape}")
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    if not (np.isfinite(length).all() and (length > 0).all()):
-        raise ValueError("vectors must be finite and not zero")
+    with np.errstate(over="ignore", under="ignore"):
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not ((length > 1e-15) & (length < 1e15)).all():
+        # The square of such numbers does not fit into single precision.
+        wide = rows.astype(np.float64)
+        precise = np.linalg.norm(wide, axis=1, keepdims=True)
+        if not (np.isfinite(precise).all() and (precise > 0).all()):
+            raise ValueError("vectors must be finite and not zero")
+        exact: NDArray[np.float32] = (wide / precise).astype(np.float32)
+        return exact
     units: NDArray[np.float32] = rows / length
     return units
 
 
-def _index_file(folder: Path, encoder: str, index: VectorIndex) -> Path:
-    return folder / f"{encoder}.{type(index).__name__.lower()}"
+def _index_file(folder: Path, encoder: str, kind: type) -> Path:
+    """A name of an encoder may be anything; only a plain one is a file name on every system."""
+    plain = re.fullmatch("[a-z0-9_-]{1,64}", encoder)
+    stem = encoder if plain else "~" + hashlib.sha256(encoder.encode()).hexdigest()
+    return folder / f"{stem}.{kind.__name__.lower()}"
 
 
 def _take(found: Found, places: NDArray[np.integer]) -> Found:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,22 +16,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.config import StoreConfig
-from memory.errors import UnknownMemoryError
+from memory.errors import DimensionError, StoreError, UnknownMemoryError
 from memory.forgetting import Records, select_to_forget
 from memory.importance import memory_importance
 from memory.index import Neighbours
-from memory.merging import propose_merges
+from memory.merging import MergeProposal, propose_merges
 from memory.persistence.filters import Filter
 from memory.persistence.integrity import CheckReport
-from memory.persistence.journal import LogEntry
+from memory.persistence.journal import LogEntry, redact
 from memory.persistence.sqlite import Database, Stats
+from memory.persistence.tables import check_ids
 from memory.readout import read_out
 from memory.reservoir import Reservoir
 from memory.retrieve import Found, Retriever, distances, unit_rows
-from memory.types import Explanation, Hit, Memory, Query
+from memory.types import Explanation, Hit, Memory, Query, State
 
 _INDEX_FOLDER = "indexes"
-_RESERVOIR_FILE = "reservoir.safetensors"
+_RESERVOIR_FILE = "reservoir.npz"
+#: Accesses that are counted in memory before they are written.
+_ACCESSES_AT_ONCE = 4096
 
 
 class Kept(NamedTuple):
@@ -78,9 +83,13 @@ class MemoryStore:
         self.config = config
         self.dim = database.dim
         self._database = database
-        self._retriever = Retriever(database, index_from=config.index_from)
+        self._retriever = Retriever(database, index_from=config.index_from, index=config.index)
         self._retriever.load(self.folder / _INDEX_FOLDER)
         self._reservoir: Reservoir | None = None
+        self._reservoir_at = -1  # The operation that the reservoir is up to date with.
+        self._observing = threading.RLock()
+        self._accessed: list[int] = []
+        self._closed = False
 
     @classmethod
     def open(
@@ -118,12 +127,21 @@ class MemoryStore:
             raise
 
     def close(self) -> None:
-        """Write the indexes for the next start, and close. Nothing is lost without it."""
-        if not self._database.readonly:
-            self._retriever.save(self.folder / _INDEX_FOLDER)
-            if self._reservoir is not None:
-                self._reservoir.save(self.folder / _RESERVOIR_FILE)
-        self._database.close()
+        """Write the indexes for the next start, and close. Nothing is lost without it.
+
+        Raises:
+            StoreError, OSError: the caches could not be written, as on a full disk; the store is closed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self._database.readonly:
+                self._write_accesses()
+                self._retriever.save(self.folder / _INDEX_FOLDER)
+                self._save_reservoir()
+        finally:
+            self._database.close()
 
     def __enter__(self) -> MemoryStore:
         """The store."""
@@ -161,18 +179,40 @@ class MemoryStore:
 
         Returns:
             What became of each, in their order.
+
+        Raises:
+            ValueError, TypeError, DimensionError: a memory is not right, or has an id; nothing was stored.
+            StoreFullError: no room; nothing was stored.
         """
         if not memories:
             return []
-        nearest = self._nearest(memories)
-        columns = self._retriever.columns()
-        labels, counts = np.unique(columns.column("labels")[columns.column("alive")], return_counts=True)
-        names = columns.names("labels")
-        known = {names[code]: int(count) for code, count in zip(labels, counts, strict=True)}
+        for row, memory in enumerate(memories):
+            if memory.id is not None:
+                raise ValueError(f"memories[{row}] has an id: the store gives it")
+            if memory.embedding is not None and len(memory.embedding) != self.dim:
+                raise DimensionError(
+                    f"memories[{row}] has a vector of {len(memory.embedding)} numbers,"
+                    f" the store takes {self.dim}"
+                )
+        with self._observing:
+            reservoir = self._reservoir_now()
+            try:
+                return self._observe(memories, reservoir)
+            except BaseException:
+                # Nothing was stored: what was chosen makes room again.
+                for key in reservoir.kept[reservoir.kept < 0].tolist():
+                    reservoir.discard(key)
+                raise
+
+    def _observe(self, memories: Sequence[Memory], reservoir: Reservoir) -> list[Kept]:
         scores = memory_importance(
-            memories, nearest_similarity=nearest, counts=known, weights=self.config.importance
+            memories,
+            nearest_similarity=self._nearest(memories),
+            counts=self._retriever.label_counts(),
+            weights=self.config.importance,
         )
-        reservoir = self._reservoir_now()
+        start = self._database.generation
+        self._leave_out_forgotten(reservoir)
         chosen: dict[int, Memory] = {}
         decisions: list[tuple[bool, str, float]] = []
         gone: set[int] = set()
@@ -190,16 +230,24 @@ class MemoryStore:
             elif key is not None:
                 gone.add(key)
             decisions.append((decision.kept, decision.reason, total))
+        if not chosen and not gone:
+            return [Kept(None, reason, total) for _, reason, total in decisions]
         keys = list(chosen)
-        there = [key for key in sorted(gone) if self._retriever.columns().rows(np.array([key]))[0] >= 0]
+        displaced = np.array(sorted(gone), dtype=np.int64)
+        why = [_kept_because(chosen[key], decisions[-1 - key][1], scores.explain(-1 - key)) for key in keys]
         applied = self._database.apply(
             add=[chosen[key] for key in keys],
-            remove=there,
+            remove=displaced[self._retriever.there(displaced)].tolist(),
             operation="observe",
-            detail={"reason": "displaced by more important observations of the same place and time"},
+            detail={
+                "reason": "displaced by more important observations of the same place and time",
+                "kept": why,
+            },
         )
         ids = dict(zip(keys, applied.ids, strict=True))
         reservoir.rename(ids)
+        # Unless others wrote meanwhile, and perhaps forgot something.
+        self._reservoir_at = applied.generation if applied.generation == start + 1 else -1
         return [Kept(ids.get(-1 - row), reason, total) for row, (_, reason, total) in enumerate(decisions)]
 
     def query(self, query: Query) -> list[Hit]:
@@ -211,7 +259,10 @@ class MemoryStore:
             ValueError: nothing has a vector of that encoder.
         """
         found = self._retriever.find(query)
-        memories = self._database.get(found.ids.tolist())
+        memories = self._present(found.ids.tolist())
+        if len(memories) < len(found.ids):
+            found = found.of([memory.id for memory in memories])
+        self._count_accesses(memories)
         return self._hits(query, found, memories)
 
     def search(self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default") -> Neighbours:
@@ -248,23 +299,62 @@ class MemoryStore:
         """
         return self._database.get(ids)
 
-    def find(self, filter: Filter, *, newest_first: bool = True, limit: int | None = None) -> list[Memory]:
-        """All memories that pass a filter."""
+    def find(
+        self,
+        filter: Filter,
+        *,
+        newest_first: bool = True,
+        limit: int | None = None,
+        vectors: bool = True,
+    ) -> list[Memory]:
+        """All memories that pass a filter.
+
+        Args:
+            filter: what they must be.
+            newest_first: or the oldest first.
+            limit: most of them.
+            vectors: with their vectors; without, it takes less time.
+        """
         order: Any = "newest" if newest_first else "oldest"
-        return self._database.get(self._database.ids(filter, order=order, limit=limit).tolist())
+        ids = self._database.ids(filter, order=order, limit=limit).tolist()
+        return self._present(ids, vectors=vectors)
+
+    def find_merged(self, filter: Filter) -> list[Memory]:
+        """Those that pass a filter and stand for several observations, by rising id and without vectors."""
+        ids = self._retriever.ids(dataclasses.replace(filter, text=None), several=True)
+        if filter.text is not None:
+            ids = np.intersect1d(ids, self._database.ids(filter))
+        return self._present(ids.tolist(), vectors=False)
+
+    def count(self, filter: Filter) -> int:
+        """How many pass a filter, exactly."""
+        return self._database.count(filter)
 
     def forget(self, ids: Iterable[int], *, secure: bool = False, reason: str = "asked for") -> int:
         """Forget memories; returns the operation, which :meth:`undo` takes back.
 
         Args:
             ids: of the memories.
-            secure: erase them from the files for good. This cannot be undone.
-            reason: for :meth:`explain`.
+            secure: erase them from the files for good, the indexes too. This cannot be undone.
+            reason: for :meth:`explain`. It stays: put nothing into it that is to be erased.
 
         Raises:
             UnknownMemoryError: one is not there; nothing was forgotten.
+            EraseError: forgotten, but a reader kept the old bytes from being overwritten.
         """
-        return self._database.remove(ids, secure=secure, detail={"reason": reason})
+        gone = check_ids(ids)
+        if secure:
+            self._redact_merged(gone)
+        try:
+            return self._database.remove(gone, secure=secure, detail={"reason": reason})
+        finally:
+            if secure and not self._database.readonly:
+                # Caches have copies of vectors and labels.
+                self._retriever.drop(self.folder / _INDEX_FOLDER)
+                with self._observing:
+                    if self._reservoir is not None or (self.folder / _RESERVOIR_FILE).exists():
+                        self._leave_out_forgotten(self._reservoir_now())
+                        self._save_reservoir()
 
     def consolidate(
         self, *, now_ns: int | None = None, progress: Callable[[str, int, int], None] | None = None
@@ -291,10 +381,12 @@ class MemoryStore:
                     add=[dataclasses.replace(proposal.result, id=None)],
                     remove=proposal.ids,
                     operation="merge",
-                    detail={"reason": proposal.why, "sources": list(proposal.ids)},
+                    detail={"reason": _without_names(proposal), "sources": list(proposal.ids)},
                 )
+                self._merge_in_reservoir(proposal.ids, applied.ids[0])
                 merged.append((applied.ids[0], tuple(proposal.ids)))
                 generations.append(applied.generation)
+        self._write_accesses()
         forgotten = self._forget_over_capacity(now)
         if forgotten:
             reasons = {str(key): reason for key, reason in forgotten.items()}
@@ -345,6 +437,31 @@ class MemoryStore:
         """What was done, by rising number; each can be given to :meth:`undo`."""
         return self._database.log(after, limit=limit)
 
+    @property
+    def generation(self) -> int:
+        """Number of the last operation."""
+        return self._database.generation
+
+    def states_at(self, generation: int, ids: Iterable[int]) -> dict[int, State]:
+        """State of memories that are there now, as it was after an operation; none for those added later."""
+        found: dict[int, State] = {}
+        before: dict[int, dict[int | None, State]] = {}
+        for memory in self._present(list(ids), vectors=False):
+            assert memory.id is not None
+            history = self._database.history(memory.id)
+            if history[0].generation > generation:
+                continue
+            found[memory.id] = memory.state
+            for entry in history:
+                if entry.generation > generation:
+                    if entry.generation not in before:
+                        rows = self._database.before(entry.generation)
+                        before[entry.generation] = {row.id: row.state for row in rows}
+                    if memory.id in before[entry.generation]:
+                        found[memory.id] = before[entry.generation][memory.id]
+                        break
+        return found
+
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether files and indexes are sound; with ``repair``, indexes are built again."""
         return self._database.check(repair)
@@ -390,17 +507,87 @@ class MemoryStore:
         """Cosine of each with the nearest that is known; NaN where nothing can be compared."""
         nearest = np.full(len(memories), np.nan)
         rows = [row for row, memory in enumerate(memories) if memory.embedding is not None]
-        if rows and len(self):
-            vectors = np.stack([np.asarray(memories[row].embedding) for row in rows])
-            found = self.search(vectors, 1)
-            nearest[rows] = np.where(found.ids[:, 0] >= 0, found.scores[:, 0], np.nan)
+        for map_id in sorted({memories[row].map_id for row in rows}):
+            here = [row for row in rows if memories[row].map_id == map_id]
+            vectors = np.stack([np.asarray(memories[row].embedding) for row in here])
+            found = self._retriever.neighbours(vectors, 1, map_id=map_id)
+            nearest[here] = np.where(found.ids[:, 0] >= 0, found.scores[:, 0], np.nan)
         return nearest
+
+    def _present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
+        """Those of the memories that are still there: another thread or process may just have removed one."""
+        while True:
+            try:
+                return self._database.get(ids, vectors=vectors)
+            except UnknownMemoryError:
+                there = set(self._database.columns(ids).ids.tolist())
+                ids = [id for id in ids if id in there]
+
+    def _count_accesses(self, memories: Sequence[Memory]) -> None:
+        """Note what was given as an answer; least used memories are forgotten first."""
+        if self._database.readonly:
+            return
+        self._accessed += [memory.id for memory in memories if memory.id is not None]
+        if len(self._accessed) >= _ACCESSES_AT_ONCE:
+            # An answer does not fail because this cannot be written.
+            with contextlib.suppress(StoreError):
+                self._write_accesses()
+
+    def _write_accesses(self) -> None:
+        accessed, self._accessed = self._accessed, []
+        if accessed:
+            self._database.touch(accessed, time.time_ns())
 
     def _reservoir_now(self) -> Reservoir:
         if self._reservoir is None:
-            path = self.folder / _RESERVOIR_FILE
-            self._reservoir = Reservoir.load(path) if path.exists() else Reservoir(self.config.reservoir)
+            path, wanted = self.folder / _RESERVOIR_FILE, self.config.reservoir
+            self._reservoir = Reservoir.load(path) if path.exists() else Reservoir(wanted)
+            old = self._reservoir.config
+            if (old.cell_m, old.window_s) == (wanted.cell_m, wanted.window_s):
+                self._reservoir.config = wanted
+            else:
+                # Other places and times: what was decided in the old ones says nothing.
+                self._reservoir = Reservoir(wanted)
         return self._reservoir
+
+    def _save_reservoir(self) -> None:
+        if self._reservoir is not None:
+            self._reservoir.save(self.folder / _RESERVOIR_FILE)
+
+    def _leave_out_forgotten(self, reservoir: Reservoir) -> None:
+        """What was forgotten stands for nothing any more: the next one like it is new."""
+        if self._reservoir_at == self._database.generation:
+            return
+        kept = reservoir.kept
+        for key in kept[~self._retriever.there(kept)].tolist():
+            reservoir.discard(key)
+
+    def _redact_merged(self, ids: Sequence[int]) -> None:
+        """Take from the log what memories were that these were merged from, or into, and that are gone."""
+        self._database.get(ids, vectors=False)  # Says so where one is not there.
+        family, new = set(ids), list(ids)
+        while new:
+            for entry in self._database.history(new.pop()):
+                if entry.operation == "merge":
+                    members = {*entry.added, *(int(id) for id in entry.detail.get("sources", ()))}
+                    new += members - family
+                    family |= members
+        others = np.array(sorted(family - set(ids)), dtype=np.int64)
+        others = others[~self._retriever.there(others)]
+        if len(others):
+            self._database._write(lambda connection: redact(connection, others.tolist()))
+
+    def _merge_in_reservoir(self, sources: Sequence[int], result: int) -> None:
+        """The result of a merge stands for what the first of its sources stood for."""
+        with self._observing:
+            if self._reservoir is None and not (self.folder / _RESERVOIR_FILE).exists():
+                return
+            reservoir = self._reservoir_now()
+            known = [source for source in sources if source in reservoir]
+            if known:
+                reservoir.rename({known[0]: result})
+            for source in known[1:]:
+                reservoir.discard(source)
 
     def _forget_over_capacity(self, now_ns: int) -> dict[int, str]:
         capacity, policy = self.config.capacity, self.config.forgetting
@@ -443,6 +630,11 @@ def _explained(id: int, history: list[LogEntry], database: Database) -> Explanat
     sources: tuple[int, ...] = ()
     for entry in history:
         detail = str(entry.detail.get("reason", ""))
+        kept = entry.detail.get("kept")
+        if isinstance(kept, list) and id in entry.added:
+            detail = str(kept[entry.added.index(id)])
+        if entry.undoes is not None:
+            detail = f"operation {entry.undoes} was taken back"
         reasons = entry.detail.get("reasons")
         if isinstance(reasons, dict):
             detail = str(reasons.get(str(id), detail))
@@ -462,6 +654,8 @@ def _explained(id: int, history: list[LogEntry], database: Database) -> Explanat
         return Explanation(id, status, [_sentence(*events[-1])], history=events, into=into, sources=sources)
     parts = {"confidence": memory.confidence, "reward": memory.reward, "count": float(memory.count)}
     reasons_kept = [f"it is stored since {_moment(events[0][0])}"]
+    if history[0].operation == "observe":
+        reasons_kept.append(events[0][2])
     if memory.importance is not None:
         parts["importance"] = memory.importance
         reasons_kept.append(f"its importance was {memory.importance:.2f} when it came")
@@ -475,6 +669,19 @@ def _explained(id: int, history: list[LogEntry], database: Database) -> Explanat
     return Explanation(
         id, "undone" if undone else "kept", reasons_kept, parts=parts, history=events, sources=sources
     )
+
+
+def _kept_because(memory: Memory, reason: str, words: Sequence[str]) -> str:
+    """For the log, which outlives the memory and therefore names nothing of it."""
+    named = f"the first {memory.label or memory.kind} at"
+    return "; ".join([reason.replace(named, "the first of its kind at"), *words])
+
+
+def _without_names(proposal: MergeProposal) -> str:
+    """Why memories are merged, for the log."""
+    result = proposal.result
+    why = proposal.why.replace(f" and label {result.label!r}", "")
+    return why.replace(f" in map {result.map_id!r}", "")
 
 
 def _sentence(time_ns: int, operation: str, detail: str) -> str:

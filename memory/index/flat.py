@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.index.files import load_arrays, save_arrays
-from memory.index.neighbours import Neighbours, check_dim, check_k, check_units
+from memory.index.neighbours import Ids, Neighbours, check_dim, check_k, check_units
 from memory.index.rows import Rows
 
 _KIND = "flat"
@@ -90,6 +90,13 @@ class FlatIndex:
         asked = check_units("queries", queries, self.dim)
         rows = self._rows
         return rows.within(asked, rows.among(rows.count, ids), check_k(k))
+
+    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
+        """The k nearest of each query among the kept ones of many rising ids: all rows are compared."""
+        asked = check_units("queries", queries, self.dim)
+        rows = self._rows
+        count = rows.count
+        return rows.exact(asked, check_k(k), 0, count, rows.marked(count, ids, kept))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file that :meth:`load` maps into memory."""

@@ -23,7 +23,17 @@ from memory.index.hashing import (
     differing_bits,
     function_pairs,
 )
-from memory.index.neighbours import Floats, Neighbours, best, check_dim, check_k, check_units, joined, single
+from memory.index.neighbours import (
+    Floats,
+    Ids,
+    Neighbours,
+    best,
+    check_dim,
+    check_k,
+    check_units,
+    joined,
+    single,
+)
 from memory.index.rows import Rows
 
 _KIND = "lsh"
@@ -234,6 +244,13 @@ class LSHIndex:
         rows = self._state.rows
         asked = check_units("queries", queries, self.dim)
         return rows.within(asked, rows.among(rows.count, ids), check_k(k))
+
+    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
+        """The k nearest of each query among the kept ones of many rising ids: all rows are compared."""
+        asked = check_units("queries", queries, self.dim)
+        rows = self._state.rows
+        count = rows.count
+        return rows.exact(asked, check_k(k), 0, count, rows.marked(count, ids, kept))
 
     def _search_tables(
         self,

@@ -60,6 +60,14 @@ class VectorIndex(Protocol):
         """The k nearest of (queries, dim) unit vectors, among the allowed ids where given."""
         ...
 
+    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
+        """The k nearest of each query among these ids, exactly."""
+        ...
+
+    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
+        """The k nearest of each query among the kept ones of many rising ids, exactly."""
+        ...
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file that the class's ``load`` maps into memory."""
         ...

@@ -154,6 +154,16 @@ class Rows:
         mask[self.among(count, allowed)] = True
         return mask
 
+    def marked(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(count,) which rows are alive and kept, by (ids,) rising ids and whether each is kept."""
+        own = self.ids(count)
+        if len(own) == len(ids) and np.array_equal(own, ids):
+            return kept & self.alive(count)
+        mask = np.zeros(count, np.bool_)
+        found = self.find(ids[kept])
+        mask[found[(found >= 0) & (found < count)]] = True
+        return mask
+
     def among(self, count: int, allowed: ArrayLike) -> Positions:
         """Rising positions below ``count`` of those of the allowed ids that are here."""
         found = np.unique(self.find(check_ids("allowed", allowed)))

@@ -5,21 +5,30 @@ from __future__ import annotations
 import sqlite3
 
 from memory.errors import EraseError
+from memory.persistence import places
 
 
 def scrub(connection: sqlite3.Connection) -> None:
     """Write the whole database anew, without what was removed, and empty the write-ahead log.
 
     Deleted bytes survive in free pages, in the gaps of pages, in segments of the text index and in the log.
-    The text index is built anew, ``VACUUM`` copies the rows that are left into fresh pages (this needs room
-    for a second copy of the database), and the log is copied and cut to nothing. What a file system or a
-    flash disk keeps of blocks that it was given back is beyond a program's reach.
+    The indexes over words and places are built anew, ``VACUUM`` copies the rows that are left into fresh
+    pages (this needs room for a second copy of the database), and the log is copied and cut to nothing. What
+    a file system or a flash disk keeps of blocks that it was given back is beyond a program's reach.
 
     Raises:
         EraseError: a reader kept the log from being cut; the request stays noted, and is carried out by the
             next call or when the store is next opened for writing.
     """
-    connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        places.rebuild(connection, places.read_placed(connection))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
     connection.execute("VACUUM")
     busy = checkpoint(connection)
     if not busy:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.records import clamp
+from memory.persistence.places import Placed
 from memory.types import (
     KINDS,
     STATES,
@@ -122,7 +122,7 @@ class Condition(NamedTuple):
 
 
 def column_conditions(filter: Filter) -> list[Condition]:
-    """What the columns of ``memory`` decide, the polygon only by its bounds."""
+    """What the columns of ``memory`` decide: everything but words and places."""
     found = []
     if filter.map_id is not None:
         found.append(Condition("m.map_id = ?", (filter.map_id,)))
@@ -135,14 +135,6 @@ def column_conditions(filter: Filter) -> list[Condition]:
         found.append(Condition("m.confidence >= ?", (filter.min_confidence,)))
     if filter.marked is not None:
         found.append(Condition("m.marked = ?", (int(filter.marked),)))
-    bounds = filter.bounds
-    if bounds is not None:
-        x0, y0, x1, y1 = bounds
-        found.append(Condition("m.x BETWEEN ? AND ? AND m.y BETWEEN ? AND ?", (x0, x1, y0, y1)))
-    if filter.circle is not None:
-        x, y, radius = filter.circle
-        inside = "(m.x - ?) * (m.x - ?) + (m.y - ?) * (m.y - ?) <= ?"
-        found.append(Condition(inside, (x, x, y, y, radius * radius)))
     return found
 
 
@@ -153,27 +145,18 @@ def is_any(column: str, values: Sequence[Any]) -> Condition:
     return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
-def candidate_queries(filter: Filter) -> list[Condition]:
-    """Queries of the R*Tree and of the text index for ids among which all that match are."""
-    found = []
-    bounds = filter.bounds
-    if bounds is not None:
-        x0, y0, x1, y1 = map(clamp, bounds)
-        # The tree rounds to single precision, outwards: everything that matches is among the candidates.
-        inside = "SELECT id FROM place WHERE x1 >= ? AND x0 <= ? AND y1 >= ? AND y0 <= ?"
-        found.append(Condition(inside, (x0, x1, y0, y1)))
-    if filter.text is not None:
-        words = match_expression(filter.text)
-        if words is None:
-            found.append(Condition("SELECT id FROM memory WHERE 0", ()))
-        else:
-            found.append(Condition("SELECT rowid FROM words WHERE words MATCH ?", (words,)))
-    return found
-
-
-def index_conditions(filter: Filter) -> list[Condition]:
-    """The same as conditions on ``memory``."""
-    return [Condition(f"m.id IN ({sql})", parameters) for sql, parameters in candidate_queries(filter)]
+def judge(placed: Placed, filter: Filter) -> NDArray[np.bool_]:
+    """Which of the memories within the filter's bounds are within its circle and polygon."""
+    points = placed.points
+    kept = np.ones(len(points), np.bool_)
+    if filter.circle is not None:
+        x, y, radius = filter.circle
+        with np.errstate(over="ignore"):
+            kept &= (points[:, 0] - x) ** 2 + (points[:, 1] - y) ** 2 <= radius * radius
+    if filter.polygon is not None:
+        rows = np.flatnonzero(kept)
+        kept[rows] = in_polygon(points[rows], filter.polygon)
+    return kept
 
 
 def match_expression(text: str, *, any_word: bool = False) -> str | None:

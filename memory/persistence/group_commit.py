@@ -5,10 +5,13 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
 
 #: Operations that share a transaction at most.
 LARGEST_GROUP = 4096
@@ -18,37 +21,55 @@ class Job(Generic[Result]):
     """An operation that waits for its commit.
 
     Attributes:
-        work: run within the transaction, perhaps a second time after a rollback.
+        work: run within the transaction, perhaps a second time after a rollback; ``None`` where there is a
+            request.
+        request: for the function that does many at once.
+        turn: held until the job is done or its thread is to lead.
         done: whether ``result`` or ``error`` is set; set only after the commit.
     """
 
-    def __init__(self, work: Callable[[sqlite3.Connection], Result]) -> None:
+    def __init__(self, work: Callable[[sqlite3.Connection], Result] | None, request: Any = None) -> None:
         self.work = work
+        self.request = request
+        self.turn = threading.Lock()
+        self.turn.acquire()
         self.done = False
         self.result: Result | None = None
         self.error: BaseException | None = None
 
 
-class GroupCommit:
+class GroupCommit(Generic[Request, Reply]):
     """Runs operations on the one connection that writes.
 
-    Whoever gets the lock leads: it runs everything that queued up meanwhile in one transaction and commits.
-    The others find their operation done. If one operation of a group fails, the group is rolled back and each
-    is run in a transaction of its own, so that it fails alone.
+    The thread that finds no leader leads: it runs everything that queued up in one transaction, commits,
+    wakes those whose operations are done, and makes the next that waits the leader. If one operation of a
+    group fails, the group is rolled back and each is run in a transaction of its own, so that it fails alone.
+
+    Attributes:
+        lock: held by whoever uses the connection.
+        commits: transactions that were committed, for tests and statistics.
     """
 
-    def __init__(self, connection: sqlite3.Connection, reset: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        reset: Callable[[], None],
+        together: Callable[[sqlite3.Connection, list[Request]], Sequence[Reply]] | None = None,
+    ) -> None:
         """Take over the connection.
 
         Args:
             connection: in autocommit mode.
             reset: called after a rollback, to read again what is kept beside the database.
+            together: does the requests of :meth:`run_together` that follow each other, in order.
         """
         self._connection = connection
         self._reset = reset
+        self._together = together
+        self._door = threading.Lock()
         self._queue: deque[Job[Any]] = deque()
+        self._leader: Job[Any] | None = None
         self.lock = threading.RLock()
-        #: Transactions that were committed, for tests and statistics.
         self.commits = 0
 
     def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -57,26 +78,62 @@ class GroupCommit:
         Raises:
             Whatever ``work`` or the commit raises; then nothing of it was kept.
         """
+        return self._run(Job(work))
+
+    def run_together(self, request: Request) -> Reply:
+        """The same for what is done for many at once."""
+        return self._run(Job[Reply](None, request))
+
+    def run_alone(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """The same in a transaction of its own, now; for who holds the lock already."""
         job = Job(work)
-        self._queue.append(job)
         with self.lock:
-            # A leader stops at LARGEST_GROUP: this operation may still be in the queue after the first round.
+            self._try([job])
+        return _outcome(job)
+
+    def _run(self, job: Job[Result]) -> Result:
+        try:
+            with self._door:
+                self._queue.append(job)
+                if self._leader is None:
+                    self._leader = job
+                leads = self._leader is job
+            if not leads:
+                job.turn.acquire()
+            # A leader stops at LARGEST_GROUP: its own operation may still be in the queue after a round.
             while not job.done:
                 self._lead(job)
-        if job.error is not None:
-            raise job.error
-        return job.result  # type: ignore[return-value]
+        finally:
+            self._leave(job)
+        return _outcome(job)
+
+    def _leave(self, job: Job[Any]) -> None:
+        """Hand over the lead; out of the queue when interrupted while waiting."""
+        with self._door:
+            if not job.done and job in self._queue:
+                self._queue.remove(job)
+            if self._leader is job:
+                self._leader = self._queue[0] if self._queue else None
+                if self._leader is not None:
+                    self._leader.turn.release()
 
     def _lead(self, own: Job[Any]) -> None:
-        group: list[Job[Any]] = []
-        while self._queue and len(group) < LARGEST_GROUP:
-            group.append(self._queue.popleft())
-        try:
-            self._try(group)
-        except BaseException:
-            # Interrupted, perhaps by the keyboard: what the others wait for is left to them.
-            self._queue.extendleft(job for job in reversed(group) if not (job.done or job is own))
-            raise
+        with self.lock:
+            group: list[Job[Any]] = []
+            with self._door:
+                while self._queue and len(group) < LARGEST_GROUP:
+                    group.append(self._queue.popleft())
+            try:
+                self._try(group)
+            except BaseException:
+                # Interrupted, perhaps by the keyboard: what the others wait for is left to them.
+                with self._door:
+                    self._queue.extendleft(job for job in reversed(group) if not (job.done or job is own))
+                raise
+            finally:
+                for job in group:
+                    if job.done and job is not own:
+                        job.turn.release()
 
     def _try(self, group: list[Job[Any]]) -> None:
         try:
@@ -93,8 +150,7 @@ class GroupCommit:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             begun = True
-            for job in group:
-                job.result = job.work(self._connection)
+            self._work(group)
             self._connection.execute("COMMIT")
         except BaseException as error:
             if self._connection.in_transaction:
@@ -106,7 +162,25 @@ class GroupCommit:
             raise
         self._finish(group)
 
+    def _work(self, group: list[Job[Any]]) -> None:
+        for alone, jobs in groupby(group, key=lambda job: job.work is not None):
+            if alone:
+                for job in jobs:
+                    job.result = job.work(self._connection)  # type: ignore[misc]
+                continue
+            assert self._together is not None
+            some = list(jobs)
+            replies = self._together(self._connection, [job.request for job in some])
+            for job, reply in zip(some, replies, strict=True):
+                job.result = reply
+
     def _finish(self, group: list[Job[Any]]) -> None:
         self.commits += 1
         for job in group:
             job.done = True
+
+
+def _outcome(job: Job[Result]) -> Result:
+    if job.error is not None:
+        raise job.error
+    return job.result  # type: ignore[return-value]

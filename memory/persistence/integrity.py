@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from memory.persistence.operations import rebuild_place
-from memory.persistence.records import SLOTS, clamp_sql
+from memory.errors import CorruptStoreError
+from memory.persistence import places, poses
+from memory.persistence.journal import Counters
+from memory.persistence.records import SLOTS
 
 #: Problems that are listed of each sort.
 SHOWN = 20
@@ -61,7 +64,7 @@ def find_problems(connection: sqlite3.Connection, *, writer: bool) -> list[str]:
     for sort, look in SORTS.items():
         try:
             found += look(connection, writer)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, CorruptStoreError) as error:
             found.append(f"{sort}: cannot be read ({error})")
     return found
 
@@ -75,9 +78,51 @@ def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every memory has its texts."""
+    """Every memory has its texts, and texts have a memory."""
     sql = "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM body) LIMIT ?"
-    return [f"body: memory {id} has none" for (id,) in connection.execute(sql, (SHOWN,))]
+    found = [f"body: memory {id} has none" for (id,) in connection.execute(sql, (SHOWN,))]
+    sql = "SELECT id FROM body WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
+    return found + [f"body: {id} has no memory" for (id,) in connection.execute(sql, (SHOWN,))]
+
+
+def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Every memory has its pose, poses have a memory, and covariances a pose."""
+    found = []
+    for table, column, width in (("pose", "poses", poses.POSE), ("spread", "covariances", poses.SPREAD)):
+        size = 8 * width * poses.CHUNK
+        sql = f"SELECT chunk, length({column}) FROM {table} WHERE length({column}) <> ? LIMIT ?"
+        for chunk, length in connection.execute(sql, (size, SHOWN)):
+            found.append(f"{table}: row {chunk} has {length} bytes instead of {size}")
+    if found:
+        return found
+    ids = memory_ids(connection)
+    posed, values = poses.scan(connection)
+    found += [f"pose: memory {id} has none" for id in missing(ids, posed)]
+    found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
+    wrong = posed[~np.isfinite(values).all(axis=1)]
+    found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
+    return found + [f"spread: {id} has no memory" for id in missing(spread_ids(connection), ids)]
+
+
+def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
+    """The first of the ids that are not among the known."""
+    absent: list[int] = ids[~np.isin(ids, known)][:SHOWN].tolist()
+    return absent
+
+
+def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
+    """All ids, rising."""
+    rows = connection.execute("SELECT id FROM memory ORDER BY id").fetchall()
+    return np.array([id for (id,) in rows], dtype=np.int64)
+
+
+def spread_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
+    """The ids that have a covariance."""
+    found = [np.zeros(0, np.int64)]
+    for (chunk,) in connection.execute("SELECT chunk FROM spread").fetchall():
+        spreads = poses.read_chunks(connection, "spread", np.array([chunk]))[0]
+        found.append(poses.CHUNK * chunk + np.flatnonzero(~np.isnan(spreads).all(axis=1)))
+    return np.concatenate(found)
 
 
 def check_counter(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -104,18 +149,29 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The R*Tree is sound, has the rows of the table, and holds their positions."""
+    """The R*Tree is sound, holds the blocks, and every memory is in one or waits for it."""
     said = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
     found = [] if said == "ok" else [f"place: {line}" for line in said.splitlines()[:SHOWN]]
-    sql = (
-        "SELECT m.id FROM memory AS m LEFT JOIN place AS p ON p.id = m.id WHERE p.id IS NULL"
-        f" OR {clamp_sql('m.x')} NOT BETWEEN p.x0 AND p.x1"
-        f" OR {clamp_sql('m.y')} NOT BETWEEN p.y0 AND p.y1 UNION ALL"
-        " SELECT id FROM place WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
-    )
-    return found + [
-        f"place: memory {id} is not as in the table" for (id,) in connection.execute(sql, (SHOWN,))
-    ]
+    boxes = {row[0]: row[1:] for row in connection.execute("SELECT block, x0, x1, y0, y1 FROM place")}
+    ids, points = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
+    for block, *blobs in connection.execute("SELECT block, ids, points FROM block"):
+        if len(blobs[0]) % 8 or len(blobs[1]) != 2 * len(blobs[0]):
+            found.append(f"place: block {block} has {len(blobs[0])} and {len(blobs[1])} bytes")
+            continue
+        part = places.unpack([(blobs[0], blobs[1])])
+        x0, x1, y0, y1 = boxes.pop(block, (np.inf, -np.inf, np.inf, -np.inf))
+        low, high = ([places.clamp(v) for v in edge] for edge in (part.points.min(0), part.points.max(0)))
+        if low[0] < x0 or low[1] < y0 or high[0] > x1 or high[1] > y1:
+            found.append(f"place: block {block} is not where its memories are")
+        ids.append(part.ids)
+        points.append(part.points)
+    found += [f"place: block {block} is in the tree only" for block in boxes]
+    known, _ = poses.scan(connection)
+    waiting = np.isin(known, places.tail(connection))
+    blocked, where = np.concatenate(ids), np.concatenate(points)
+    right = (poses.read(connection, blocked)[:, :2] == where).all(axis=1)
+    lost = known[~waiting & ~np.isin(known, blocked[right])]
+    return (found + [f"place: memory {id} is not as in the table" for id in lost.tolist()])[:SHOWN]
 
 
 def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -144,6 +200,7 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
 SORTS = {
     "file": check_pages,
     "body": check_bodies,
+    "pose": check_poses,
     "log": check_counter,
     "words": check_words,
     "place": check_place,
@@ -151,7 +208,7 @@ SORTS = {
 }
 
 
-def repair(connection: sqlite3.Connection) -> list[str]:
+def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
     """Rebuild what is derived from the rows and drop what belongs to none, within the caller's transaction.
 
     Returns:
@@ -159,8 +216,17 @@ def repair(connection: sqlite3.Connection) -> list[str]:
     """
     connection.execute("REINDEX")
     connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
-    rebuild_place(connection)
     done = ["the indexes over time, labels, words and places were rebuilt"]
+    try:
+        posed = poses.distinct(np.concatenate([poses.scan(connection)[0], spread_ids(connection)]))
+        lone = posed[~np.isin(posed, memory_ids(connection))]
+        if len(lone):
+            poses.clear(connection, lone)
+            done.append(f"{len(lone)} poses without a memory were dropped")
+        places.rebuild(connection, counters.next_id - 1)
+        counters.placed = counters.next_id - 1
+    except CorruptStoreError:
+        done = ["the indexes over time, labels and words were rebuilt"]
     keyless = f"DELETE FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory)"
     for name, sql in (
         ("vectors", keyless),

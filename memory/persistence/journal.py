@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UndoError
+from memory.persistence.places import read_placed
+from memory.persistence.poses import distinct
 from memory.persistence.records import Image, Slot
 from memory.persistence.tables import chunks, read_slots
 
@@ -26,17 +28,20 @@ class Counters:
     Attributes:
         generation: number of the last operation.
         next_id: of the next memory.
+        placed: last id that the index over places has.
         slots: by name.
     """
 
     generation: int = 0
     next_id: int = 1
+    placed: int = 0
     slots: dict[str, Slot] = field(default_factory=dict)
 
     def read(self, connection: sqlite3.Connection) -> None:
         """From the file, after opening and after a rollback."""
         sql = "SELECT generation, next_id FROM log ORDER BY generation DESC LIMIT 1"
         self.generation, self.next_id = connection.execute(sql).fetchone() or (0, 1)
+        self.placed = read_placed(connection)
         self.slots = read_slots(connection)
 
 
@@ -68,12 +73,14 @@ class Changes(NamedTuple):
         added: (n,) int64, rising: are there now and were not.
         removed: (n,) int64, rising: were there and are not.
         changed: (n,) int64, rising: are there with something changed, perhaps the place or the vector.
+        moved: (n,) int64, rising: those of ``changed`` that were only given new poses.
     """
 
     generation: int
     added: NDArray[np.int64]
     removed: NDArray[np.int64]
     changed: NDArray[np.int64]
+    moved: NDArray[np.int64]
 
 
 def write_entry(
@@ -92,7 +99,15 @@ def write_entry(
     connection.execute(
         "INSERT INTO log (generation, time_ns, operation, first_id, next_id, undoes, detail)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (counters.generation, time.time_ns(), operation, first, counters.next_id, undoes, json.dumps(detail)),
+        (
+            counters.generation,
+            time.time_ns(),
+            operation,
+            first,
+            counters.next_id,
+            undoes,
+            json.dumps(detail) if detail else "{}",
+        ),
     )
     return counters.generation
 
@@ -132,23 +147,29 @@ def entry_of(row: Sequence[Any]) -> LogEntry:
 
 def read_history(connection: sqlite3.Connection, id: int) -> list[LogEntry]:
     """Operations that touched a memory, in order; ids that never were have none."""
-    added = connection.execute(
-        "SELECT generation FROM log WHERE next_id > first_id AND first_id <= ?"
-        " ORDER BY first_id DESC LIMIT 1",
-        (id,),
-    ).fetchall()
+    added = birth_of(connection, id)
     touched = connection.execute("SELECT generation FROM log_row WHERE id = ?", (id,)).fetchall()
-    posed = [
-        (generation,)
-        for generation, ids in connection.execute("SELECT generation, ids FROM log_pose")
-        if (np.frombuffer(ids, "<i8") == id).any()
-    ]
-    entries = []
-    for (generation,) in sorted(set(added + touched + posed)):
-        entry = read_entries(connection, after=generation - 1, limit=1)[0]
-        if (generation,) not in added or id in entry.added or (generation,) in touched:
-            entries.append(entry)
-    return entries
+    posed = connection.execute(
+        "SELECT generation, ids FROM log_pose WHERE ? BETWEEN first_id AND last_id", (id,)
+    )
+    found = {generation for (generation,) in touched}
+    found |= {generation for generation, ids in posed if (np.frombuffer(ids, "<i8") == id).any()}
+    if added is not None:
+        found.add(added)
+    return [read_entries(connection, after=generation - 1, limit=1)[0] for generation in sorted(found)]
+
+
+def birth_of(connection: sqlite3.Connection, id: int) -> int | None:
+    """The operation that added a memory, or ``None``: ids rise with the generations, which have no gaps."""
+    sql = "SELECT first_id, next_id FROM log WHERE generation = ?"
+    low, high = 1, connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
+    while low <= high:
+        middle = (low + high) // 2
+        first, following = connection.execute(sql, (middle,)).fetchone()
+        if first <= id < following:
+            return int(middle)
+        low, high = (middle + 1, high) if id >= following else (low, middle - 1)
+    return None
 
 
 def read_changes(connection: sqlite3.Connection, after: int) -> Changes:
@@ -156,29 +177,36 @@ def read_changes(connection: sqlite3.Connection, after: int) -> Changes:
     latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
     if not 0 <= after <= latest:
         raise ValueError(f"after must be a generation from 0 to {latest}, got {after}")
-    before: dict[int, bool] = {}
-    now: dict[int, bool] = {}
-    rows = connection.execute(
-        "SELECT generation, id, what FROM log_row WHERE generation > ? ORDER BY generation, row", (after,)
-    ).fetchall()
     spans = connection.execute(
-        "SELECT first_id, next_id FROM log WHERE generation > ? AND next_id > first_id", (after,)
+        "SELECT first_id, next_id FROM log WHERE generation > ? AND next_id > first_id ORDER BY generation",
+        (after,),
     )
-    for first, following in spans:  # The birth of a memory comes before anything else that happens to it.
-        for id in range(first, following):
-            before[id], now[id] = False, True
-    for _, id, what in rows:
-        before.setdefault(id, what != "restored")
-        now[id] = what != "removed"
-    for (blob,) in connection.execute("SELECT ids FROM log_pose WHERE generation > ?", (after,)):
-        for id in np.frombuffer(blob, "<i8").tolist():
-            before.setdefault(id, True)
-            now.setdefault(id, True)
-    picked = [
-        np.array(sorted(id for id in now if (before[id], now[id]) == case), dtype=np.int64)
-        for case in ((False, True), (True, False), (True, True))
-    ]
-    return Changes(int(latest), *picked)
+    born = joined([np.arange(first, following) for first, following in spans])
+    rows = connection.execute(
+        "SELECT id, what FROM log_row WHERE generation > ? ORDER BY generation, row", (after,)
+    ).fetchall()
+    touched = np.array([id for id, _ in rows], dtype=np.int64)
+    what = np.array([what for _, what in rows], dtype=np.str_)
+    ids, first = np.unique(touched, return_index=True)
+    last = len(touched) - 1 - np.unique(touched[::-1], return_index=True)[1]
+    # The birth of a memory comes before anything else that happens to it.
+    before = (what[first] != "restored") & ~np.isin(ids, born)
+    now = what[last] != "removed"
+    blobs = connection.execute("SELECT ids FROM log_pose WHERE generation > ?", (after,))
+    posed = distinct(joined([np.frombuffer(blob, "<i8") for (blob,) in blobs]))
+    moved = posed[~np.isin(posed, ids) & ~np.isin(posed, born)] if len(ids) + len(born) else posed
+    return Changes(
+        int(latest),
+        added=distinct(joined([born[~np.isin(born, ids)], ids[~before & now]])),
+        removed=ids[before & ~now],
+        changed=distinct(joined([ids[before & now], moved])),
+        moved=moved,
+    )
+
+
+def joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """(n,) int64 of any number of them."""
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def read_before(connection: sqlite3.Connection, generation: int) -> list[tuple[int, What, Image | None]]:
@@ -207,10 +235,10 @@ def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
         # What was taken back since, and the taking back, cancel: only what still stands is in the way.
         cancels = entry.undoes is not None and entry.undoes > generation
         if not cancels and not is_undone(connection, other):
-            shared = touched & touched_by(connection, entry)
-            if shared:
+            shared = np.intersect1d(touched, touched_by(connection, entry))
+            if len(shared):
                 raise UndoError(
-                    f"operation {other} ({entry.operation}) changed memory {min(shared)} after operation"
+                    f"operation {other} ({entry.operation}) changed memory {shared[0]} after operation"
                     f" {generation}: undo that one first"
                 )
     return found[0]
@@ -222,14 +250,13 @@ def is_undone(connection: sqlite3.Connection, generation: int) -> bool:
     return any(not is_undone(connection, other) for (other,) in rows)
 
 
-def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> set[int]:
+def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> NDArray[np.int64]:
     """The ids that an operation added, removed or changed."""
-    found = set(entry.added)
-    rows = connection.execute("SELECT id FROM log_row WHERE generation = ?", (entry.generation,))
-    found.update(id for (id,) in rows)
-    for (ids,) in connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (entry.generation,)):
-        found.update(np.frombuffer(ids, "<i8").tolist())
-    return found
+    rows = connection.execute("SELECT id FROM log_row WHERE generation = ?", (entry.generation,)).fetchall()
+    blobs = connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (entry.generation,))
+    parts = [np.frombuffer(blob, "<i8") for (blob,) in blobs]
+    parts += [np.arange(entry.added.start, entry.added.stop), np.array([id for (id,) in rows], np.int64)]
+    return joined(parts)
 
 
 def redact(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
@@ -240,9 +267,17 @@ def redact(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
             "UPDATE log_row SET before = NULL WHERE id IN (SELECT value FROM json_each(?))", bound
         )
     gone = np.array(ids, dtype=np.int64)
-    for row, blob, poses in connection.execute("SELECT row, ids, poses FROM log_pose").fetchall():
+    for row, blob in connection.execute("SELECT row, ids FROM log_pose").fetchall():
         hit = np.isin(np.frombuffer(blob, "<i8"), gone)
         if hit.any():
-            table = np.frombuffer(poses, "<f8").reshape(len(hit), -1).copy()
-            table[hit] = np.nan
-            connection.execute("UPDATE log_pose SET poses = ? WHERE row = ?", (table.tobytes(), row))
+            blank(connection, row, "poses", hit)
+            blank(connection, row, "covariances", hit)
+
+
+def blank(connection: sqlite3.Connection, row: int, column: str, hit: NDArray[np.bool_]) -> None:
+    """Make some of the logged numbers of a row not numbers."""
+    (blob,) = connection.execute(f"SELECT {column} FROM log_pose WHERE row = ?", (row,)).fetchone()
+    if blob is not None:
+        table = np.frombuffer(blob, "<f8").reshape(len(hit), -1).copy()
+        table[hit] = np.nan
+        connection.execute(f"UPDATE log_pose SET {column} = ? WHERE row = ?", (table.tobytes(), row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import UndoError, UnknownMemoryError
+from memory.errors import UndoError
+from memory.persistence import places, poses
 from memory.persistence.journal import (
     Counters,
     check_undoable,
@@ -19,22 +19,31 @@ from memory.persistence.journal import (
     write_entry,
     write_rows,
 )
-from memory.persistence.records import Image, Prepared, clamp_sql
+from memory.persistence.records import SCALARS, TEXTS, Image, Prepared, join
 from memory.persistence.tables import (
-    UPDATE_PLACE,
-    chunks,
     delete_images,
     insert_images,
     insert_prepared,
-    place_of,
     read_images,
     replace_images,
 )
 
-#: Columns of a logged pose: x, y, z, yaw and the covariance row by row, NaN where there is none.
-POSE_COLUMNS = 13
 #: Poses in one row of ``log_pose``.
 POSE_PART = 65536
+
+
+class Addition(NamedTuple):
+    """An operation that only adds.
+
+    Attributes:
+        rows: to add.
+        operation: its name in the log.
+        detail: for the log.
+    """
+
+    rows: Prepared
+    operation: str
+    detail: Mapping[str, Any]
 
 
 class Applied(NamedTuple):
@@ -68,7 +77,7 @@ def apply(
     update = update or {}
     gone = read_images(connection, remove)
     before = read_images(connection, list(update))
-    added = len(add.scalars)
+    added = add.size
     first = counters.next_id
     generation = write_entry(connection, counters, operation, detail, added=added)
     if gone:
@@ -83,13 +92,41 @@ def apply(
         replace_images(connection, counters.slots, before, after)
     if added:
         insert_prepared(connection, counters.slots, add, first)
+    settle(connection, counters)
     return Applied(generation, list(range(first, first + added)))
+
+
+def add_all(
+    connection: sqlite3.Connection, counters: Counters, additions: Sequence[Addition]
+) -> list[Applied]:
+    """Several operations that only add, with the statements of one."""
+    first = counters.next_id
+    done = []
+    for rows, operation, detail in additions:
+        start = counters.next_id
+        generation = write_entry(connection, counters, operation, detail, added=rows.size)
+        done.append(Applied(generation, list(range(start, counters.next_id))))
+    rows = additions[0].rows if len(additions) == 1 else join([addition.rows for addition in additions])
+    if rows.size:
+        insert_prepared(connection, counters.slots, rows, first)
+        settle(connection, counters, moved=False)
+    return done
+
+
+def settle(connection: sqlite3.Connection, counters: Counters, *, moved: bool = True) -> None:
+    """Bring the index over places up to date when much is waiting."""
+    last_id = counters.next_id - 1
+    counters.placed = places.settle_if_many(connection, last_id, counters.placed, moved=moved)
 
 
 def image_of(old: Image, prepared: Prepared) -> Image:
     """The image that an update of one row leads to."""
     vectors = {name: blobs[0] for name, (_, blobs, _) in prepared.vectors.items()}
-    return Image(old.id, prepared.scalars[0], old.access, prepared.texts[0], vectors)
+    scalars = tuple(prepared.scalars[name][0] for name in SCALARS)
+    texts = tuple(prepared.texts[name][0] for name in TEXTS)
+    pose = tuple(prepared.poses[0].tolist())
+    covariance = pose[poses.POSE :] or None
+    return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors)
 
 
 def undo(connection: sqlite3.Connection, counters: Counters, generation: int) -> Applied:
@@ -122,15 +159,16 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
     insert_images(connection, counters.slots, removed)
     write_rows(connection, done, "changed", [image.id for image in now], now)
     replace_images(connection, counters.slots, now, changed)
-    sql = "SELECT ids, poses FROM log_pose WHERE generation = ?"
-    parts = [
-        (np.frombuffer(ids, "<i8"), np.frombuffer(poses, "<f8").reshape(-1, POSE_COLUMNS))
-        for ids, poses in connection.execute(sql, (generation,))
-    ]
-    for ids, poses in parts:
-        write_poses(connection, done, ids, poses)
+    sql = "SELECT ids, poses, covariances FROM log_pose WHERE generation = ?"
+    parts = connection.execute(sql, (generation,)).fetchall()
     if parts:
-        move_places(connection, np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
+        ids = np.concatenate([np.frombuffer(part[0], "<i8") for part in parts])
+        tables = [np.concatenate([np.frombuffer(part[1], "<f8") for part in parts]).reshape(-1, poses.POSE)]
+        if parts[0][2] is not None:
+            spreads = np.concatenate([np.frombuffer(part[2], "<f8") for part in parts])
+            tables.append(spreads.reshape(-1, poses.SPREAD))
+        move(connection, counters, done, ids, np.hstack(tables))
+    settle(connection, counters)
     return Applied(done, [])
 
 
@@ -138,73 +176,48 @@ def repose(
     connection: sqlite3.Connection,
     counters: Counters,
     ids: NDArray[np.int64],
-    poses: NDArray[np.float64],
+    table: NDArray[np.float64],
     detail: Mapping[str, Any],
 ) -> Applied:
-    """Give memories new poses, (n, ``POSE_COLUMNS``) float64."""
+    """Give memories new poses.
+
+    Args:
+        connection: to write to.
+        counters: of the store.
+        ids: (n,), rising.
+        table: (n, ``POSE``), or (n, ``POSE_COLUMNS``) with covariances, float64.
+        detail: for the log.
+    """
     generation = write_entry(connection, counters, "repose", detail)
-    for start in range(0, len(ids), POSE_PART):
-        part = slice(start, start + POSE_PART)
-        write_poses(connection, generation, ids[part], poses[part])
-    move_places(connection, ids, poses)
+    move(connection, counters, generation, ids, table)
+    settle(connection, counters)
     return Applied(generation, [])
 
 
-def write_poses(
-    connection: sqlite3.Connection, generation: int, ids: NDArray[np.int64], poses: NDArray[np.float64]
+def move(
+    connection: sqlite3.Connection,
+    counters: Counters,
+    generation: int,
+    ids: NDArray[np.int64],
+    table: NDArray[np.float64],
 ) -> None:
-    """Log the poses that the memories have, then change them; the R*Tree is left to :func:`move_places`."""
-    before = read_poses(connection, ids)
-    connection.execute(
-        "INSERT INTO log_pose (generation, ids, poses) VALUES (?, ?, ?)",
-        (generation, ids.astype("<i8").tobytes(), before.astype("<f8").tobytes()),
-    )
-    blobs = [None if np.isnan(row[4]) else row[4:].astype("<f8").tobytes() for row in poses]
-    connection.executemany(
-        "UPDATE memory SET x = ?, y = ?, z = ?, yaw = ?, covariance = ? WHERE id = ?",
-        [(*row[:4], blob, id) for row, blob, id in zip(poses.tolist(), blobs, ids.tolist(), strict=True)],
-    )
-
-
-def move_places(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray[np.float64]) -> None:
-    """Bring the R*Tree up to date after poses were written."""
-    total = connection.execute("SELECT count(*) FROM memory").fetchone()[0]
-    if 4 * len(ids) > total:
-        rebuild_place(connection)  # Faster than moving most of its entries one by one.
-        return
-    moved = [(*place_of(x, y), id) for (x, y), id in zip(poses[:, :2].tolist(), ids.tolist(), strict=True)]
-    connection.executemany(UPDATE_PLACE, moved)
-
-
-def read_poses(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n, ``POSE_COLUMNS``) float64 of the memories.
-
-    Raises:
-        UnknownMemoryError: one is not there.
-    """
-    found = np.full((len(ids), POSE_COLUMNS), np.nan)
-    at = 0
-    sql = (
-        "SELECT m.id, m.x, m.y, m.z, m.yaw, m.covariance FROM json_each(?) AS j"
-        " LEFT JOIN memory AS m ON m.id = j.value ORDER BY j.key"
-    )
-    for chunk in chunks(ids.tolist()):
-        for row in connection.execute(sql, (json.dumps(chunk),)):
-            if row[0] is None:
-                raise UnknownMemoryError(f"no memory has the id {int(ids[at])}")
-            found[at, :4] = row[1:5]
-            if row[5] is not None:
-                found[at, 4:] = np.frombuffer(row[5], "<f8")
-            at += 1
-    return found
-
-
-def rebuild_place(connection: sqlite3.Connection) -> None:
-    """Make the R*Tree anew from the rows."""
-    connection.execute("DROP TABLE place")
-    connection.execute("CREATE VIRTUAL TABLE place USING rtree(id, x0, x1, y0, y1)")
-    x, y = clamp_sql("x"), clamp_sql("y")
-    connection.execute(f"INSERT INTO place SELECT id, {x}, {x}, {y}, {y} FROM memory")
+    """Log the poses that memories have, then change them."""
+    before = poses.read_known(connection, ids, spread=table.shape[1] > poses.POSE)
+    for start in range(0, len(ids), POSE_PART):
+        part = slice(start, start + POSE_PART)
+        covariances = before[part, poses.POSE :]
+        connection.execute(
+            "INSERT INTO log_pose (generation, first_id, last_id, ids, poses, covariances)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                generation, int(ids[part][0]), int(ids[part][-1]), ids[part].astype("<i8").tobytes(),
+                before[part, : poses.POSE].astype("<f8").tobytes(),
+                covariances.astype("<f8").tobytes() if covariances.shape[1] else None,
+            ),
+        )  # fmt: skip
+    poses.write(connection, ids, table)
+    if places.follow(connection, ids, table, counters.next_id - 1):
+        counters.placed = counters.next_id - 1
 
 
 def touch(connection: sqlite3.Connection, ids: Sequence[int], now_ns: int) -> None:
@@ -218,8 +231,9 @@ def touch(connection: sqlite3.Connection, ids: Sequence[int], now_ns: int) -> No
 def trim_log(connection: sqlite3.Connection, generation: int) -> None:
     """Drop what memories were before operations up to a generation: these cannot be undone any more."""
     connection.execute("UPDATE log_row SET before = NULL WHERE generation <= ?", (generation,))
-    empty = np.full(0, np.nan).tobytes()
-    connection.execute("UPDATE log_pose SET poses = ? WHERE generation <= ?", (empty, generation))
+    connection.execute(
+        "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation <= ?", (generation,)
+    )
     connection.execute(
         "INSERT INTO meta (name, value) VALUES ('trimmed', ?)"
         " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",

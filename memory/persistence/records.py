@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import DimensionError
+from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
 from memory.types import Memory, check_text
 
 #: Name of the slot of :attr:`Memory.embedding`.
@@ -18,20 +20,23 @@ DEFAULT_SLOT = "default"
 #: Vectors that a memory may have; the key of a vector is ``SLOTS * id + slot``.
 SLOTS = 64
 
-#: The R*Tree holds single precision: places beyond this are entered, and looked for, at it ...
-PLACE_LIMIT = 3.4e38
-#: ... and those nearer to 0 than this at 0, because SQLite rounds subnormal numbers to the wrong side.
-PLACE_TINY = 1e-30
-
 #: Columns of ``memory`` that a :class:`Memory` fills, after the id.
 SCALARS = (
-    "time_ns", "map_id", "kind", "label", "x", "y", "z", "yaw", "covariance", "confidence", "reward",
-    "marked", "count", "first_seen_ns", "last_seen_ns", "state", "importance",
+    "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "count", "first_seen_ns",
+    "last_seen_ns", "state", "importance",
 )  # fmt: skip
 #: Columns of ``memory`` that only the store changes.
 ACCESS = ("access_count", "accessed_ns")
 #: Columns of ``body``, after the id.
 TEXTS = ("caption", "payload", "evidence", "provenance")
+#: What most rows have in a column: the schema's default, which is not bound where all rows have it.
+DEFAULTS = {
+    "kind": "object", "confidence": 1.0, "reward": 0.0, "marked": 0, "count": 1, "first_seen_ns": None,
+    "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
+    "payload": "{}", "evidence": "", "provenance": "",
+}  # fmt: skip
+
+Vectors = dict[str, tuple[Sequence[int], list[bytes], int]]
 
 
 class Slot(NamedTuple):
@@ -50,14 +55,18 @@ class Prepared(NamedTuple):
     """Rows that only lack their ids.
 
     Attributes:
-        scalars: in the order of ``SCALARS``.
-        texts: in the order of ``TEXTS``.
+        size: how many.
+        scalars: ``SCALARS`` by name, a value a row.
+        texts: ``TEXTS`` by name, a value a row.
+        poses: (size, ``POSE_COLUMNS``) float64; (size, ``POSE``) where no row has a covariance.
         vectors: by slot name: (positions in the rows, half-precision bytes, dim).
     """
 
-    scalars: list[tuple[Any, ...]]
-    texts: list[tuple[str, str, str, str]]
-    vectors: dict[str, tuple[list[int], list[bytes], int]]
+    size: int
+    scalars: dict[str, list[Any]]
+    texts: dict[str, list[str]]
+    poses: NDArray[np.float64]
+    vectors: Vectors
 
 
 def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
@@ -75,30 +84,72 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
     for position, row in enumerate(rows):
         if not isinstance(row, Memory):
             raise TypeError(f"rows[{position}] must be a Memory, got {type(row).__name__}")
+    scalars: dict[str, list[Any]] = {
+        "time_ns": [int(row.time_ns) for row in rows],
+        "map_id": [row.map_id for row in rows],
+        "kind": [row.kind for row in rows],
+        "label": [row.label for row in rows],
+        "confidence": [row.confidence for row in rows],
+        "reward": [row.reward for row in rows],
+        "marked": [int(row.marked) for row in rows],
+        "count": [int(row.count) for row in rows],
+        "first_seen_ns": [None if row.first_seen_ns is None else int(row.first_seen_ns) for row in rows],
+        "last_seen_ns": [None if row.last_seen_ns is None else int(row.last_seen_ns) for row in rows],
+        "state": [row.state for row in rows],
+        "importance": [None if row.importance is None else float(row.importance) for row in rows],
+    }
+    texts = {
+        "caption": [row.caption for row in rows],
+        "payload": [dump(row.payload) if row.payload else "{}" for row in rows],
+        "evidence": [row.evidence for row in rows],
+        "provenance": [row.provenance for row in rows],
+    }
+    return Prepared(len(rows), scalars, texts, poses_of(rows), encode(rows, slots))
+
+
+def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
+    """(rows, ``POSE_COLUMNS``) float64, or without the covariances where there is none."""
+    poses = np.array([(*row.position, row.yaw) for row in rows], dtype=np.float64).reshape(len(rows), POSE)
+    if all(row.covariance is None for row in rows):
+        return poses
+    return np.hstack([poses, [pack_covariance(row.covariance) for row in rows]])
+
+
+def join(parts: Sequence[Prepared]) -> Prepared:
+    """The rows of several in order.
+
+    Raises:
+        DimensionError: vectors of one encoder differ in length.
+    """
+    vectors: dict[str, tuple[list[int], list[bytes], int]] = {}
+    start = 0
+    for part in parts:
+        for name, (positions, blobs, dim) in part.vectors.items():
+            places, halves, length = vectors.setdefault(name, ([], [], dim))
+            if length != dim:
+                raise DimensionError(f"{name!r} vectors of {length} and of {dim} numbers")
+            places += [start + position for position in positions]
+            halves += blobs
+        start += part.size
+    width = max(part.poses.shape[1] for part in parts)
+    poses = np.full((start, width), np.nan)
+    poses[:, :POSE] = np.concatenate([part.poses[:, :POSE] for part in parts])
+    if width > POSE:
+        start = 0
+        for part in parts:
+            poses[start : start + part.size, : part.poses.shape[1]] = part.poses
+            start += part.size
     return Prepared(
-        [scalars_of(row) for row in rows],
-        [(row.caption, dump(row.payload), row.evidence, row.provenance) for row in rows],
-        encode(rows, slots),
+        len(poses),
+        {name: [value for part in parts for value in part.scalars[name]] for name in SCALARS},
+        {name: [value for part in parts for value in part.texts[name]] for name in TEXTS},
+        poses,
+        dict(vectors),
     )
-
-
-def scalars_of(row: Memory) -> tuple[Any, ...]:
-    """The columns ``SCALARS`` as what SQLite binds."""
-    x, y, z = row.position
-    return (
-        int(row.time_ns), row.map_id, row.kind, row.label, x, y, z, row.yaw,
-        None if row.covariance is None else np.asarray(row.covariance, "<f8").tobytes(),
-        row.confidence, row.reward, int(row.marked), int(row.count),
-        None if row.first_seen_ns is None else int(row.first_seen_ns),
-        None if row.last_seen_ns is None else int(row.last_seen_ns),
-        row.state, None if row.importance is None else float(row.importance),
-    )  # fmt: skip
 
 
 def dump(payload: Mapping[str, Any]) -> str:
     """The payload as JSON text."""
-    if not payload:
-        return "{}"
     if not isinstance(payload, Mapping):
         raise TypeError(f"payload must be a mapping, got {type(payload).__name__}")
     try:
@@ -109,83 +160,72 @@ def dump(payload: Mapping[str, Any]) -> str:
         raise TypeError(f"payload must be what JSON holds: {error}") from error
 
 
-def encode(
-    rows: Sequence[Memory], slots: Mapping[str, Slot]
-) -> dict[str, tuple[list[int], list[bytes], int]]:
+def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Vectors:
     """The vectors of the rows as half-precision bytes, by slot."""
     found: dict[str, tuple[list[int], list[NDArray[np.float32]]]] = {}
+    positions = [position for position, row in enumerate(rows) if row.embedding is not None]
+    if positions:
+        found[DEFAULT_SLOT] = (positions, [row.embedding for row in rows if row.embedding is not None])
     for position, row in enumerate(rows):
-        if row.embedding is not None:
-            positions, vectors = found.setdefault(DEFAULT_SLOT, ([], []))
-            positions.append(position)
-            vectors.append(row.embedding)
         for name, vector in row.embeddings.items():
             if name == DEFAULT_SLOT:
                 raise ValueError(f"embeddings[{name!r}] is the name of embedding: give it there")
-            positions, vectors = found.setdefault(check_text("name of an encoder", name), ([], []))
-            positions.append(position)
+            places, vectors = found.setdefault(check_text("name of an encoder", name), ([], []))
+            places.append(position)
             vectors.append(vector)
-    result = {}
-    for name, (positions, vectors) in found.items():
+    result: Vectors = {}
+    for name, (places, vectors) in found.items():
         dim = slots[name].dim if name in slots else len(vectors[0])
-        for position, vector in zip(positions, vectors, strict=True):
-            if vector.shape != (dim,):
-                raise DimensionError(
-                    f"rows[{position}]: the {name!r} vector has {vector.size} numbers, the store takes {dim}"
-                )
-        halves = to_half(np.stack(vectors))
-        data = halves.tobytes()
+        if {vector.shape for vector in vectors} != {(dim,)}:
+            at, wrong = next((i, v) for i, v in zip(places, vectors, strict=True) if v.shape != (dim,))
+            raise DimensionError(
+                f"rows[{at}]: the {name!r} vector has {wrong.size} numbers, the store takes {dim}"
+            )
         size = 2 * dim
-        result[name] = (positions, [data[at : at + size] for at in range(0, len(data), size)], dim)
+        if len(vectors) == 1:
+            result[name] = (places, [one_to_half(vectors[0]).tobytes()], dim)
+            continue
+        data = to_half(np.concatenate(vectors).reshape(-1, dim)).tobytes()
+        result[name] = (places, [data[at : at + size] for at in range(0, len(data), size)], dim)
     return result
 
 
 def to_half(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
-    """(n, dim) of any length to unit vectors in half precision.
+    """(n, dim) float32 of any length to unit vectors in half precision.
 
     Vectors that are such already keep their bits, so that reading and writing again changes nothing.
     """
-    if not np.isfinite(vectors).all():
-        raise ValueError("a vector is not finite")
-    with np.errstate(over="ignore"):
-        stored = vectors.astype("<f2")
-    norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-    if not norms.all():
-        raise ValueError("a vector is zero: a direction is what is stored")
-    kept = (stored == vectors).all(axis=1, keepdims=True) & (np.abs(norms - 1.0) < 1e-3)
-    return np.where(kept, stored, (vectors / norms).astype("<f2")).astype("<f2")
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    if squares.min() > 1e-30 and squares.max() < 1e30:  # False where one is not a number.
+        norms = np.sqrt(squares)
+    else:
+        if not np.isfinite(vectors).all():
+            raise ValueError("a vector is not finite")
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        if not norms.all():
+            raise ValueError("a vector is zero: a direction is what is stored")
+    halves: NDArray[np.float16] = (vectors / norms[:, None]).astype("<f2")
+    # Those of length 1 whose first numbers are halves already are looked at as a whole.
+    near = np.flatnonzero(np.abs(norms - 1.0) < 1e-3)
+    first = vectors[near, :4]
+    near = near[(first == first.astype("<f2")).all(axis=1)]
+    if len(near):
+        exact = vectors[near].astype("<f2")
+        kept = (exact == vectors[near]).all(axis=1)
+        halves[near[kept]] = exact[kept]
+    return halves
 
 
-def from_row(id: int, scalars: Sequence[Any], texts: Sequence[Any], vectors: Mapping[str, bytes]) -> Memory:
-    """A memory from its columns ``SCALARS`` and ``TEXTS`` and its vectors by slot name."""
-    values = dict(zip(SCALARS, scalars, strict=True))
-    caption, payload, evidence, provenance = texts
-    covariance = values.pop("covariance")
-    arrays = {name: np.frombuffer(blob, "<f2").astype(np.float32) for name, blob in vectors.items()}
-    return Memory(
-        id=id,
-        position=(values.pop("x"), values.pop("y"), values.pop("z")),
-        covariance=None if covariance is None else np.frombuffer(covariance, "<f8").reshape(3, 3).copy(),
-        marked=bool(values.pop("marked")),
-        caption=caption,
-        payload=json.loads(payload),
-        evidence=evidence,
-        provenance=provenance,
-        embedding=arrays.pop(DEFAULT_SLOT, None),
-        embeddings=arrays,
-        **values,
-    )
-
-
-def clamp(value: float) -> float:
-    """A coordinate as the R*Tree takes it; order is kept."""
-    return 0.0 if abs(value) < PLACE_TINY else min(max(value, -PLACE_LIMIT), PLACE_LIMIT)
-
-
-def clamp_sql(name: str) -> str:
-    """:func:`clamp` of a column."""
-    limited = f"max(min({name}, {PLACE_LIMIT}), -{PLACE_LIMIT})"
-    return f"CASE WHEN abs({name}) < {PLACE_TINY} THEN 0.0 ELSE {limited} END"
+def one_to_half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
+    """The same for a (dim,) vector: what a robot stores most often, in few steps."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(np.dot(vector, vector))
+    whole = not 1e-30 < square < 1e30
+    if whole or (abs(square - 1.0) < 1e-2 and vector[0] == vector[:1].astype("<f2")[0]):
+        half: NDArray[np.float16] = to_half(vector[None])[0]
+    else:
+        half = (vector * np.float32(1.0 / math.sqrt(square))).astype("<f2")
+    return half
 
 
 class Image(NamedTuple):
@@ -195,6 +235,8 @@ class Image(NamedTuple):
         id: of the memory.
         scalars: the columns ``SCALARS``.
         access: the columns ``ACCESS``.
+        pose: x, y, z, yaw.
+        covariance: xx, xy, xz, yy, yz, zz, or ``None``.
         texts: the columns ``TEXTS``.
         vectors: half-precision bytes by slot name.
     """
@@ -202,33 +244,54 @@ class Image(NamedTuple):
     id: int
     scalars: tuple[Any, ...]
     access: tuple[Any, ...]
+    pose: tuple[float, ...]
+    covariance: tuple[float, ...] | None
     texts: tuple[Any, ...]
     vectors: dict[str, bytes]
 
     def memory(self) -> Memory:
         """As the caller knows it."""
-        return from_row(self.id, self.scalars, self.texts, self.vectors)
+        values = dict(zip(SCALARS, self.scalars, strict=True))
+        caption, payload, evidence, provenance = self.texts
+        arrays = {name: np.frombuffer(blob, "<f2").astype(np.float32) for name, blob in self.vectors.items()}
+        x, y, z, yaw = self.pose
+        return Memory(
+            id=self.id,
+            position=(x, y, z),
+            yaw=yaw,
+            covariance=None if self.covariance is None else unpack_covariance(self.covariance),
+            marked=bool(values.pop("marked")),
+            caption=caption,
+            payload=json.loads(payload),
+            evidence=evidence,
+            provenance=provenance,
+            embedding=arrays.pop(DEFAULT_SLOT, None),
+            embeddings=arrays,
+            **values,
+        )
 
     def dump(self) -> str:
         """JSON: bytes in base 64."""
         columns = dict(zip(SCALARS + ACCESS, self.scalars + self.access, strict=True))
-        if columns["covariance"] is not None:
-            columns["covariance"] = base64.b64encode(columns["covariance"]).decode()
         vectors = {name: base64.b64encode(blob).decode() for name, blob in self.vectors.items()}
         texts = dict(zip(TEXTS, self.texts, strict=True))
-        return json.dumps({"id": self.id, "memory": columns, "body": texts, "vectors": vectors})
+        return json.dumps(
+            {
+                "id": self.id, "memory": columns, "pose": self.pose, "covariance": self.covariance,
+                "body": texts, "vectors": vectors,
+            }
+        )  # fmt: skip
 
     @classmethod
     def load(cls, text: str) -> Image:
         """Read what :meth:`dump` wrote."""
         found = json.loads(text)
-        columns = found["memory"]
-        if columns["covariance"] is not None:
-            columns["covariance"] = base64.b64decode(columns["covariance"])
         return cls(
             found["id"],
-            tuple(columns[name] for name in SCALARS),
-            tuple(columns[name] for name in ACCESS),
+            tuple(found["memory"][name] for name in SCALARS),
+            tuple(found["memory"][name] for name in ACCESS),
+            tuple(found["pose"]),
+            None if found["covariance"] is None else tuple(found["covariance"]),
             tuple(found["body"][name] for name in TEXTS),
             {name: base64.b64decode(blob) for name, blob in found["vectors"].items()},
         )

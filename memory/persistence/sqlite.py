@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.errors import StoreClosedError, StoreReadOnlyError
-from memory.persistence import erase, files, integrity, journal, operations, reading, tables
+from memory.persistence import erase, files, integrity, journal, operations, poses, reading, tables
 from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
 from memory.persistence.copying import Progress, copy_store
 from memory.persistence.filters import Filter
@@ -23,11 +23,11 @@ from memory.persistence.group_commit import GroupCommit
 from memory.persistence.journal import Changes, Counters, LogEntry
 from memory.persistence.lock import WriterLock
 from memory.persistence.migrations import migrate
-from memory.persistence.operations import Applied
+from memory.persistence.operations import Addition, Applied
 from memory.persistence.reading import Columns, Order, TextHits
 from memory.persistence.records import DEFAULT_SLOT, SLOTS, Prepared, prepare
-from memory.persistence.tables import Vectors, check_ids
-from memory.types import Memory, check_covariance, check_integer
+from memory.persistence.tables import Vectors, check_ids, check_new, id_array
+from memory.types import Memory, check_integer
 
 Result = TypeVar("Result")
 
@@ -110,7 +110,11 @@ class Database:
             connection.close()
         else:
             self._writer = connection
-            self._group = GroupCommit(connection, lambda: self._counters.read(connection))
+            self._group: GroupCommit[Addition, Applied] = GroupCommit(
+                connection,
+                lambda: self._counters.read(connection),
+                lambda connection, additions: operations.add_all(connection, self._counters, additions),
+            )
 
     @classmethod
     def open(
@@ -195,7 +199,9 @@ class Database:
             ValueError, TypeError, DimensionError: a row is not right; nothing was stored.
             StoreFullError: no room; nothing was stored.
         """
-        return self.apply(add=rows, operation=operation, detail=detail).ids
+        prepared = prepare(rows, self._counters.slots)
+        check_new(rows)
+        return self._add(Addition(prepared, operation, dict(detail or {}))).ids
 
     def remove(
         self, ids: Iterable[int], *, secure: bool = False, detail: Mapping[str, Any] | None = None
@@ -242,10 +248,9 @@ class Database:
         """
         detail = dict(detail or {})
         gone = check_ids(remove)
-        slots = dict(self._counters.slots)
+        slots = self._counters.slots
         new = prepare(add, slots)
-        if any(row.id is not None for row in add):
-            raise ValueError("rows to add must not have an id: the store gives it")
+        check_new(add)
         changed: dict[int, Prepared] = {}
         for row in update:
             prepared = prepare([row], slots)
@@ -298,27 +303,27 @@ class Database:
             ValueError: shapes differ, a number is not finite, or an id occurs twice.
             UnknownMemoryError: one is not there; nothing was changed.
         """
-        known = np.array(check_ids(ids), dtype=np.int64)
-        poses = np.full((len(known), operations.POSE_COLUMNS), np.nan)
-        for name, values, columns in (("positions", positions, slice(0, 3)), ("yaws", yaws, slice(3, 4))):
+        known = id_array(ids)
+        table = np.empty((len(known), poses.POSE))
+        for name, values, shape in (
+            ("positions", positions, (len(known), 3)), ("yaws", yaws, (len(known),)),
+        ):  # fmt: skip
             array = np.asarray(values, dtype=np.float64)
-            if array.shape != ((len(known), 3) if name == "positions" else (len(known),)):
+            if array.shape != shape:
                 raise ValueError(f"{name} do not fit {len(known)} ids: their shape is {array.shape}")
             if not np.isfinite(array).all():
                 raise ValueError(f"{name} must be finite")
-            poses[:, columns] = array.reshape(len(known), columns.stop - columns.start)
-        if len(np.unique(known)) < len(known):
+            table[:, slice(0, 3) if name == "positions" else 3] = array
+        order = np.argsort(known, kind="stable")
+        known = known[order]
+        if (known[1:] == known[:-1]).any():
             raise ValueError("an id occurs twice")
         if covariances is not None:
-            matrices = np.asarray(covariances, dtype=np.float64)
-            if matrices.shape != (len(known), 3, 3):
-                raise ValueError(f"covariances do not fit {len(known)} ids: their shape is {matrices.shape}")
-            poses[:, 4:] = np.array([check_covariance(one) for one in matrices]).reshape(len(known), 9)
+            table = np.hstack([table, poses.check_covariances(covariances, len(known))])
+        table = table[order]
 
         def work(connection: sqlite3.Connection) -> Applied:
-            if covariances is None:
-                poses[:, 4:] = operations.read_poses(connection, known)[:, 4:]
-            return operations.repose(connection, self._counters, known, poses, dict(detail or {}))
+            return operations.repose(connection, self._counters, known, table, dict(detail or {}))
 
         return self._write(work).generation
 
@@ -403,6 +408,12 @@ class Database:
         with self._read() as connection:
             return reading.scan_columns(connection, ids=known)
 
+    def poses(self, ids: Iterable[int]) -> NDArray[np.float64]:
+        """(n, 4) float64 of the ids: x, y, z in metres and yaw in radians; NaN where there is no memory."""
+        known = id_array(ids)
+        with self._read() as connection:
+            return poses.read(connection, known)
+
     @property
     def generation(self) -> int:
         """Number of the last operation; caches compare it."""
@@ -477,7 +488,7 @@ class Database:
             problems = integrity.find_problems(writer, writer=True)
             if not (repair and problems):
                 return self._report(problems, writer)
-            done = self._write(integrity.repair)
+            done = self._group.run_alone(lambda connection: integrity.repair(connection, self._counters))
             return self._report(integrity.find_problems(writer, writer=True), writer, done)
 
     def stats(self) -> Stats:
@@ -505,6 +516,11 @@ class Database:
             log_bytes=log.stat().st_size if log.exists() else 0,
             free_bytes=page * free,
         )
+
+    def _add(self, addition: Addition) -> Applied:
+        self._check_writer()
+        with translated(self._file):
+            return self._group.run_together(addition)
 
     def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         self._check_writer()

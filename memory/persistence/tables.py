@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import DimensionError, UnknownMemoryError
-from memory.persistence.records import ACCESS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot, clamp
-from memory.types import check_integer
+from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
+from memory.persistence import places, poses
+from memory.persistence.records import ACCESS, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
+from memory.types import Memory, check_integer
 
 #: Ids that are bound at once.
 CHUNK = 4096
 
-INSERT_MEMORY = (
-    f"INSERT INTO memory (id, {', '.join(SCALARS + ACCESS)})"
-    f" VALUES ({', '.join('?' * (1 + len(SCALARS) + len(ACCESS)))})"
-)
-INSERT_BODY = f"INSERT INTO body (id, {', '.join(TEXTS)}) VALUES ({', '.join('?' * (1 + len(TEXTS)))})"
 INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half) VALUES (?, ?)"
 INSERT_WORDS = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 DELETE_WORDS = "INSERT INTO words (words, rowid, label, caption) VALUES ('delete', ?, ?, ?)"
-INSERT_PLACE = "INSERT INTO place (id, x0, x1, y0, y1) VALUES (?, ?, ?, ?, ?)"
-UPDATE_PLACE = "UPDATE place SET x0 = ?, x1 = ?, y0 = ?, y1 = ? WHERE id = ?"
 SELECT_IMAGES = (
     f"SELECT m.id, {', '.join('m.' + name for name in SCALARS + ACCESS)},"
     f" {', '.join('b.' + name for name in TEXTS)}"
@@ -38,8 +33,7 @@ SELECT_VECTORS = (
     f" ON v.key BETWEEN j.value * {SLOTS} AND j.value * {SLOTS} + {SLOTS - 1}"
 )
 
-LABEL, X, Y = SCALARS.index("label"), SCALARS.index("x"), SCALARS.index("y")
-CAPTION = TEXTS.index("caption")
+LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 
 
 class Vectors(NamedTuple):
@@ -65,6 +59,19 @@ def check_ids(ids: Iterable[int]) -> list[int]:
     """As plain integers, or raise ``TypeError``."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     return [check_integer("id", value) for value in values]
+
+
+def id_array(ids: Iterable[int]) -> NDArray[np.int64]:
+    """As (n,) int64, or raise ``TypeError``."""
+    if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "i":
+        return ids.astype(np.int64)
+    return np.array(check_ids(ids), dtype=np.int64)
+
+
+def check_new(rows: Iterable[Memory]) -> None:
+    """Raise ``ValueError`` where a row to add has an id."""
+    if any(row.id is not None for row in rows):
+        raise ValueError("rows to add must not have an id: the store gives it")
 
 
 def read_slots(connection: sqlite3.Connection) -> dict[str, Slot]:
@@ -95,30 +102,39 @@ def insert_prepared(
     connection: sqlite3.Connection, slots: dict[str, Slot], prepared: Prepared, first_id: int
 ) -> None:
     """New memories with rising ids."""
-    never = (0, None)
-    ids = range(first_id, first_id + len(prepared.scalars))
-    scalars, texts = prepared.scalars, prepared.texts
-    connection.executemany(INSERT_MEMORY, [(i, *row, *never) for i, row in zip(ids, scalars, strict=True)])
-    connection.executemany(INSERT_BODY, [(i, *row) for i, row in zip(ids, texts, strict=True)])
+    ids = range(first_id, first_id + prepared.size)
+    insert_columns(connection, "memory", ids, prepared.scalars)
+    insert_columns(connection, "body", ids, prepared.texts)
+    words = zip(ids, prepared.scalars["label"], prepared.texts["caption"], strict=True)
+    connection.executemany(INSERT_WORDS, words)
     for name, (positions, blobs, dim) in prepared.vectors.items():
-        slot = add_slot(connection, slots, name, dim).number
-        keys = [SLOTS * (first_id + position) + slot for position in positions]
-        connection.executemany(INSERT_VECTOR, list(zip(keys, blobs, strict=True)))
-    index_rows(connection, [(i, s, t) for i, s, t in zip(ids, scalars, texts, strict=True)])
+        slot = SLOTS * first_id + add_slot(connection, slots, name, dim).number
+        keys = [slot + SLOTS * position for position in positions]
+        connection.executemany(INSERT_VECTOR, zip(keys, blobs, strict=True))
+    if prepared.poses.shape == (1, poses.POSE):
+        poses.write_one(connection, first_id, prepared.poses[0].tolist())
+    else:
+        poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
 
 
-def index_rows(
-    connection: sqlite3.Connection, rows: Sequence[tuple[int, Sequence[Any], Sequence[Any]]]
+def insert_columns(
+    connection: sqlite3.Connection, table: str, ids: Sequence[int], columns: Mapping[str, list[Any]]
 ) -> None:
-    """Enter (id, scalars, texts) into the text index and the R*Tree."""
-    connection.executemany(INSERT_WORDS, [(i, s[LABEL], t[CAPTION]) for i, s, t in rows])
-    connection.executemany(INSERT_PLACE, [(i, *place_of(s[X], s[Y])) for i, s, _ in rows])
+    """Rows of a table; what is the same default in all of them is not bound, which takes half the time."""
+    bound = [
+        name
+        for name, values in columns.items()
+        if name not in DEFAULTS or values.count(DEFAULTS[name]) < len(values)
+    ]
+    rows = zip(ids, *(columns[name] for name in bound), strict=True)
+    connection.executemany(insertion(table, tuple(bound)), rows)
 
 
-def place_of(x: float, y: float) -> tuple[float, float, float, float]:
-    """What the R*Tree is given for a position: x0, x1, y0, y1."""
-    x, y = clamp(x), clamp(y)
-    return x, x, y, y
+@cache
+def insertion(table: str, columns: tuple[str, ...]) -> str:
+    """An INSERT of the id and some columns."""
+    names = ("id", *columns)
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
@@ -131,6 +147,7 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
     found: dict[int, Image] = {}
     for chunk in chunks(ids):
         bound = (json.dumps(chunk),)
+        where = read_places(connection, chunk)
         blobs: dict[int, dict[str, bytes]] = {}
         if vectors:
             for key, half in connection.execute(SELECT_VECTORS, bound):
@@ -138,7 +155,11 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         texts_from = 1 + len(SCALARS) + len(ACCESS)
         for row in connection.execute(SELECT_IMAGES, bound):
             scalars, access = row[1 : 1 + len(SCALARS)], row[1 + len(SCALARS) : texts_from]
-            found[row[0]] = Image(row[0], scalars, access, row[texts_from:], blobs.get(row[0], {}))
+            pose, covariance = where[row[0]]
+            if np.isnan(pose[0]):
+                raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
+            texts, vectors_of = row[texts_from:], blobs.get(row[0], {})
+            found[row[0]] = Image(row[0], scalars, access, pose, covariance, texts, vectors_of)
     missing = [id for id in ids if id not in found]
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
@@ -146,21 +167,44 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
     return [found[id] for id in ids]
 
 
+def read_places(
+    connection: sqlite3.Connection, ids: Sequence[int]
+) -> dict[int, tuple[tuple[float, ...], tuple[float, ...] | None]]:
+    """Pose and covariance by id, as an :class:`Image` has them."""
+    found = poses.read(connection, np.array(ids, dtype=np.int64), spread=True)
+    pose, spread = found[:, : poses.POSE].tolist(), found[:, poses.POSE :].tolist()
+    bare = np.isnan(found[:, poses.POSE]).tolist()
+    return {id: (tuple(pose[at]), None if bare[at] else tuple(spread[at])) for at, id in enumerate(ids)}
+
+
+def write_places(connection: sqlite3.Connection, images: Sequence[Image]) -> None:
+    """Make poses and covariances those of the images."""
+    nothing = (np.nan,) * poses.SPREAD
+    table = np.array([(*image.pose, *(image.covariance or nothing)) for image in images])
+    ids = np.array([image.id for image in images], dtype=np.int64)
+    poses.write(connection, ids, table.reshape(len(images), poses.POSE_COLUMNS))
+    places.loosen(connection, ids)
+
+
 def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> None:
     """Remove the memories and everything that hangs on them."""
     connection.executemany(DELETE_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
     ids = [(image.id,) for image in images]
-    connection.executemany("DELETE FROM place WHERE id = ?", ids)
     ranges = [(SLOTS * image.id, SLOTS * image.id + SLOTS - 1) for image in images]
     connection.executemany("DELETE FROM vector WHERE key BETWEEN ? AND ?", ranges)
-    connection.executemany("DELETE FROM memory WHERE id = ?", ids)  # ``body`` goes with it.
+    connection.executemany("DELETE FROM body WHERE id = ?", ids)
+    connection.executemany("DELETE FROM memory WHERE id = ?", ids)
+    poses.clear(connection, np.array([image.id for image in images], dtype=np.int64))
 
 
 def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images: Sequence[Image]) -> None:
     """Put removed memories back, to the last bit."""
-    connection.executemany(INSERT_MEMORY, [(i.id, *i.scalars, *i.access) for i in images])
-    connection.executemany(INSERT_BODY, [(i.id, *i.texts) for i in images])
-    index_rows(connection, [(i.id, i.scalars, i.texts) for i in images])
+    connection.executemany(
+        insertion("memory", SCALARS + ACCESS), [(i.id, *i.scalars, *i.access) for i in images]
+    )
+    connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
+    connection.executemany(INSERT_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
+    write_places(connection, images)
     for image in images:
         write_vectors(connection, slots, image)
 
@@ -189,12 +233,12 @@ def replace_images(
         if (old.scalars[LABEL], old.texts[CAPTION]) != (new.scalars[LABEL], new.texts[CAPTION]):
             connection.execute(DELETE_WORDS, (old.id, old.scalars[LABEL], old.texts[CAPTION]))
             connection.execute(INSERT_WORDS, (new.id, new.scalars[LABEL], new.texts[CAPTION]))
-        if (old.scalars[X], old.scalars[Y]) != (new.scalars[X], new.scalars[Y]):
-            connection.execute(UPDATE_PLACE, (*place_of(new.scalars[X], new.scalars[Y]), new.id))
         if old.vectors != new.vectors:
             low = SLOTS * old.id
             connection.execute("DELETE FROM vector WHERE key BETWEEN ? AND ?", (low, low + SLOTS - 1))
             write_vectors(connection, slots, new)
+    pairs = zip(before, after, strict=True)
+    write_places(connection, [b for a, b in pairs if (a.pose, a.covariance) != (b.pose, b.covariance)])
 
 
 def read_vectors(connection: sqlite3.Connection, ids: Sequence[int], slot: Slot) -> Vectors:

@@ -70,7 +70,7 @@ def test_each_pair_is_the_rule_written_out(seed: int, whole: float) -> None:
             turn = abs(math.atan2((complex(x, y) / heading).imag, (complex(x, y) / heading).real))
             distance = math.sqrt(x * x + y * y + z * z)
             expected = (
-                turn <= whole / 2 - 0.05
+                (turn <= whole / 2 - 0.05 or whole > 2 * math.pi - 1e-9)
                 and 0.1 <= distance <= np.asarray(views.range_m)[v] - 0.1
                 and -0.5 <= math.atan2(z, math.hypot(x, y)) <= 0.3
             )

@@ -1,9 +1,9 @@
 """Kill a writer again and again and look at what it left: run as a program, prints one JSON line.
 
 Arguments: folder of the store, number of trials, seed. Each trial forks a process that opens the store, adds
-memories (in even trials one by one, in odd ones from four threads) and tells each id through a pipe once
-``add`` returned it. After a random time it is killed. Then every id that was told must be there, and the
-store sound.
+memories (in even trials one by one, in odd ones from four threads), moves some, and tells each id through a
+pipe once ``add`` returned it. After a random time it is killed. Then every id that was told must be there,
+and the store sound.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ import time
 
 import numpy as np
 
+from memory.persistence import places
+from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.types import Memory
+
+EVERYWHERE = Filter(box=(-1, -1, 100, 100))
 
 
 def row_of(token: int) -> Memory:
@@ -35,7 +39,8 @@ def row_of(token: int) -> Memory:
 
 
 def write(folder: str, tell: int, trial: int) -> None:
-    """The life of a writer: until it is killed."""
+    """The life of a writer: until it is killed. Blocks of places are made in every few commits."""
+    places.TAIL, places.BLOCK, places.RUN, places.SMALL_RUNS = 10, 4, 64, 3
     threads = 1 + 3 * (trial % 2)
     with Database.open(folder, dim=16) as database:
         os.write(tell, struct.pack("<qq", 0, 0))  # It is open.
@@ -50,6 +55,9 @@ def write(folder: str, tell: int, trial: int) -> None:
                 token += len(rows)
                 if thread == 0 and token % 7 == 0:
                     database.undo(database.remove(ids))
+                if thread == 0 and token % 7 == 1:
+                    moved = [(x, y, z + 1.0) for x, y, z in (row.position for row in rows)]
+                    database.repose(ids, moved, np.zeros(len(ids)))
 
         others = [threading.Thread(target=work, args=(thread,)) for thread in range(1, threads)]
         for other in others:
@@ -102,6 +110,8 @@ def main(folder: str, trials: int, seed: int) -> None:
                 if entry.operation == "remove" and entry.generation not in undone:
                     database.undo(entry.generation)
             there = set(database.ids().tolist())
+            if set(database.ids(EVERYWHERE).tolist()) != there:
+                problems.append("not everything is found by its place")
             lost += len(told.keys() - there)
             for row in database.get(sorted(found.keys() & there)):
                 expected = row_of(told[row.id])

@@ -25,6 +25,7 @@ from memory.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
+from memory.persistence import places
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.types import Memory
@@ -45,8 +46,9 @@ def rows_of(count: int, seed: int = 0) -> list[Memory]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A closed store of 300 memories."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A closed store of 300 memories, two blocks of them in the index over places."""
+    monkeypatch.setattr(places, "TAIL", 100)
     with Database.open(tmp_path / "store", dim=64) as database:
         database.add(rows_of(300))
     return tmp_path / "store"
@@ -220,16 +222,24 @@ def spoil(folder: Path, *statements: str) -> None:
 @pytest.mark.parametrize(
     ("statements", "said"),
     [
-        (("DELETE FROM place WHERE id < 10",), "place: memory 1 is not as in the table"),
-        (("UPDATE place SET x0 = 50, x1 = 50 WHERE id = 7",), "place: memory 7"),
-        (("INSERT INTO place VALUES (999, 0, 0, 0, 0)",), "place: memory 999"),
+        (("DELETE FROM place WHERE block = 1",), "place: block 1 is not where its memories are"),
+        (("UPDATE place SET x1 = 5 WHERE block = 1",), "place: block 1 is not where"),
+        (("INSERT INTO place VALUES (999, 0, 0, 0, 0)",), "place: block 999 is in the tree only"),
+        (("DELETE FROM block WHERE block = 2",), "place: memory "),
+        (("UPDATE block SET points = zeroblob(4096) WHERE block = 1",), "place: memory "),
+        (("UPDATE block SET ids = x'00' WHERE block = 1",), "place: block 1 has 1 and 4096 bytes"),
         (("INSERT INTO words (rowid, label, caption) VALUES (999, 'a', 'b')",), "words: memory 999"),
         (("UPDATE body SET caption = 'other' WHERE id = 5",), "words: not as in the table"),
         (("INSERT INTO words (words) VALUES ('delete-all')",), "words: memory 1 is not"),
         (("INSERT INTO vector VALUES (64000, x'00')",), "vector: key 64000 has no memory"),
+        (("INSERT INTO body VALUES (999, '', '{}', '', '')",), "body: 999 has no memory"),
         (
-            ("PRAGMA foreign_keys = OFF", "INSERT INTO body VALUES (999, '', '{}', '', '')"),
-            "table body: row 999",
+            ("INSERT INTO pose SELECT 9, poses FROM pose WHERE chunk = 1",),
+            "pose: 1134 has no memory",
+        ),
+        (
+            ("INSERT INTO spread VALUES (9, zeroblob(6048))",),
+            "spread: 1134 has no memory",
         ),
     ],
 )
@@ -259,6 +269,8 @@ def test_indexes_are_rebuilt_from_the_rows(folder: Path, statements: tuple[str, 
         ("UPDATE vector SET half = zeroblob(128) WHERE key = 128", "vector: key 128 is no unit vector"),
         ("INSERT INTO vector VALUES (65, x'003c')", "vector: key 65 has 2 bytes, its encoder no numbers"),
         ("DELETE FROM body WHERE id = 9", "body: memory 9 has none"),
+        ("DELETE FROM pose WHERE chunk = 1", "pose: memory 126 has none"),
+        ("UPDATE pose SET poses = x'00' WHERE chunk = 1", "pose: row 1 has 1 bytes instead of 4032"),
     ],
 )
 def test_what_cannot_be_rebuilt_is_reported_and_left(folder: Path, statement: str, said: str) -> None:

@@ -18,7 +18,7 @@ from memory.errors import (
     UndoError,
     UnknownMemoryError,
 )
-from memory.persistence import operations
+from memory.persistence import operations, places, poses, reading
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.types import Memory
@@ -164,8 +164,23 @@ FILTERS = [
 ]
 
 
+#: Where the index over places and the ways of looking change from few to many.
+SIZES = {
+    "as released": {},
+    "all few": {"BROAD": 1e-9, "SCATTERED": 10**6},
+    "blocks, all many": {"BROAD": 1e9, "FEW": 1, "PROBES": 0, "STRETCH": 2, "SCATTERED": 0},
+    "probes": {"BROAD": 1e9, "FEW": 1, "COUNTED": 2, "STRETCH": 2},
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("query", FILTERS, ids=range(len(FILTERS)))
-def test_filters_agree_with_a_loop(query: Filter, filled: Database) -> None:
+def test_filters_agree_with_a_loop(
+    query: Filter, filled: Database, sizes: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in sizes.items():
+        module = next(module for module in (places, poses, reading) if hasattr(module, name))
+        monkeypatch.setattr(module, name, value)
     rows = filled.get(filled.ids())
     kept = [row for row in rows if matches(row, query)]
     assert filled.ids(query).tolist() == [row.id for row in kept]
@@ -180,10 +195,14 @@ def test_filters_agree_with_a_loop(query: Filter, filled: Database) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory):
-    with Database.open(tmp_path_factory.mktemp("filled"), dim=DIM) as opened:
-        opened.add(rows_of(500))
-        opened.remove(range(1, 500, 7))
-        yield opened
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places, "TAIL", 100)
+        patch.setattr(places, "BLOCK", 8)
+        with Database.open(tmp_path_factory.mktemp("filled"), dim=DIM) as opened:
+            opened.add(rows_of(430))
+            opened.add(rows_of(70, seed=1))
+            opened.remove(range(1, 500, 7))
+            yield opened
 
 
 def test_estimates_are_close_for_broad_filters_and_exact_for_narrow_ones(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import signal
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +15,7 @@ import pytest
 
 from memory.errors import UnknownMemoryError
 from memory.persistence.filters import Filter
-from memory.persistence.group_commit import GroupCommit, Job
+from memory.persistence.group_commit import GroupCommit
 from memory.persistence.sqlite import Database
 from memory.types import Memory
 
@@ -79,24 +82,125 @@ def plain(tmp_path: Path):
     connection.close()
 
 
+def insert_one(connection: sqlite3.Connection) -> int:
+    return connection.execute("INSERT INTO thing VALUES (1)").rowcount
+
+
+def interrupted(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO thing VALUES (2)")
+    raise KeyboardInterrupt
+
+
 def test_an_interruption_leaves_the_others_waiting_not_failed(plain: sqlite3.Connection) -> None:
     resets: list[int] = []
-    group = GroupCommit(plain, lambda: resets.append(1))
-    other = Job(lambda connection: connection.execute("INSERT INTO thing VALUES (1)").rowcount)
+    group: GroupCommit[None, None] = GroupCommit(plain, lambda: resets.append(1))
+    held, both = threading.Event(), threading.Event()
 
-    def interrupted(connection: sqlite3.Connection) -> None:
-        connection.execute("INSERT INTO thing VALUES (2)")
-        raise KeyboardInterrupt
+    def hold() -> None:
+        with group.lock:
+            held.set()
+            both.wait()
 
-    group._queue.append(other)
-    with pytest.raises(KeyboardInterrupt):
-        group.run(interrupted)
+    def other() -> int:
+        while not group._queue:  # The interrupted one leads.
+            pass
+        result = pool.submit(group.run, insert_one)
+        while len(group._queue) < 2:
+            pass
+        both.set()
+        return result.result()
+
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(hold)
+        held.wait()
+        done = pool.submit(other)
+        with pytest.raises(KeyboardInterrupt):
+            group.run(interrupted)
+        assert done.result() == 1
     assert resets == [1]
-    assert not other.done
-    assert not plain.in_transaction
+    assert group.commits == 1
     assert group.run(lambda connection: 7) == 7
-    assert other.done
     assert plain.execute("SELECT value FROM thing").fetchall() == [(1,)]
+
+
+def test_whoever_is_interrupted_while_waiting_is_not_waited_for(plain: sqlite3.Connection) -> None:
+    group: GroupCommit[None, None] = GroupCommit(plain, lambda: None)
+    started, waited = threading.Event(), threading.Event()
+
+    def slow(connection: sqlite3.Connection) -> int:
+        started.set()
+        waited.wait()
+        return insert_one(connection)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(group.run, slow)
+        started.wait()
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            group.run(interrupted)
+        third = pool.submit(group.run, insert_one)
+        waited.set()
+        assert (first.result(), third.result()) == (1, 1)
+    assert group.run(lambda connection: 7) == 7
+    assert plain.execute("SELECT value FROM thing").fetchall() == [(1,), (1,)]
+
+
+def test_requests_that_follow_each_other_are_done_together(plain: sqlite3.Connection) -> None:
+    seen: list[list[int]] = []
+
+    def together(connection: sqlite3.Connection, requests: list[int]) -> list[int]:
+        seen.append(requests)
+        if 3 in requests:
+            raise ValueError("not this one")
+        return [10 * request for request in requests]
+
+    group: GroupCommit[int, int] = GroupCommit(plain, lambda: None, together)
+    with ThreadPoolExecutor(5) as pool:
+        with group.lock:
+            futures = []
+            for request in range(5):
+                futures.append(pool.submit(group.run_together, request))
+                while len(group._queue) <= request:
+                    pass
+        assert [future.result() for future in futures if future is not futures[3]] == [0, 10, 20, 40]
+        with pytest.raises(ValueError, match="not this one"):
+            futures[3].result()
+    assert seen == [[0, 1, 2, 3, 4], [0], [1], [2], [3], [4]]
+    with group.lock:
+        assert group.run_alone(insert_one) == 1
+
+
+def test_rows_of_many_threads_go_in_together_with_what_they_have(tmp_path: Path) -> None:
+    """Covariances, encoders and defaults differ from row to row; every operation keeps its own entry."""
+    rows = [
+        Memory(time_ns=0, label="plain"),
+        Memory(time_ns=1, covariance=np.eye(3), embedding=np.ones(4), map_id="other", kind="note"),
+        Memory(time_ns=2, embeddings={"clip": np.ones(2)}, reward=2.0, payload={"a": 1}, marked=True),
+        Memory(time_ns=3, embedding=[1, 0, 0, 0], embeddings={"clip": np.array([0.0, 1.0])}),
+    ]
+    with Database.open(tmp_path, dim=4) as database:
+        with ThreadPoolExecutor(4) as pool:
+            with database._group.lock:
+                futures = []
+                for at, row in enumerate(rows):
+                    futures.append(pool.submit(database.add, [row], operation=f"op {at}", detail={"at": at}))
+                    while len(database._group._queue) <= at:
+                        pass
+            ids = [future.result()[0] for future in futures]
+        assert ids == [1, 2, 3, 4]
+        found = database.get(ids)
+        assert found == [dataclasses.replace(row, id=id) for id, row in zip(ids, rows, strict=True)]
+        np.testing.assert_array_equal(found[1].covariance, np.eye(3))
+        assert [row.covariance is None for row in found] == [True, False, True, True]
+        assert database.vectors(ids, "clip").ids.tolist() == [3, 4]
+        assert database.vectors(ids).ids.tolist() == [2, 4]
+        assert [(e.operation, e.added, e.detail) for e in database.log()] == [
+            (f"op {at}", range(at + 1, at + 2), {"at": at}) for at in range(4)
+        ]
+        database.undo(2)
+        assert database.ids().tolist() == [1, 3, 4]
+        assert database.check().ok
 
 
 def test_readers_see_one_moment_while_others_write(tmp_path: Path) -> None:

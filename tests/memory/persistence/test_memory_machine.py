@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from memory.errors import UndoError, UnknownMemoryError
+from memory.persistence import places, reading
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.types import Memory
@@ -31,7 +32,10 @@ memories = st.builds(
     map_id=st.sampled_from(["a", "b"]),
     kind=st.sampled_from(["object", "note"]),
     label=st.sampled_from(LABELS),
-    caption=st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20),
+    # Without letters that could spell a label.
+    caption=st.text(
+        st.characters(blacklist_characters="\0cupar", blacklist_categories=["Cs", "Lu"]), max_size=20
+    ),
     embedding=st.none() | st.integers(0, 5).map(lambda at: np.eye(6, dtype=np.float32)[at]),
     confidence=st.sampled_from([0.0, 0.5, 1.0]),
     payload=st.dictionaries(st.text(st.characters(blacklist_categories=["Cs"]), max_size=3), st.integers()),
@@ -53,6 +57,12 @@ class Store(RuleBasedStateMachine):
         self.next_id = 1
         self.erased: set[int] = set()
         self.database: Database
+        self.patch = pytest.MonkeyPatch()
+        for module, name, value in (
+            (places, "TAIL", 4), (places, "BLOCK", 2), (places, "RUN", 8), (places, "SMALL_RUNS", 2),
+            (reading, "FEW", 2), (reading, "PROBES", 1), (reading, "STRETCH", 2),
+        ):  # fmt: skip
+            self.patch.setattr(module, name, value)
 
     @initialize()
     def open(self) -> None:
@@ -62,6 +72,7 @@ class Store(RuleBasedStateMachine):
         if hasattr(self, "database"):
             assert self.database.check().ok
             self.database.close()
+        self.patch.undo()
         shutil.rmtree(self.folder)
 
     def note(self, generation: int, rows: dict[int, Memory]) -> None:
@@ -160,17 +171,22 @@ class Store(RuleBasedStateMachine):
         self.database = Database.open(self.folder)
 
     @rule(
-        label=st.sampled_from(LABELS),
+        label=st.none() | st.sampled_from(LABELS),
         map_id=st.none() | st.sampled_from(["a", "b"]),
         span=st.none() | st.tuples(st.integers(0, 10), st.integers(10, 20)),
         box=st.none() | st.tuples(COORDINATES, COORDINATES).map(lambda c: (c[0], c[1], 1e6, 1e6)),
+        words=st.booleans(),
     )
-    def filter(self, label: str, map_id: str | None, span: Any, box: Any) -> None:
-        query = Filter(labels=[label], map_id=map_id, between_ns=span, box=box)
+    def filter(self, label: str | None, map_id: str | None, span: Any, box: Any, words: bool) -> None:
+        text = label if words and label in ("cup", "car") else None
+        label = None if text else label
+        labels = None if label is None else [label]
+        query = Filter(text=text, labels=labels, map_id=map_id, between_ns=span, box=box)
         expected = [
             id
             for id, row in sorted(self.rows.items())
-            if row.label == label
+            if (label is None or row.label == label)
+            and (text is None or row.label == text)
             and map_id in (None, row.map_id)
             and (span is None or span[0] <= row.time_ns <= span[1])
             and (box is None or (row.position[0] >= box[0] and row.position[1] >= box[1]))

@@ -1,0 +1,59 @@
+"""Console command ``recall``: a store of memories from the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from memory.cli import (
+    add,
+    ask,
+    backup,
+    bench,
+    check,
+    consolidate,
+    explain,
+    export,
+    forget,
+    importing,
+    init,
+    query,
+    stats,
+    undo,
+)
+from memory.cli.console import CommandParser
+from memory.errors import RecallError
+from sparse_core.errors import SparseError
+
+_COMMANDS = (
+    init, add, importing, query, ask, explain, forget, undo, consolidate, stats, export, check, backup, bench,
+)  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input."""
+    parser = argparse.ArgumentParser(
+        prog="recall",
+        description="A robot's memory: durable, searched by likeness, words, place and time.",
+        epilog="The store is the first word after the command, or --store, or $RECALL_STORE.",
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
+    )
+    for module in _COMMANDS:
+        module.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:
+        # Whoever read the output has enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (RecallError, SparseError, ImportError, ValueError, TypeError, OSError) as error:
+        print(f"recall {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"recall {options.command}: interrupted", file=sys.stderr)
+        return 130

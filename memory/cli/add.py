@@ -1,0 +1,90 @@
+"""``recall add``: one memory by hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.exchange.times import parse_time
+from memory.persistence.sqlite import Database
+from memory.types import KINDS, Memory, check_vector
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "add", "Store one memory; prints its id once it is on the disk.", run)
+    parser.add_argument("--label", default="", help="class or name")
+    parser.add_argument("--caption", default="", help="text that is searched")
+    parser.add_argument("--kind", choices=KINDS, default="note", help="default: note")
+    parser.add_argument("--time", default="now", help="ISO 8601, nanoseconds or now (the default)")
+    parser.add_argument("--at", nargs="+", type=float, default=[0.0, 0.0], metavar="M", help="x y or x y z")
+    parser.add_argument("--yaw", type=float, default=0.0, metavar="RAD", help="counter-clockwise from +x")
+    parser.add_argument("--map", default="default", help="map that the place is in")
+    parser.add_argument("--confidence", type=float, default=1.0, help="from 0 to 1")
+    parser.add_argument("--reward", type=float, default=0.0, help="what came of it")
+    parser.add_argument("--mark", action="store_true", help="never forget it on its own")
+    parser.add_argument("--embedding", metavar="FILE", help=".npy file, or a JSON list of numbers")
+    parser.add_argument("--payload", metavar="JSON", help="a JSON object")
+    parser.add_argument("--evidence", default="", help="path or URL of the raw data")
+    parser.add_argument("--provenance", default="", help="who says so")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Store it."""
+    folder, _ = split_words(options)
+    if len(options.at) not in (2, 3):
+        raise UsageError(f"--at takes two or three numbers, got {len(options.at)}")
+    x, y, z = (*options.at, 0.0)[:3]
+    memory = Memory(
+        time_ns=parse_time(options.time),
+        position=(x, y, z),
+        yaw=options.yaw,
+        map_id=options.map,
+        kind=options.kind,
+        label=options.label,
+        caption=options.caption,
+        embedding=None if options.embedding is None else read_vector(options.embedding),
+        confidence=options.confidence,
+        reward=options.reward,
+        payload=_payload(options.payload),
+        evidence=options.evidence,
+        provenance=options.provenance,
+        marked=options.mark,
+    )
+    with Database.open(folder, create=False) as database:
+        (id,) = database.add([memory])
+    if options.json:
+        print_json({"id": id})
+    else:
+        say(f"stored as {id}")
+    return 0
+
+
+def read_vector(word: str) -> NDArray[np.float32]:
+    """The vector of an ``.npy`` file or of a JSON list.
+
+    Raises:
+        ValueError: neither; names it.
+    """
+    try:
+        if word.lstrip().startswith("["):
+            return check_vector("embedding", json.loads(word))
+        return check_vector("embedding", np.load(Path(word), allow_pickle=False))
+    except (ValueError, TypeError, EOFError) as error:
+        raise ValueError(f"--embedding {word}: {error}") from error
+
+
+def _payload(text: str | None) -> dict[str, Any]:
+    try:
+        found = {} if text is None else json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"--payload is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"--payload must be a JSON object, got {text}")
+    return found

@@ -1,0 +1,162 @@
+"""``recall ask``: questions that people ask, answered in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from memory.cli.add import read_vector
+from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.cli.filters import add_filter_options, between, filter_values
+from memory.exchange.times import parse_time
+from memory.questions import Questions
+from memory.store import MemoryStore
+
+_HELP = (
+    "Ask: last-seen WHAT, first-seen WHAT, near (--near --radius), between (--between), changed (--since),"
+    " how-often WHAT, still-there WHAT, summarise [--near --radius | --polygon | --map], similar ID,"
+    " go-to WHAT. WHAT is a label, words or the id of a memory; --embedding stands for one too."
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "ask", _HELP, run, words="QUESTION [WHAT]")
+    add_filter_options(parser)
+    parser.add_argument("--embedding", metavar="FILE", help="WHAT as a vector: .npy file or JSON list")
+    parser.add_argument("--since", metavar="TIME", help="for changed and summarise")
+    parser.add_argument("--k", "-k", type=int, default=10, help="most answers (default: 10)")
+    parser.add_argument("--gap", type=float, default=60.0, metavar="S", help="pause that ends a visit")
+    parser.add_argument("--distance", type=float, metavar="M", help="for go-to: how far to stop before it")
+    parser.add_argument(
+        "--coming-from", nargs="+", type=float, metavar="M", help="for go-to: x y of the robot"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer; the status is 0 also where nothing is known."""
+    folder, question, what = _split(options)
+    with MemoryStore.open(folder, readonly=True) as store:
+        answer = _ASKED[question](Questions(store), what, options)
+    if options.json:
+        print_json(answer.to_json())
+    else:
+        say(str(answer))
+    return 0
+
+
+def _split(options: argparse.Namespace) -> tuple[Path, str, Any]:
+    folder, words = split_words(options, least=1, most=2)
+    question = words[0]
+    rest: list[Any] = words[1:]
+    if question not in _ASKED:
+        raise UsageError(f"{question!r} is no question; there are {', '.join(_ASKED)}")
+    if options.embedding is not None:
+        if rest:
+            raise UsageError("give WHAT or --embedding, not both")
+        rest = [read_vector(options.embedding)]
+    if question in _ABOUT_SOMETHING and not rest:
+        raise UsageError(f"{question} what? Give a label, words or an id")
+    if question not in _ABOUT_SOMETHING and rest:
+        raise UsageError(f"{question} takes options, not {rest[0]!r}")
+    for name in _unused(question, options):
+        raise UsageError(f"{question} does not take --{name.replace('_', '-')}")
+    what = rest[0] if rest else None
+    return folder, question, int(what) if isinstance(what, str) and what.isdecimal() else what
+
+
+def _unused(question: str, options: argparse.Namespace) -> list[str]:
+    """Options that were given and say nothing here."""
+    usual = {"k": 10, "gap": 60.0, "min_confidence": 0.0}
+    every = {name for names in _TAKES.values() for name in names} | {"min_confidence"}
+    useless = every - set(_TAKES.get(question, ())) - {"map"}
+    return sorted(name for name in useless if getattr(options, name) != usual.get(name))
+
+
+def _place(options: argparse.Namespace) -> dict[str, Any]:
+    near = None if options.near is None else tuple(options.near)
+    return {"map_id": options.map, "near": near, "radius_m": options.radius}
+
+
+def _near(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    if options.near is None or options.radius is None:
+        raise UsageError("near needs --near and --radius")
+    return questions.near(
+        tuple(options.near),
+        options.radius,
+        map_id=options.map,
+        labels=options.label,
+        kinds=options.kind,
+        k=options.k,
+    )
+
+
+def _between(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    span = between(options.between)
+    if span is None:
+        raise UsageError("between needs --between FROM TO")
+    return questions.between(
+        span[0],
+        span[1],
+        **_place(options),
+        labels=options.label,
+        kinds=options.kind,
+        text=options.text,
+        limit=options.k,
+    )
+
+
+def _changed(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    if options.since is None:
+        raise UsageError("changed needs --since")
+    return questions.changed_since(parse_time(options.since), **_place(options))
+
+
+def _summarise(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    since = None if options.since is None else parse_time(options.since)
+    polygon = filter_values(options)["polygon"]
+    return questions.summarise(**_place(options), polygon=polygon, since_ns=since)
+
+
+def _similar(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    if isinstance(what, str):
+        raise UsageError("similar takes the id of a memory, or --embedding")
+    return questions.similar_situations(what, k=options.k, map_id=options.map, kinds=options.kind)
+
+
+def _go_to(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    start = None if options.coming_from is None else tuple(options.coming_from)
+    more = {} if options.distance is None else {"distance_m": options.distance}
+    return questions.pose_to(what, map_id=options.map, coming_from=start, **more)
+
+
+def _how_often(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
+    span = between(options.between)
+    return questions.how_often(what, map_id=options.map, between_ns=span, gap_s=options.gap)
+
+
+_ASKED: dict[str, Callable[[Questions, Any, argparse.Namespace], Any]] = {
+    "last-seen": lambda questions, what, options: questions.last_seen(what, map_id=options.map),
+    "first-seen": lambda questions, what, options: questions.first_seen(what, map_id=options.map),
+    "near": _near,
+    "between": _between,
+    "changed": _changed,
+    "how-often": _how_often,
+    "still-there": lambda questions, what, options: questions.still_there(what, map_id=options.map),
+    "summarise": _summarise,
+    "similar": _similar,
+    "go-to": _go_to,
+}
+#: Options that a question takes beside the map; --embedding is checked with WHAT.
+_TAKES = {
+    "near": ("near", "radius", "label", "kind", "k"),
+    "between": ("between", "near", "radius", "label", "kind", "text", "k"),
+    "changed": ("since", "near", "radius"),
+    "how-often": ("between", "gap"),
+    "summarise": ("since", "near", "radius", "polygon"),
+    "similar": ("kind", "k"),
+    "go-to": ("distance", "coming_from"),
+}
+_ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "still-there", "similar", "go-to")

@@ -1,0 +1,48 @@
+"""``recall check``: whether a store is sound."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from memory.cli.console import UsageError, add_command, print_json, progress, remark, say, split_words
+from memory.errors import CorruptStoreError, StoreLockedError, StoreReadOnlyError
+from memory.persistence.integrity import CheckReport
+from memory.persistence.sqlite import Database
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "check", "Look for damage; exit status 1 if there is any (left).", run)
+    parser.add_argument("--repair", action="store_true", help="rebuild indexes, drop what belongs to nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check and report."""
+    folder, _ = split_words(options)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    with progress("checking"):
+        try:
+            report = _check(folder, repair=options.repair)
+        except CorruptStoreError as error:
+            report = CheckReport(0, (str(error),))
+    if options.json:
+        print_json(report.to_json())
+    else:
+        say(str(report))
+    return 0 if report.ok else 1
+
+
+def _check(folder: Path, *, repair: bool) -> CheckReport:
+    """As the writer where that is possible: only it can compare the text index word by word."""
+    try:
+        with Database.open(folder, create=False) as database:
+            return database.check(repair)
+    except (StoreLockedError, StoreReadOnlyError) as error:
+        if repair:
+            raise
+        remark(f"{error}; checking as a reader, without the words of the text index")
+    with Database.open(folder, readonly=True) as database:
+        return database.check()

@@ -1,0 +1,69 @@
+"""``recall consolidate``: merge and forget as the settings say."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words, table
+from memory.exchange.times import parse_time
+from memory.store import Consolidated, MemoryStore
+
+_SHOWN = 20
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands, "consolidate", "Merge memories of the same thing, forget over capacity.", run
+    )
+    parser.add_argument("--now", metavar="TIME", help="that freshness is judged at (default: now)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Consolidate and say what came of it."""
+    folder, _ = split_words(options)
+    now = None if options.now is None else parse_time(options.now)
+    with MemoryStore.open(folder, create=False) as store, progress("consolidating") as report:
+        before = len(store)
+        done = store.consolidate(now_ns=now, progress=lambda what, part, total: report(part, total))
+        after = len(store)
+    if options.json:
+        merged = [{"id": id, "sources": list(sources)} for id, sources in done.merged]
+        forgotten = [{"id": id, "reason": reason} for id, reason in done.forgotten.items()]
+        counts = {"memories_before": before, "memories": after}
+        print_json({**counts, "merged": merged, "forgotten": forgotten, "operations": done.generations})
+        return 0
+    _print(done)
+    say(f"{counted(before)} before, {after:,} now")
+    if done.generations:
+        say(f"take it back with: recall undo {_ranges(done.generations)}")
+    return 0
+
+
+def _print(done: Consolidated) -> None:
+    if done.merged:
+        rows = [
+            [str(id), str(len(sources)), ", ".join(map(str, sources))] for id, sources in done.merged[:_SHOWN]
+        ]
+        title = f"{len(done.merged)} merges{_first(len(done.merged))}"
+        output().print(table(title, ("new id", "memories", "of"), rows, right="new id,memories"))
+    if done.forgotten:
+        lines = [[str(id), reason] for id, reason in list(done.forgotten.items())[:_SHOWN]]
+        title = f"{len(done.forgotten)} forgotten{_first(len(done.forgotten))}"
+        output().print(table(title, ("id", "why"), lines, right="id"))
+
+
+def _first(count: int) -> str:
+    return f", the first {_SHOWN}" if count > _SHOWN else ""
+
+
+def _ranges(numbers: list[int]) -> str:
+    """``1-3 7`` for 1, 2, 3, 7."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

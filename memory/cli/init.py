@@ -1,0 +1,51 @@
+"""``recall init``: make a store."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.config import StoreConfig
+from memory.persistence.files import FILE_NAME
+from memory.store import MemoryStore
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "init", "Make a store.", run)
+    parser.add_argument("--dim", type=int, default=256, help="length of the vectors (default: 256)")
+    parser.add_argument("--config", type=Path, help="JSON file with settings, as config.json of a store")
+    parser.add_argument("--capacity", type=int, help="most memories of a map; consolidate holds it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make it, unless there is one."""
+    folder, _ = split_words(options)
+    if (folder / FILE_NAME).exists():
+        raise UsageError(f"{folder} holds a store already")
+    if options.capacity is not None and options.capacity < 1:
+        raise UsageError(f"--capacity must be at least 1, got {options.capacity}")
+    config = StoreConfig() if options.config is None else _read_config(options.config)
+    if options.capacity is not None:
+        config = dataclasses.replace(config, capacity=options.capacity)
+    with MemoryStore.open(folder, dim=options.dim, config=config) as store:
+        made = {"store": str(store.folder), "dim": store.dim}
+    if options.json:
+        print_json(made)
+    else:
+        say(f"made {folder}: vectors of {made['dim']} numbers; settings in {folder / 'config.json'}")
+    return 0
+
+
+def _read_config(path: Path) -> StoreConfig:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("expected a JSON object")
+        return StoreConfig.from_json(found)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

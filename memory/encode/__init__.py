@@ -1,0 +1,35 @@
+"""Vectors of what is remembered: scenes, text, images and depth images.
+
+Text and images need an optional library each (``pip install 'sparsight[text]'``, ``'sparsight[image]'``),
+which is imported on first use; scenes and depth images need none.
+
+    scene = detection_tokens(boxes, labels, scores) + structure_tokens(points)
+    vector = SceneEncoder.pretrained().encode([scene])[0]
+"""
+
+from memory.encode.depth import DepthEncoder, depth_points
+from memory.encode.image import ImageEncoder
+from memory.encode.recall import PlaceRecall, place_recall
+from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
+from memory.encode.text import TextEncoder
+from memory.encode.tokens import STRUCTURE, SceneTokens, detection_tokens, structure_tokens
+from memory.encode.training import TrainingOptions, TrainingResult, train_scene_encoder
+
+__all__ = [
+    "STRUCTURE",
+    "DepthEncoder",
+    "ImageEncoder",
+    "PlaceRecall",
+    "SceneEncoder",
+    "SceneEncoderConfig",
+    "SceneTokens",
+    "TextEncoder",
+    "TokenBatch",
+    "TrainingOptions",
+    "TrainingResult",
+    "depth_points",
+    "detection_tokens",
+    "place_recall",
+    "structure_tokens",
+    "train_scene_encoder",
+]

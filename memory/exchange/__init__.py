@@ -1,0 +1,22 @@
+"""Memories in files: JSONL and Parquet in and out, GeoJSON out, detections in."""
+
+from memory.exchange.detections import DetectionOptions
+from memory.exchange.errors import DataError
+from memory.exchange.exporting import export_memories
+from memory.exchange.geojson import Origin
+from memory.exchange.importing import ImportReport, import_source
+from memory.exchange.poses import Pose, Poses, read_poses
+from memory.exchange.sources import open_source
+
+__all__ = [
+    "DataError",
+    "DetectionOptions",
+    "ImportReport",
+    "Origin",
+    "Pose",
+    "Poses",
+    "export_memories",
+    "import_source",
+    "open_source",
+    "read_poses",
+]

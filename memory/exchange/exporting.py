@@ -1,0 +1,124 @@
+"""Export of what a store holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TextIO, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import UnknownMemoryError
+from memory.exchange.geojson import Origin, write_geojson
+from memory.exchange.parquet import write_parquet
+from memory.exchange.records import record_of
+from memory.persistence.filters import Filter
+from memory.persistence.sqlite import EVERYTHING, Database
+from memory.types import Memory
+from sparse_core.files import replacing
+
+ExportFormat = Literal["jsonl", "parquet", "geojson"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+_SUFFIXES: dict[str, ExportFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".geojson": "geojson",
+    ".json": "geojson",
+}
+#: Memories that are read at a time.
+PORTION = 1000
+
+
+def export_format(path: Path) -> ExportFormat:
+    """By the suffix.
+
+    Raises:
+        ValueError: unknown.
+    """
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise ValueError(f"{path}: cannot tell the format by the suffix; there are {', '.join(_SUFFIXES)}")
+    return found
+
+
+def export_memories(
+    database: Database,
+    target: Path | TextIO,
+    *,
+    format: ExportFormat,
+    filter: Filter = EVERYTHING,
+    vectors: bool = True,
+    origin: Origin | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write memories, the oldest first; returns how many.
+
+    Args:
+        database: may be written to by others meanwhile: what they remove until then is left out.
+        target: a file, which is there only once it is complete, or a stream for text.
+        format: ``"jsonl"``, ``"parquet"`` or ``"geojson"``.
+        filter: only those that pass.
+        vectors: also embeddings; never in GeoJSON.
+        origin: where the map is on Earth, for GeoJSON.
+        progress: called with how many are done and of how many.
+
+    Raises:
+        ValueError: Parquet into a stream.
+    """
+    batches = _batches(
+        database, database.ids(filter, order="oldest"), vectors and format != "geojson", progress
+    )
+    if format == "parquet":
+        if not isinstance(target, Path):
+            raise ValueError("Parquet is no text: give a file")
+        with replacing(target) as temporary:
+            return write_parquet(temporary, batches, vectors=vectors)
+    with _text_stream(target) as stream:
+        if format == "geojson":
+            return write_geojson(stream, batches, origin=origin)
+        return write_jsonl(stream, batches, vectors=vectors)
+
+
+def write_jsonl(stream: TextIO, batches: Iterable[list[Memory]], *, vectors: bool = True) -> int:
+    """Write a record a line; returns how many."""
+    count = 0
+    for batch in batches:
+        for memory in batch:
+            stream.write(json.dumps(record_of(memory, vectors=vectors)) + "\n")
+        count += len(batch)
+    return count
+
+
+@contextmanager
+def _text_stream(target: Path | TextIO) -> Iterator[TextIO]:
+    if not isinstance(target, Path):
+        yield target
+        return
+    with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream
+
+
+def _batches(
+    database: Database,
+    ids: NDArray[np.int64],
+    vectors: bool,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[list[Memory]]:
+    for start in range(0, len(ids), PORTION):
+        yield _still_there(database, ids[start : start + PORTION].tolist(), vectors)
+        if progress is not None:
+            progress(min(start + PORTION, len(ids)), len(ids))
+
+
+def _still_there(database: Database, ids: list[int], vectors: bool) -> list[Memory]:
+    while True:
+        try:
+            return database.get(ids, vectors=vectors)
+        except UnknownMemoryError:
+            present = set(database.columns(ids).ids.tolist())
+            ids = [id for id in ids if id in present]

@@ -1,0 +1,168 @@
+"""Memories as a table in Parquet, by pyarrow.
+
+A column a field, times as int64 nanoseconds (``time_ns``, ``first_seen_ns``, ``last_seen_ns``), the position
+as ``x``, ``y``, ``z``, the covariance as nine numbers row by row, the payload as JSON text, vectors as lists
+of float32. Files of others may have fewer columns; ``time_ns`` may be a timestamp.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memory.exchange.errors import DataError
+from memory.types import Memory
+
+#: In the metadata of the table.
+FORMAT = {"sparsight_format": "memories", "sparsight_version": "1"}
+_TIMES = ("time_ns", "first_seen_ns", "last_seen_ns")
+_PLAIN: tuple[str, ...] = ("id", "map_id", "kind", "label", "caption", "evidence", "provenance", "state")
+_PLAIN += ("confidence", "reward", "marked", "count", "importance", "yaw", *_TIMES)
+
+
+def load_pyarrow() -> Any:
+    """The library with its Parquet part.
+
+    Raises:
+        ImportError: not installed; says how.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("Parquet needs pyarrow: pip install 'sparsight[parquet]'") from error
+    return pyarrow
+
+
+def write_parquet(path: Path, batches: Iterable[list[Memory]], *, vectors: bool = True) -> int:
+    """Write a table; returns the number of rows.
+
+    Args:
+        path: the file.
+        batches: each becomes a row group.
+        vectors: also the embeddings.
+    """
+    pyarrow = load_pyarrow()
+    schema = _schema(pyarrow, vectors=vectors)
+    rows = 0
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in batches:
+            table = [_row(memory, vectors=vectors) for memory in batch]
+            writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
+            rows += len(batch)
+    return rows
+
+
+def count_rows(path: Path) -> int:
+    """How many rows a file has, without reading them.
+
+    Raises:
+        DataError: no Parquet file.
+    """
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def read_rows(path: Path, *, batch_size: int = 1000) -> Iterator[dict[str, Any]]:
+    """The rows as records of :mod:`memory.exchange.records`.
+
+    Raises:
+        DataError: no Parquet file, damaged, or no table of memories.
+    """
+    pyarrow = load_pyarrow()
+    with _opened(path) as file:
+        columns = set(file.schema_arrow.names)
+        unknown = sorted(columns - known_columns())
+        if unknown:
+            raise DataError(
+                f"{path}: unknown column {unknown[0]!r}; there are {', '.join(sorted(known_columns()))}"
+            )
+        try:
+            for batch in file.iter_batches(batch_size=batch_size):
+                yield from _records(pyarrow, batch)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{path}: {error}") from error
+
+
+def known_columns() -> set[str]:
+    """Names that a column may have."""
+    names = {entry.name for entry in dataclasses.fields(Memory)} | {"x", "y", "z"}
+    return names | {"time", "first_seen", "last_seen"}
+
+
+def _opened(path: Path) -> Any:
+    pyarrow = load_pyarrow()
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot read it as Parquet ({error})") from error
+
+
+def _schema(pyarrow: Any, *, vectors: bool) -> Any:
+    integer, number, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
+    floats = pyarrow.list_(pyarrow.float32())
+    fields = [("id", integer), ("time_ns", integer), ("map_id", text), ("kind", text), ("label", text)]
+    fields += [("caption", text), ("x", number), ("y", number), ("z", number), ("yaw", number)]
+    fields += [("covariance", pyarrow.list_(number)), ("confidence", number), ("reward", number)]
+    fields += [("payload", text), ("evidence", text), ("provenance", text), ("marked", pyarrow.bool_())]
+    fields += [("count", integer), ("first_seen_ns", integer), ("last_seen_ns", integer), ("state", text)]
+    fields += [("importance", number)]
+    if vectors:
+        fields += [("embedding", floats), ("embeddings", pyarrow.map_(text, floats))]
+    return pyarrow.schema(fields, metadata=FORMAT)
+
+
+def _row(memory: Memory, *, vectors: bool) -> dict[str, Any]:
+    row = {name: getattr(memory, name) for name in _PLAIN}
+    row["x"], row["y"], row["z"] = memory.position
+    row["covariance"] = None if memory.covariance is None else memory.covariance.reshape(-1).tolist()
+    row["payload"] = json.dumps(memory.payload) if memory.payload else None
+    if vectors:
+        row["embedding"] = memory.embedding
+        row["embeddings"] = list(memory.embeddings.items()) or None
+    return row
+
+
+def _records(pyarrow: Any, batch: Any) -> Iterator[dict[str, Any]]:
+    """Rows of a batch; the times as integers whatever they were, vectors without a detour over floats."""
+    table = pyarrow.Table.from_batches([batch])
+    for place, name in enumerate(table.column_names):
+        column = table.column(place)
+        if name in _TIMES and pyarrow.types.is_timestamp(column.type):
+            exact = column.cast(pyarrow.timestamp("ns", column.type.tz)).cast(pyarrow.int64())
+            table = table.set_column(place, name, exact)
+    embeddings: list[Any] | None = None
+    if "embedding" in table.column_names:
+        embeddings = [_array(value) for value in table.column("embedding")]
+        table = table.drop_columns(["embedding"])
+        if not table.num_columns:
+            yield from ({"embedding": value} for value in embeddings)
+            return
+    for row, record in enumerate(table.to_pylist()):
+        if embeddings is not None:
+            record["embedding"] = embeddings[row]
+        if record.get("covariance") is not None:
+            flat = np.asarray(record["covariance"], dtype=np.float64)
+            record["covariance"] = flat.reshape(3, 3) if flat.size == 9 else flat
+        if isinstance(record.get("payload"), str):
+            record["payload"] = _payload(record["payload"])
+        if record.get("embeddings") is not None:
+            record["embeddings"] = dict(record["embeddings"])
+        yield record
+
+
+def _array(value: Any) -> Any:
+    return value.values.to_numpy(zero_copy_only=False) if value.is_valid else None
+
+
+def _payload(text: str) -> Any:
+    """The value, or the text itself, which is then refused with the row's number."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

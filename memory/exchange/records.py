@@ -1,0 +1,128 @@
+"""Memories as plain values: what a line of JSONL and a row of Parquet hold.
+
+A record has the fields of :class:`memory.types.Memory` by name. Only the time is needed: ``time_ns``, or
+``time`` in ISO 8601 (as are ``first_seen`` and ``last_seen`` for ``first_seen_ns`` and ``last_seen_ns``).
+``position`` is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of
+numbers. An ``id`` is read over: the store gives its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from memory.exchange.times import format_time, parse_time
+from memory.types import Memory
+
+_FIELDS = {entry.name for entry in dataclasses.fields(Memory)}
+_TIMES = {"time": "time_ns", "first_seen": "first_seen_ns", "last_seen": "last_seen_ns"}
+_COORDINATES = ("x", "y", "z")
+
+
+def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = None) -> Memory:
+    """The memory of a record; values of ``None`` are as if they were not given.
+
+    Args:
+        record: see above.
+        dims: length of the vectors by encoder, for the check; unknown encoders are entered.
+
+    Raises:
+        ValueError, TypeError: a field is unknown, missing or wrong; names it.
+    """
+    values = {name: value for name, value in record.items() if value is not None and name != "id"}
+    for name, target in _TIMES.items():
+        if name in values:
+            if target in values:
+                raise ValueError(f"give {name} or {target}, not both")
+            values[target] = parse_time(_text(name, values.pop(name)))
+    if "time_ns" not in values:
+        raise ValueError("the time is missing: give time_ns (nanoseconds) or time (ISO 8601)")
+    coordinates = {name: values.pop(name) for name in _COORDINATES if name in values}
+    if coordinates:
+        if "position" in values:
+            raise ValueError("give position or x, y, z, not both")
+        if not {"x", "y"} <= coordinates.keys():
+            raise ValueError("x and y belong together")
+        values["position"] = [coordinates["x"], coordinates["y"], coordinates.get("z", 0.0)]
+    elif "position" in values:
+        values["position"] = _position(values["position"])
+    unknown = sorted(values.keys() - _FIELDS)
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}: what is not a field of a memory goes into payload")
+    if "marked" in values and not isinstance(values["marked"], bool):
+        raise TypeError(f"marked must be true or false, got {values['marked']!r}")
+    for name in ("payload", "embeddings"):
+        if name in values and not isinstance(values[name], Mapping):
+            raise TypeError(f"{name} must be an object, got {type(values[name]).__name__}")
+    memory = Memory(**values)
+    if dims is not None:
+        _check_dims(memory, dims)
+    return memory
+
+
+def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
+    """Plain values, ready for JSON; what is empty or as usual is left out, but never the time and the place.
+
+    Args:
+        memory: of a store or not.
+        vectors: also the embeddings, exactly.
+    """
+    record: dict[str, Any] = {} if memory.id is None else {"id": int(memory.id)}
+    record |= {
+        "time": format_time(memory.time_ns),
+        "map_id": memory.map_id,
+        "kind": memory.kind,
+        "label": memory.label,
+        "position": list(memory.position),
+        "yaw": memory.yaw,
+        "confidence": memory.confidence,
+    }
+    for name in ("caption", "evidence", "provenance", "payload", "reward", "marked"):
+        if getattr(memory, name):
+            record[name] = getattr(memory, name)
+    if memory.covariance is not None:
+        record["covariance"] = memory.covariance.tolist()
+    if memory.count != 1:
+        record["count"] = int(memory.count)
+    if memory.state != "present":
+        record["state"] = memory.state
+    if memory.importance is not None:
+        record["importance"] = memory.importance
+    for name in ("first_seen", "last_seen"):
+        moment = getattr(memory, f"{name}_ns")
+        if moment is not None:
+            record[name] = format_time(moment)
+    if vectors and memory.embedding is not None:
+        record["embedding"] = memory.embedding.tolist()
+    if vectors and memory.embeddings:
+        record["embeddings"] = {name: value.tolist() for name, value in memory.embeddings.items()}
+    return record
+
+
+def _check_dims(memory: Memory, dims: dict[str, int]) -> None:
+    vectors = dict(memory.embeddings)
+    if memory.embedding is not None:
+        vectors["default"] = memory.embedding
+    for name, vector in vectors.items():
+        known = dims.setdefault(name, len(vector))
+        if len(vector) != known:
+            field = "embedding" if name == "default" else f"embeddings[{name!r}]"
+            raise ValueError(f"{field} has {len(vector)} numbers, the store's have {known}")
+
+
+def _position(value: Any) -> list[float]:
+    if not isinstance(value, list | tuple) or len(value) not in (2, 3):
+        raise ValueError(f"position must be [x, y, z] or [x, y], got {value!r}")
+    if any(isinstance(number, bool) or not isinstance(number, int | float) for number in value):
+        raise TypeError(f"position must be numbers, got {value!r}")
+    if not all(math.isfinite(number) for number in value):
+        raise ValueError(f"position must be finite, got {value!r}")
+    return [float(number) for number in value] + [0.0] * (3 - len(value))
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text in ISO 8601, got {value!r}")
+    return value

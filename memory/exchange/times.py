@@ -1,0 +1,66 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, date, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_FRACTION = re.compile(r"(?P<before>.*\d{2}:\d{2}:\d{2})[.,](?P<digits>\d{1,9})(?P<zone>[^\d].*)?")
+
+
+def parse_time(text: str, *, end: bool = False) -> int:
+    """Nanoseconds since the epoch.
+
+    Args:
+        text: an integer of nanoseconds, ``now``, or ISO 8601 such as ``2026-01-02``, ``2026-01-02T10:00`` or
+            ``2026-01-02T10:00:00.000000001+02:00``; without a zone it is UTC.
+        end: a day alone means its last nanosecond instead of its first.
+
+    Raises:
+        ValueError: none of these, or not within 64 bits.
+    """
+    text = text.strip()
+    if text == "now":
+        return time.time_ns()
+    try:
+        found = int(text) if re.fullmatch(r"[+-]?\d+", text) else _parse_iso(text, end=end)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is no time: expected ISO 8601, such as 2026-01-02T10:00:00Z, or nanoseconds"
+        ) from error
+    if not -(2**63) <= found < 2**63:
+        raise ValueError(f"{text!r} does not fit into 64 bits of nanoseconds: years 1678 to 2262 do")
+    return found
+
+
+def _parse_iso(text: str, *, end: bool) -> int:
+    if _DAY.fullmatch(text):
+        days = (date.fromisoformat(text) - _EPOCH.date()).days
+        return (days + 1) * 86_400 * 10**9 - 1 if end else days * 86_400 * 10**9
+    fraction = 0
+    parts = _FRACTION.fullmatch(text)
+    if parts is not None:
+        # datetime holds microseconds only.
+        fraction = int(parts["digits"].ljust(9, "0"))
+        text = parts["before"] + (parts["zone"] or "")
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + fraction
+
+
+def format_time(time_ns: int, *, digits: int | None = None) -> str:
+    """ISO 8601 in UTC, which :func:`parse_time` reads.
+
+    Args:
+        time_ns: nanoseconds since the epoch.
+        digits: of the fraction of a second; by default as many as it takes, without zeros at the end.
+    """
+    seconds, fraction = divmod(int(time_ns), 10**9)
+    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    part = f"{fraction:09d}"
+    part = part.rstrip("0") if digits is None else part[:digits]
+    return f"{text}.{part}Z" if part else f"{text}Z"

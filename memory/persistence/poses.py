@@ -1,0 +1,224 @@
+"""Where memories are: the poses of many ids in a row, so that a million of them are read or changed at once.
+
+``pose`` and ``spread`` hold ``CHUNK`` consecutive ids in a row. A position that is not a number says that no
+memory has the id. Every function works within the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.errors import CorruptStoreError, UnknownMemoryError
+
+#: Ids in a row: as many poses as fit on a page of 4096 bytes.
+CHUNK = 126
+#: Columns of a pose: x, y, z, yaw.
+POSE = 4
+#: Numbers of a covariance: xx, xy, xz, yy, yz, zz.
+SPREAD = 6
+#: Both.
+POSE_COLUMNS = POSE + SPREAD
+
+#: Where the numbers of a covariance are in the matrix, and the other way round.
+UPPER = np.array([0, 1, 2, 4, 5, 8])
+FULL = np.array([0, 1, 2, 1, 3, 4, 2, 4, 5])
+
+#: Where fewer ids than this share a row, they are read one by one.
+SCATTERED = 6
+
+POSE_BYTES = 8 * POSE
+ONE_POSE = struct.Struct(f"<{POSE}d")
+NO_POSES = np.full(POSE * CHUNK, np.nan, "<f8").tobytes()
+REPLACE = {
+    "pose": "INSERT OR REPLACE INTO pose (chunk, poses) VALUES (?, ?)",
+    "spread": "INSERT OR REPLACE INTO spread (chunk, covariances) VALUES (?, ?)",
+}
+COLUMN = {"pose": "poses", "spread": "covariances"}
+
+
+def distinct(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each once, rising; ``np.unique`` takes a hundred times as long for what is sorted already."""
+    ids = np.sort(ids)
+    return ids if len(ids) < 2 else ids[np.concatenate([[True], ids[1:] != ids[:-1]])]
+
+
+def pack_covariance(matrix: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """(``SPREAD``,) float64 of a (3, 3) matrix; not numbers for ``None``."""
+    if matrix is None:
+        return np.full(SPREAD, np.nan)
+    numbers: NDArray[np.float64] = np.asarray(matrix, np.float64).ravel()[UPPER]
+    return numbers
+
+
+def unpack_covariance(numbers: Sequence[float]) -> NDArray[np.float64]:
+    """(3, 3) of its ``SPREAD`` numbers."""
+    matrix: NDArray[np.float64] = np.array(numbers, dtype=np.float64)[FULL].reshape(3, 3)
+    return matrix
+
+
+def check_covariances(values: ArrayLike, count: int) -> NDArray[np.float64]:
+    """(n, ``SPREAD``) of (n, 3, 3) finite, symmetric, positive semidefinite matrices, or ``ValueError``."""
+    matrices = np.asarray(values, dtype=np.float64)
+    if matrices.shape != (count, 3, 3):
+        raise ValueError(f"covariances do not fit {count} ids: their shape is {matrices.shape}")
+    if not np.isfinite(matrices).all():
+        raise ValueError("covariance must be finite")
+    scale = np.maximum(np.abs(matrices).max(axis=(1, 2), initial=0.0), 1e-12)
+    turned = matrices.transpose(0, 2, 1)
+    if (np.abs(matrices - turned).max(axis=(1, 2), initial=0.0) > 1e-6 * scale).any():
+        raise ValueError("covariance must be symmetric")
+    even = (matrices + turned) / 2
+    try:
+        # Much quicker than eigenvalues, where all is well.
+        np.linalg.cholesky(even / scale[:, None, None] + 1e-6 * np.eye(3))
+    except np.linalg.LinAlgError as error:
+        if (np.linalg.eigvalsh(even).min(axis=1) < -1e-6 * scale).any():
+            raise ValueError("covariance must be positive semidefinite") from error
+    packed: NDArray[np.float64] = even.reshape(count, 9)[:, UPPER]
+    return packed
+
+
+def read(
+    connection: sqlite3.Connection, ids: NDArray[np.int64], *, spread: bool = False
+) -> NDArray[np.float64]:
+    """(n, ``POSE``) float64 of the ids, or (n, ``POSE_COLUMNS``) with ``spread``; NaN where there is none."""
+    found = np.full((len(ids), POSE_COLUMNS if spread else POSE), np.nan)
+    if not len(ids):
+        return found
+    if len(ids) < SCATTERED * np.count_nonzero(np.diff(ids // CHUNK, prepend=-1)):
+        found[:, :POSE] = read_single(connection, "pose", ids)
+        if spread:
+            found[:, POSE:] = read_single(connection, "spread", ids)
+        return found
+    chunks, inverse = np.unique(ids // CHUNK, return_inverse=True)
+    rest = ids % CHUNK
+    found[:, :POSE] = read_chunks(connection, "pose", chunks)[inverse, rest]
+    if spread:
+        found[:, POSE:] = read_chunks(connection, "spread", chunks)[inverse, rest]
+    return found
+
+
+def read_known(
+    connection: sqlite3.Connection, ids: NDArray[np.int64], *, spread: bool = False
+) -> NDArray[np.float64]:
+    """The same for ids that must be there.
+
+    Raises:
+        UnknownMemoryError: naming the first that is not.
+    """
+    found = read(connection, ids, spread=spread)
+    missing = np.flatnonzero(np.isnan(found[:, 0]))
+    if len(missing):
+        raise UnknownMemoryError(f"no memory has the id {int(ids[missing[0]])}")
+    return found
+
+
+def read_chunks(connection: sqlite3.Connection, table: str, chunks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(chunks, ``CHUNK``, width) float64 of rising chunk numbers."""
+    column, width = COLUMN[table], POSE if table == "pose" else SPREAD
+    found = np.full((len(chunks), CHUNK, width), np.nan)
+    if not len(chunks):
+        return found
+    low, high = int(chunks[0]), int(chunks[-1])
+    if 4 * len(chunks) > high - low:
+        rows = connection.execute(
+            f"SELECT chunk, {column} FROM {table} WHERE chunk BETWEEN ? AND ?", (low, high)
+        ).fetchall()
+    else:
+        rows = connection.execute(
+            f"SELECT t.chunk, t.{column} FROM json_each(?) AS j CROSS JOIN {table} AS t ON t.chunk = j.value",
+            (json.dumps(chunks.tolist()),),
+        ).fetchall()
+    if rows:
+        numbers = np.array([row[0] for row in rows], dtype=np.int64)
+        values = floats([row[1] for row in rows], CHUNK * width).reshape(-1, CHUNK, width)
+        place = np.minimum(np.searchsorted(chunks, numbers), len(chunks) - 1)
+        wanted = chunks[place] == numbers
+        found[place[wanted]] = values[wanted]
+    return found
+
+
+def read_single(connection: sqlite3.Connection, table: str, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n, width) float64 of ids that are far from each other: only their own bytes of a row are taken."""
+    width = POSE if table == "pose" else SPREAD
+    sql = (
+        f"SELECT substr(t.{COLUMN[table]}, 1 + {8 * width} * (j.value % {CHUNK}), {8 * width})"
+        f" FROM json_each(?) AS j LEFT JOIN {table} AS t ON t.chunk = j.value / {CHUNK} ORDER BY j.key"
+    )
+    nothing = np.full(width, np.nan, "<f8").tobytes()
+    rows = connection.execute(sql, (json.dumps(ids.tolist()),)).fetchall()
+    return floats([blob or nothing for (blob,) in rows], width)
+
+
+def floats(blobs: Sequence[bytes], count: int) -> NDArray[np.float64]:
+    """(blobs, count) float64.
+
+    Raises:
+        CorruptStoreError: one has another length.
+    """
+    if any(len(blob) != 8 * count for blob in blobs):
+        raise CorruptStoreError("a row of poses has another length than it must: restore a backup")
+    return np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), count)
+
+
+def scan(
+    connection: sqlite3.Connection, first_id: int = 0, last_id: int = 2**62
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rising ids that are there from the first to the last, and their (n, ``POSE``) poses."""
+    rows = connection.execute(
+        "SELECT chunk, poses FROM pose WHERE chunk BETWEEN ? AND ? ORDER BY chunk",
+        (first_id // CHUNK, last_id // CHUNK),
+    ).fetchall()
+    numbers = np.array([row[0] for row in rows], dtype=np.int64)
+    poses = floats([row[1] for row in rows], CHUNK * POSE).reshape(-1, POSE)
+    ids = (CHUNK * numbers[:, None] + np.arange(CHUNK)).ravel()
+    kept = ~np.isnan(poses[:, 0])
+    if len(rows) and (ids[0] < first_id or ids[-1] > last_id):
+        kept &= (ids >= first_id) & (ids <= last_id)
+    return (ids, poses) if kept.all() else (ids[kept], poses[kept])
+
+
+def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray[np.float64]) -> None:
+    """Set the poses of ids, each once.
+
+    Args:
+        ids: (n,) of memories that are there, come or go.
+        poses: (n, ``POSE``), which leaves the covariances, or (n, ``POSE_COLUMNS``) float64.
+    """
+    if not len(ids):
+        return
+    chunks, inverse = np.unique(ids // CHUNK, return_inverse=True)
+    rest = ids % CHUNK
+    for table, part in (("pose", poses[:, :POSE]), ("spread", poses[:, POSE:])):
+        if not part.shape[1]:
+            continue
+        values = read_chunks(connection, table, chunks)
+        values[inverse, rest] = part
+        there = ~np.isnan(values).all(axis=(1, 2))
+        blobs = [
+            (int(chunks[at]), values[at].astype("<f8", copy=False).tobytes()) for at in np.flatnonzero(there)
+        ]
+        connection.executemany(REPLACE[table], blobs)
+        empty = [(int(number),) for number in chunks[~there]]
+        connection.executemany(f"DELETE FROM {table} WHERE chunk = ?", empty)
+
+
+def write_one(connection: sqlite3.Connection, id: int, pose: Sequence[float]) -> None:
+    """The same for one that is there or comes: what a robot does most often, without arrays."""
+    chunk, rest = divmod(id, CHUNK)
+    row = connection.execute("SELECT poses FROM pose WHERE chunk = ?", (chunk,)).fetchone()
+    before = NO_POSES if row is None else row[0]
+    start = POSE_BYTES * rest
+    blob = before[:start] + ONE_POSE.pack(*pose) + before[start + POSE_BYTES :]
+    connection.execute(REPLACE["pose"], (chunk, blob))
+
+
+def clear(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
+    """Memories that go, with their covariances."""
+    write(connection, ids, np.full((len(ids), POSE_COLUMNS), np.nan))

@@ -1,0 +1,27 @@
+"""Questions that people ask a robot about what it remembers."""
+
+from memory.questions.answers import (
+    Changed,
+    DrivePose,
+    Happened,
+    HowOften,
+    Nearby,
+    Sighting,
+    Similar,
+    StillThere,
+    Summary,
+)
+from memory.questions.asking import Questions
+
+__all__ = [
+    "Changed",
+    "DrivePose",
+    "Happened",
+    "HowOften",
+    "Nearby",
+    "Questions",
+    "Sighting",
+    "Similar",
+    "StillThere",
+    "Summary",
+]

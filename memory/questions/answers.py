@@ -1,0 +1,394 @@
+"""Answers: each is a sentence with ``str()`` and plain values with ``to_json()``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.questions.words import (
+    counted,
+    duration,
+    hits_json,
+    last_seen,
+    listed,
+    memories_json,
+    memory_json,
+    moment,
+    name,
+    plural,
+    point,
+)
+from memory.types import Hit, Memory, State
+
+#: How a thing that was asked for was found.
+How = Literal["id", "label", "text", "similar"]
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """When and where something was seen, for the last or the first time.
+
+    Attributes:
+        which: of the two.
+        what: that was asked for, in words.
+        memory: of it, or ``None``: it is not remembered.
+        time_ns: of the observation.
+        how: the memory was found by its label, its words or its likeness.
+        similarity: cosine, where it was found by likeness.
+    """
+
+    which: Literal["last", "first"]
+    what: str
+    memory: Memory | None
+    time_ns: int | None
+    how: How
+    similarity: float | None = None
+
+    def __str__(self) -> str:
+        """A sentence."""
+        if self.memory is None or self.time_ns is None:
+            return f"{self.what} is not remembered."
+        alike = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
+        return (
+            f"{self.what} was {self.which} seen on {moment(self.time_ns)} at {point(self.memory.position)}"
+            f" in map {self.memory.map_id}: {name(self.memory)}{alike}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": f"{self.which}_seen",
+            "what": self.what,
+            "memory": memory_json(self.memory),
+            "time_ns": self.time_ns,
+            "how": self.how,
+            "similarity": self.similarity,
+        }
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """What is around a point.
+
+    Attributes:
+        position: x, y (and z) in metres.
+        radius_m: in the plane.
+        hits: the closest first, with ``"distance_m"`` among their parts.
+        total: how many there are.
+    """
+
+    position: tuple[float, ...]
+    radius_m: float
+    hits: tuple[Hit, ...]
+    total: int
+
+    def __str__(self) -> str:
+        """A sentence."""
+        around = f"within {self.radius_m:g} m of {point(self.position)}"
+        if not self.hits:
+            return f"Nothing is remembered {around}."
+        parts = [f"{name(hit.memory)} at {hit.parts['distance_m']:.1f} m" for hit in self.hits]
+        return f"{plural(self.total, 'memory', 'memories')} {around}: {listed(parts, total=self.total)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "near",
+            "position": list(self.position),
+            "radius_m": self.radius_m,
+            "total": self.total,
+            "hits": hits_json(self.hits),
+        }
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What was between two times.
+
+    Attributes:
+        between_ns: both included.
+        memories: in the order of their times, as many as were asked for.
+        total: how many there are.
+    """
+
+    between_ns: tuple[int, int]
+    memories: tuple[Memory, ...]
+    total: int
+
+    def __str__(self) -> str:
+        """A sentence."""
+        span = f"between {moment(self.between_ns[0])} and {moment(self.between_ns[1])}"
+        if not self.total:
+            return f"Nothing is remembered {span}."
+        parts = [f"{name(memory)} on {moment(memory.time_ns)}" for memory in self.memories]
+        return f"{plural(self.total, 'memory', 'memories')} {span}: {listed(parts, total=self.total)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "between",
+            "between_ns": list(self.between_ns),
+            "total": self.total,
+            "memories": memories_json(self.memories),
+        }
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What is different since a time.
+
+    Attributes:
+        since_ns: the time.
+        new: seen for the first time since then, the oldest first.
+        gone: found to be no longer there since then.
+        moved: found to have moved since then.
+    """
+
+    since_ns: int
+    new: tuple[Memory, ...]
+    gone: tuple[Memory, ...]
+    moved: tuple[Memory, ...]
+
+    def __str__(self) -> str:
+        """A sentence."""
+        parts = [
+            f"{len(found)} {what} ({listed([name(memory) for memory in found])})"
+            for what, found in (("new", self.new), ("gone", self.gone), ("moved", self.moved))
+            if found
+        ]
+        return f"Since {moment(self.since_ns)}: {', '.join(parts) if parts else 'nothing changed'}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "changed_since",
+            "since_ns": self.since_ns,
+            "new": memories_json(self.new),
+            "gone": memories_json(self.gone),
+            "moved": memories_json(self.moved),
+        }
+
+
+@dataclass(frozen=True)
+class HowOften:
+    """How often and how long something was seen.
+
+    Attributes:
+        what: that was asked for, in words.
+        memories: that are kept of it.
+        sightings: observations that these stand for.
+        days: distinct days (UTC) that it is known to have been seen on.
+        visits: stretches of time without a longer pause.
+        total_s: length of these together, in seconds.
+        longest_s: of the longest.
+        first_ns, last_ns: of all; ``None`` where there is nothing.
+    """
+
+    what: str
+    memories: int
+    sightings: int
+    days: int
+    visits: int
+    total_s: float
+    longest_s: float
+    first_ns: int | None
+    last_ns: int | None
+
+    def __str__(self) -> str:
+        """A sentence."""
+        if self.first_ns is None or self.last_ns is None:
+            return f"{self.what} is not remembered."
+        return (
+            f"{self.what} was seen {plural(self.sightings, 'time')} on {plural(self.days, 'day')}, from"
+            f" {moment(self.first_ns)} to {moment(self.last_ns)}; in view for {duration(self.total_s)} in"
+            f" {plural(self.visits, 'visit')}, at most {duration(self.longest_s)} at a time."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"question": "how_often", **vars(self)}
+
+
+@dataclass(frozen=True)
+class StillThere:
+    """Whether something is where it was.
+
+    Attributes:
+        what: that was asked for, in words.
+        memory: of it, or ``None``: it is not remembered.
+        state: what is believed.
+        probability: that it is at its place, where looks or later sights say something.
+        reasons: sentences, the first the most important.
+        moved_to: the memory of it elsewhere.
+    """
+
+    what: str
+    memory: Memory | None
+    state: State
+    probability: float | None
+    reasons: tuple[str, ...]
+    moved_to: Memory | None = None
+
+    def __str__(self) -> str:
+        """A sentence."""
+        if self.memory is None:
+            return f"{self.what} is not remembered."
+        said = {
+            "present": "is still there",
+            "gone": "is gone",
+            "moved": "has moved",
+            "unknown": "may still be there",
+        }[self.state]
+        to = "" if self.moved_to is None else f" to {point(self.moved_to.position)}"
+        seen = f"last seen on {moment(last_seen(self.memory))} at {point(self.memory.position)}"
+        return f"{self.what} {said}{to}: {'; '.join(self.reasons)}; {seen}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "still_there",
+            "what": self.what,
+            "memory": memory_json(self.memory),
+            "state": self.state,
+            "probability": self.probability,
+            "reasons": list(self.reasons),
+            "moved_to": memory_json(self.moved_to),
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is remembered of a place.
+
+    Attributes:
+        place: in words.
+        memories: how many.
+        sightings: observations that they stand for.
+        by_label, by_kind, by_state: how many of each.
+        first_ns, last_ns: of the observations; ``None`` where there is nothing.
+        important: the most important memories, the most important first.
+        changed: what is different since a time, where one was given.
+    """
+
+    place: str
+    memories: int
+    sightings: int
+    by_label: Mapping[str, int]
+    by_kind: Mapping[str, int]
+    by_state: Mapping[str, int]
+    first_ns: int | None
+    last_ns: int | None
+    important: tuple[Memory, ...]
+    changed: Changed | None = None
+
+    def __str__(self) -> str:
+        """A few sentences."""
+        if self.first_ns is None or self.last_ns is None:
+            return f"Nothing is remembered of {self.place}."
+        text = (
+            f"Of {self.place}: {plural(self.memories, 'memory', 'memories')} of"
+            f" {plural(self.sightings, 'observation')} from {moment(self.first_ns)} to"
+            f" {moment(self.last_ns)}: {counted(self.by_label)}."
+            f" Most important: {listed([name(memory) for memory in self.important])}."
+        )
+        return text if self.changed is None else f"{text} {self.changed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "summarise",
+            "place": self.place,
+            "memories": self.memories,
+            "sightings": self.sightings,
+            "by_label": dict(self.by_label),
+            "by_kind": dict(self.by_kind),
+            "by_state": dict(self.by_state),
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "important": memories_json(self.important),
+            "changed": None if self.changed is None else self.changed.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Situations like one, and what came of them.
+
+    Attributes:
+        hits: the most similar first; their ``attention`` is what each counts in the mean.
+        expected_reward: mean of their rewards weighted by attention; ``None`` without hits.
+        deviation: standard deviation around it, with the same weights.
+    """
+
+    hits: tuple[Hit, ...]
+    expected_reward: float | None
+    deviation: float | None
+
+    def __str__(self) -> str:
+        """A sentence."""
+        if self.expected_reward is None or self.deviation is None:
+            return "Nothing like this is remembered."
+        parts = [f"{name(hit.memory)} with reward {hit.memory.reward:g}" for hit in self.hits]
+        return (
+            f"{plural(len(self.hits), 'situation')} like this, expected reward {self.expected_reward:.3g}"
+            f" ± {self.deviation:.2g}: {listed(parts)}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "similar_situations",
+            "expected_reward": self.expected_reward,
+            "deviation": self.deviation,
+            "hits": hits_json(self.hits),
+        }
+
+
+@dataclass(frozen=True)
+class DrivePose:
+    """Where to drive to be at something.
+
+    Attributes:
+        what: that was asked for, in words.
+        memory: that it leads to, or ``None``: it is not remembered.
+        position: x, y, z in metres in the map of the memory; ``None`` without a memory.
+        yaw: radians, counter-clockwise from +x; the robot then faces the thing.
+        covariance: (3, 3) of the position of the thing in square metres, where it is known.
+        distance_m: from the thing.
+        reason: why this memory.
+    """
+
+    what: str
+    memory: Memory | None
+    position: tuple[float, float, float] | None
+    yaw: float | None
+    covariance: NDArray[np.float64] | None = field(default=None, compare=False)
+    distance_m: float = 0.0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """A sentence."""
+        if self.memory is None or self.position is None or self.yaw is None:
+            return f"{self.what} is not remembered: there is nowhere to drive to."
+        x, y, _ = self.position
+        return (
+            f"To {name(self.memory)} in map {self.memory.map_id}: drive to ({x:.2f}, {y:.2f}), yaw"
+            f" {self.yaw:.2f} rad, {self.distance_m:g} m from it; {self.reason}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "question": "pose_to",
+            "what": self.what,
+            "memory": memory_json(self.memory),
+            "position": None if self.position is None else list(self.position),
+            "yaw": self.yaw,
+            "covariance": None if self.covariance is None else self.covariance.tolist(),
+            "distance_m": self.distance_m,
+            "reason": self.reason,
+        }

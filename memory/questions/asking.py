@@ -1,0 +1,436 @@
+"""The questions, each a method."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from memory.persistence.filters import Filter
+from memory.presence import Presence, PresenceOptions, look_again
+from memory.questions.answers import (
+    Changed,
+    DrivePose,
+    Happened,
+    HowOften,
+    Nearby,
+    Sighting,
+    Similar,
+    StillThere,
+    Summary,
+)
+from memory.questions.changes import became, operation_before
+from memory.questions.driving import most_trusted, standing_off
+from memory.questions.meaning import Meanings, What, is_id
+from memory.questions.visits import visits_of
+from memory.questions.words import duration, first_seen, last_seen, moment, plural, point
+from memory.store import MemoryStore
+from memory.types import Kind, Memory, Query, check_integer, check_numbers
+from memory.visibility import Views
+
+#: Later sights, and candidates to drive to, that are looked at.
+_LATEST = 256
+
+
+class Questions:
+    """Answers questions about what a store remembers.
+
+    A thing is asked for by a string, which is a label where there is such a label and words of label and
+    caption otherwise; by an integer, the id of a memory; or by a vector, which means everything whose cosine
+    to it is at least ``least_similarity``.
+
+    Args:
+        store: open.
+        encoder: whose vectors are compared.
+        least_similarity: of what a vector means.
+    """
+
+    def __init__(
+        self, store: MemoryStore, *, encoder: str = "default", least_similarity: float = 0.7
+    ) -> None:
+        self._store = store
+        self._encoder = encoder
+        self._meanings = Meanings(store, encoder=encoder, least_similarity=least_similarity)
+
+    def last_seen(self, what: What, *, map_id: str | None = None) -> Sighting:
+        """Where and when something was last seen; by a label, from the end of an index of the database.
+
+        The memory is that with the latest ``time_ns``; of equal times the one with the higher id.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        meant = self._meanings.of(what, map_id)
+        found = self._meanings.memories(meant, newest_first=True, limit=1)
+        if not found:
+            return Sighting("last", meant.words, None, None, meant.how)
+        return Sighting(
+            "last", meant.words, found[0], last_seen(found[0]), meant.how, meant.similarity(found[0])
+        )
+
+    def first_seen(self, what: What, *, map_id: str | None = None) -> Sighting:
+        """When something was first seen, and its memory with that observation; of equals the lower id.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        meant = self._meanings.of(what, map_id)
+        # A memory of one observation was first seen at its time; merged ones are few, and all looked at.
+        found = self._meanings.memories(meant, newest_first=False, limit=1)
+        if meant.ids is None:
+            found += self._store.find_merged(meant.filter)
+        if not found:
+            return Sighting("first", meant.words, None, None, meant.how)
+        best = min(found, key=lambda memory: (first_seen(memory), memory.id))
+        return Sighting("first", meant.words, best, first_seen(best), meant.how, meant.similarity(best))
+
+    def near(
+        self,
+        position: tuple[float, ...],
+        radius_m: float,
+        *,
+        map_id: str | None = None,
+        labels: Sequence[str] | None = None,
+        kinds: Sequence[Kind] | None = None,
+        k: int = 20,
+    ) -> Nearby:
+        """What is within a radius of a point, the closest first.
+
+        Args:
+            position: x, y (and z, which then counts for the distance) in metres.
+            radius_m: in the plane.
+            map_id: ``None`` for all maps.
+            labels, kinds: any of them.
+            k: most answers; the total counts all.
+        """
+        query = Query(
+            near=position, radius_m=radius_m, map_id=map_id, labels=labels, kinds=kinds, k=k, order="distance"
+        )
+        hits = self._store.query(query)
+        inside = Filter(
+            circle=(position[0], position[1], radius_m), map_id=map_id, labels=labels, kinds=kinds
+        )
+        total = len(hits) if len(hits) < k else self._store.count(inside)
+        return Nearby(tuple(position), radius_m, tuple(hits), total)
+
+    def between(
+        self,
+        first_ns: int,
+        last_ns: int,
+        *,
+        map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+        labels: Sequence[str] | None = None,
+        kinds: Sequence[Kind] | None = None,
+        text: str | None = None,
+        limit: int = 100,
+    ) -> Happened:
+        """What is remembered of a time, both ends included, in its order.
+
+        Args:
+            first_ns, last_ns: nanoseconds.
+            map_id: ``None`` for all maps.
+            near, radius_m: metres; only around this point.
+            labels, kinds: any of them.
+            text: words that they must have.
+            limit: most answers; the total counts all.
+        """
+        wanted = Filter(
+            between_ns=(first_ns, last_ns),
+            map_id=map_id,
+            circle=_circle(near, radius_m),
+            labels=labels,
+            kinds=kinds,
+            text=text,
+        )
+        memories = self._store.find(wanted, newest_first=False, limit=limit)
+        total = len(memories) if len(memories) < limit else self._store.count(wanted)
+        return Happened((first_ns, last_ns), tuple(memories), total)
+
+    def changed_since(
+        self,
+        time_ns: int,
+        map_id: str | None = None,
+        *,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+        after: int | None = None,
+    ) -> Changed:
+        """What is new, gone or moved since a time.
+
+        New is what was first seen at that time or later and is there. Gone and moved is what has this state,
+        and got it from another one by an operation since then; when that was is the computer's clock's to
+        say, unless ``after`` gives the number of an operation. What was only forgotten has not changed.
+
+        Args:
+            time_ns: of the robot's clock.
+            map_id: ``None`` for all maps.
+            near, radius_m: metres; only around this point.
+            after: operations after this one count for the states, instead of those since ``time_ns``.
+        """
+        check_integer("time_ns", time_ns)
+        place = Filter(map_id=map_id, circle=_circle(near, radius_m))
+        recent = replace(place, between_ns=(time_ns, 2**63 - 1), states=("present", "unknown"))
+        new = [m for m in self._store.find(recent, newest_first=False) if first_seen(m) >= time_ns]
+        start = operation_before(self._store, time_ns) if after is None else after
+        gone = became(self._store, "gone", place, start)
+        moved = became(self._store, "moved", place, start)
+        return Changed(time_ns, tuple(new), tuple(gone), tuple(moved))
+
+    def how_often(
+        self,
+        what: What,
+        *,
+        map_id: str | None = None,
+        between_ns: tuple[int, int] | None = None,
+        gap_s: float = 60.0,
+    ) -> HowOften:
+        """How often and how long something was seen.
+
+        Args:
+            what: see the class.
+            map_id: ``None`` for all maps.
+            between_ns: only memories of this time.
+            gap_s: observations that are at most so far apart belong to one visit.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        if check_numbers("gap_s", (gap_s,), 1)[0] < 0.0:
+            raise ValueError(f"gap_s must not be negative, got {gap_s}")
+        meant = self._meanings.of(what, map_id, between_ns)
+        memories = self._meanings.memories(meant, newest_first=False)
+        visits = visits_of(memories, gap_s)
+        return HowOften(
+            what=meant.words,
+            memories=len(memories),
+            sightings=sum(memory.count for memory in memories),
+            days=visits.days,
+            visits=len(visits.spans),
+            total_s=visits.total_s,
+            longest_s=visits.longest_s,
+            first_ns=min(map(first_seen, memories), default=None),
+            last_ns=max(map(last_seen, memories), default=None),
+        )
+
+    def still_there(
+        self,
+        what: What,
+        *,
+        map_id: str | None = None,
+        views: Views | None = None,
+        observations: Sequence[Memory] = (),
+        options: PresenceOptions | None = None,
+    ) -> StillThere:
+        """Whether something is where it was; of several, the one that was seen last.
+
+        Later memories of its kind and label are observations as well. Where neither they nor views say
+        anything, the state is the one that is stored.
+
+        Args:
+            what: see the class.
+            map_id: ``None`` for all maps.
+            views: looks since then, also those that showed nothing, in the map of the thing.
+            observations: what was detected in the views and is not stored.
+            options: how much it takes to believe that something is gone.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        meant = self._meanings.of(what, map_id)
+        found = self._meanings.memories(meant, newest_first=True, limit=1)
+        if not found:
+            return StillThere(meant.words, None, "unknown", None, ())
+        (known,) = self._store.get([memory.id for memory in found if memory.id is not None])
+        later = self._later_than(known)
+        seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
+        looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
+        (presence,) = look_again([known], seen, looks, options).known
+        if presence.seen == 0 and (presence.missed == 0 or _settled(known, presence)):
+            reason = f"{presence.reasons[0]}; its stored state is {known.state}"
+            return StillThere(meant.words, known, known.state, None, (reason,))
+        moved_to = None if presence.moved_to is None else seen[presence.moved_to]
+        return StillThere(
+            meant.words, known, presence.state, presence.probability, presence.reasons, moved_to
+        )
+
+    def summarise(
+        self,
+        *,
+        map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+        polygon: Sequence[tuple[float, float]] | None = None,
+        since_ns: int | None = None,
+        most: int = 5,
+    ) -> Summary:
+        """What is remembered of a place: all of it is read.
+
+        Args:
+            map_id: ``None`` for all maps.
+            near, radius_m: metres; around this point.
+            polygon: corners in metres; within it.
+            since_ns: also say what changed since then; around the point or in the map.
+            most: of the most important memories: marked ones first, then by importance, then by count.
+        """
+        wanted = Filter(map_id=map_id, circle=_circle(near, radius_m), polygon=polygon)
+        memories = self._store.find(wanted, vectors=False)
+        ranked = sorted(
+            memories, key=lambda m: (not m.marked, -(m.importance or 0.0), -m.count, -m.time_ns, -(m.id or 0))
+        )
+        changed = None
+        if since_ns is not None:
+            changed = self.changed_since(since_ns, map_id, near=near, radius_m=radius_m)
+            if polygon is not None:
+                inside = {memory.id for memory in memories}
+                changed = _only(changed, inside)
+        return Summary(
+            place=_place(map_id, near, radius_m, polygon),
+            memories=len(memories),
+            sightings=sum(memory.count for memory in memories),
+            by_label=dict(Counter(memory.label for memory in memories)),
+            by_kind=dict(Counter(memory.kind for memory in memories)),
+            by_state=dict(Counter(memory.state for memory in memories)),
+            first_ns=min(map(first_seen, memories), default=None),
+            last_ns=max(map(last_seen, memories), default=None),
+            important=tuple(ranked[:most]),
+            changed=changed,
+        )
+
+    def similar_situations(
+        self,
+        what: int | ArrayLike,
+        *,
+        k: int = 10,
+        map_id: str | None = None,
+        kinds: Sequence[Kind] | None = None,
+    ) -> Similar:
+        """Situations like one, and the reward that they let expect.
+
+        Args:
+            what: the id of a memory, or a vector.
+            k: most of them.
+            map_id: ``None`` for all maps.
+            kinds: any of them.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has, or a memory without a vector.
+            DimensionError: a vector of another length.
+        """
+        asked = {"like": int(what)} if is_id(what) else {"embedding": np.asarray(what, np.float32)}
+        hits = self._store.query(
+            Query(k=k, map_id=map_id, kinds=kinds, encoder=self._encoder, aggregate=True, **asked)
+        )
+        if not hits:
+            return Similar((), None, None)
+        rewards = np.array([hit.memory.reward for hit in hits])
+        weights = np.array([hit.attention or 0.0 for hit in hits])
+        mean = float(np.average(rewards, weights=weights))
+        deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
+        return Similar(tuple(hits), mean, deviation)
+
+    def pose_to(
+        self,
+        what: What,
+        *,
+        map_id: str | None = None,
+        distance_m: float = 1.0,
+        coming_from: tuple[float, ...] | None = None,
+        half_life_s: float = 86_400.0,
+    ) -> DrivePose:
+        """A pose from which to look at something.
+
+        Of its latest memories, gone and moved ones only where there is no other, the one is taken whose
+        confidence, halved for every ``half_life_s`` that it is older than the newest and divided by one plus
+        the standard deviation of its position in metres, is the largest. The pose lies ``distance_m`` before
+        it and faces it: on the side where the robot comes from, or else where the thing is heading. A place
+        is driven to itself, with the yaw that it was remembered with.
+
+        Args:
+            what: see the class.
+            map_id: ``None`` for all maps.
+            distance_m: from the thing; not for places.
+            coming_from: x, y (and z, which the pose then has) of the robot in the map of the thing.
+            half_life_s: of the confidence.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        if check_numbers("distance_m", (distance_m,), 1)[0] < 0.0:
+            raise ValueError(f"distance_m must not be negative, got {distance_m}")
+        if check_numbers("half_life_s", (half_life_s,), 1)[0] <= 0.0:
+            raise ValueError(f"half_life_s must be above 0, got {half_life_s}")
+        meant = self._meanings.of(what, map_id)
+        found = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
+        there = [memory for memory in found if memory.state in ("present", "unknown")] or found
+        if not there:
+            return DrivePose(meant.words, None, None, None)
+        best = most_trusted(there, half_life_s)
+        away = 0.0 if best.kind == "place" else distance_m
+        position, yaw = standing_off(best, away, coming_from)
+        old = (max(map(last_seen, there)) - last_seen(best)) / 1e9
+        reason = (
+            f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
+            f" {best.confidence:.2f}, seen on {moment(last_seen(best))}"
+            + (f", {duration(old)} before the newest" if old > 0.0 else "")
+            + ("" if best.state in ("present", "unknown") else f", but it is believed to be {best.state}")
+        )
+        return DrivePose(meant.words, best, position, yaw, best.covariance, away, reason)
+
+    def _later_than(self, known: Memory) -> list[Memory]:
+        """The latest memories of its map, kind and label that were seen after it."""
+        later = Filter(
+            map_id=known.map_id,
+            kinds=(known.kind,),
+            labels=(known.label,),
+            between_ns=(min(last_seen(known) + 1, 2**63 - 1), 2**63 - 1),
+        )
+        return [memory for memory in self._store.find(later, limit=_LATEST) if memory.id != known.id]
+
+
+def _settled(known: Memory, presence: Presence) -> bool:
+    """Whether it was gone before, and the looks since then are too few to say so on their own."""
+    return presence.state == "unknown" and known.state in ("gone", "moved")
+
+
+def _circle(near: tuple[float, ...] | None, radius_m: float | None) -> tuple[float, float, float] | None:
+    if (near is None) != (radius_m is None):
+        raise ValueError("near and radius_m belong together: give both or neither")
+    if near is None or radius_m is None:
+        return None
+    if len(near) not in (2, 3):
+        raise ValueError(f"near must have two or three numbers, got {len(near)}")
+    return (near[0], near[1], radius_m)
+
+
+def _place(
+    map_id: str | None,
+    near: tuple[float, ...] | None,
+    radius_m: float | None,
+    polygon: Sequence[tuple[float, float]] | None,
+) -> str:
+    parts = []
+    if polygon is not None:
+        parts.append(f"the area with {len(polygon)} corners")
+    if near is not None:
+        parts.append(f"the {radius_m:g} m around {point(near)}")
+    where = "all maps" if map_id is None else f"map {map_id}"
+    return f"{' and '.join(parts)} in {where}" if parts else where
+
+
+def _only(changed: Changed, ids: set[int | None]) -> Changed:
+    new, gone, moved = (
+        tuple(memory for memory in found if memory.id in ids)
+        for found in (changed.new, changed.gone, changed.moved)
+    )
+    return Changed(changed.since_ns, new, gone, moved)

@@ -1,0 +1,104 @@
+"""What a question is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.persistence.filters import Filter
+from memory.questions.answers import How
+from memory.questions.words import first_seen, last_seen
+from memory.store import MemoryStore
+from memory.types import Memory, Query
+
+#: What is asked for: a label or words, the id of a memory, or a vector.
+What = str | int | ArrayLike
+#: Most similar memories that are asked for at first.
+LATEST = 256
+
+
+class Meant(NamedTuple):
+    """What was asked for.
+
+    Attributes:
+        words: for sentences.
+        how: it is found.
+        filter: of its memories; for a vector, without the likeness.
+        ids: of its memories and their similarities, where it is a vector or an id.
+    """
+
+    words: str
+    how: How
+    filter: Filter
+    ids: dict[int, float] | None = None
+
+    def similarity(self, memory: Memory) -> float | None:
+        """Of one of its memories, where it is a vector."""
+        if self.how != "similar" or self.ids is None or memory.id is None:
+            return None
+        return self.ids.get(memory.id)
+
+
+class Meanings:
+    """Finds what is asked for; see :class:`memory.questions.Questions`."""
+
+    def __init__(self, store: MemoryStore, *, encoder: str, least_similarity: float) -> None:
+        if not -1.0 <= least_similarity <= 1.0:
+            raise ValueError(f"least_similarity must be from -1 to 1, got {least_similarity}")
+        self._store = store
+        self._encoder = encoder
+        self._least_similarity = least_similarity
+
+    def of(self, what: What, map_id: str | None, between_ns: tuple[int, int] | None = None) -> Meant:
+        """Which memories are asked for."""
+        filter = Filter(map_id=map_id, between_ns=between_ns)
+        if isinstance(what, str):
+            labelled = replace(filter, labels=(what,))
+            anywhere = Filter(labels=(what,), map_id=map_id)
+            if len(self._store.find(anywhere, limit=1, vectors=False)):
+                return Meant(what, "label", labelled)
+            return Meant(what, "text", replace(filter, text=what))
+        if is_id(what):
+            (memory,) = self._store.get([int(what)])
+            words = f"{memory.label or memory.kind} (memory {memory.id})"
+            return Meant(words, "id", filter, {int(what): 1.0})
+        return Meant("What looks like this", "similar", filter, self._alike(np.asarray(what), filter))
+
+    def _alike(self, vector: NDArray, filter: Filter) -> dict[int, float]:
+        """Ids of everything similar enough, asking for more until the last one is not."""
+        k = LATEST
+        while True:
+            query = Query(
+                embedding=vector,
+                encoder=self._encoder,
+                map_id=filter.map_id,
+                between_ns=filter.between_ns,
+                k=k,
+            )
+            hits = self._store.query(query)
+            found = {
+                hit.memory.id: hit.score
+                for hit in hits
+                if hit.memory.id is not None and hit.score >= self._least_similarity
+            }
+            if len(found) < k:
+                return found
+            k *= 4
+
+    def memories(self, meant: Meant, *, newest_first: bool, limit: int | None = None) -> list[Memory]:
+        """What was asked for, in the order of time; without vectors."""
+        if meant.ids is None:
+            return self._store.find(meant.filter, newest_first=newest_first, limit=limit, vectors=False)
+        memories = self._store.get(meant.ids)
+        if meant.how == "similar":
+            when = last_seen if newest_first else first_seen
+            memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)
+        return memories[:limit]
+
+
+def is_id(what: What) -> TypeGuard[int]:
+    """Whether an id is asked for."""
+    return isinstance(what, int | np.integer) and not isinstance(what, bool)

@@ -1,0 +1,115 @@
+"""Times, places and things in words, and as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from memory.types import Hit, Memory
+
+DAY_S = 86_400.0
+#: Things that a sentence names; the rest is counted.
+NAMED = 3
+
+
+def moment(time_ns: int) -> str:
+    """To the second, in UTC; plain seconds for times outside the calendar's years."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ns // 1_000_000_000)) + " UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ns / 1e9:.0f} s"
+
+
+def duration(seconds: float) -> str:
+    """In the unit that reads best."""
+    for size, unit in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} seconds"
+
+
+def point(position: Sequence[float]) -> str:
+    """x and y in metres."""
+    return f"({position[0]:.1f}, {position[1]:.1f})"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """The number with its word."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def name(memory: Memory) -> str:
+    """What it is, with its id."""
+    return f"{memory.label or memory.kind} (memory {memory.id})"
+
+
+def listed(parts: Sequence[str], *, total: int | None = None, most: int = NAMED) -> str:
+    """The first of them, and how many more there are of ``total``."""
+    shown = list(parts[:most])
+    total = len(parts) if total is None else total
+    if total > len(shown):
+        shown.append(f"{total - len(shown)} more")
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """How many of each, the most first."""
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return listed([f"{count} {what or 'without a label'}" for what, count in ordered], most=5)
+
+
+def first_seen(memory: Memory) -> int:
+    """Nanoseconds of the first observation that it stands for."""
+    return memory.time_ns if memory.first_seen_ns is None else memory.first_seen_ns
+
+
+def last_seen(memory: Memory) -> int:
+    """Nanoseconds of the last observation that it stands for."""
+    return memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns
+
+
+def memory_json(memory: Memory | None) -> dict[str, Any] | None:
+    """What an answer says of a memory: everything but vectors."""
+    if memory is None:
+        return None
+    return {
+        "id": memory.id,
+        "time_ns": memory.time_ns,
+        "map_id": memory.map_id,
+        "position": list(memory.position),
+        "yaw": memory.yaw,
+        "covariance": None if memory.covariance is None else memory.covariance.tolist(),
+        "kind": memory.kind,
+        "label": memory.label,
+        "caption": memory.caption,
+        "confidence": memory.confidence,
+        "reward": memory.reward,
+        "payload": dict(memory.payload),
+        "evidence": memory.evidence,
+        "provenance": memory.provenance,
+        "marked": memory.marked,
+        "count": memory.count,
+        "first_seen_ns": first_seen(memory),
+        "last_seen_ns": last_seen(memory),
+        "state": memory.state,
+        "importance": memory.importance,
+    }
+
+
+def memories_json(memories: Iterable[Memory]) -> list[dict[str, Any] | None]:
+    """The same of several."""
+    return [memory_json(memory) for memory in memories]
+
+
+def hits_json(hits: Iterable[Hit]) -> list[dict[str, Any]]:
+    """Hits with their scores."""
+    return [
+        {
+            "memory": memory_json(hit.memory),
+            "score": hit.score,
+            "parts": dict(hit.parts),
+            "attention": hit.attention,
+        }
+        for hit in hits
+    ]

@@ -1,0 +1,100 @@
+"""Which store is meant, in which order words come, exit statuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.cli import main
+
+Recall = Callable[..., Any]
+COMMANDS = ("init", "add", "import", "query", "ask", "explain", "forget", "undo", "consolidate")
+COMMANDS += ("stats", "export", "check", "backup", "bench")
+
+
+def test_the_store_as_word_option_and_variable(
+    recall: Recall, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert recall("explain", store, 1).status == 0
+    assert recall("explain", 1, "--store", store).status == 0
+    assert recall("query", "--store", store, "--text", "door").status == 0
+    assert recall("query", "--text", "door", store).status == 0
+    monkeypatch.setenv("RECALL_STORE", str(store))
+    assert recall("explain", 1).status == 0
+    assert recall("query", "--text", "door").status == 0
+    assert recall("ask", "last-seen", "door").status == 0
+    assert recall("undo").status == 0
+    assert recall("import", "--skip-bad", "first.jsonl").status == 0
+    monkeypatch.setenv("RECALL_STORE", str(store.parent / "other"))
+    assert recall("explain", store, 1).status == 0
+    assert recall("import", store, "first.jsonl").status == 0
+    assert recall("query", store).status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["query"], "which store? Give its folder first, with --store or in $RECALL_STORE"),
+        (["import", "first.jsonl"], "something is missing (the store is taken to be first.jsonl)"),
+        (["explain", "store"], "something is missing; see recall explain --help"),
+        (["explain", "store", "1", "2"], "too many words: '2'"),
+        (["explain", "store", "one"], "'one' is no id"),
+        (["explain", "store", "99"], "there never was a memory 99"),
+        (["query", "nowhere"], "holds no store"),
+        (["query", "first.jsonl"], "holds no store"),
+        (["forget", "store", "1", "99"], "99"),
+        (["forget", "store", "5-4"], "'5-4' is no id: expected a number or a range such as 12-15"),
+        (["undo", "store", "77"], "77"),
+        (["init", "store"], "holds a store already"),
+    ],
+)
+def test_errors_are_one_line(recall: Recall, store: Path, arguments: list[str], message: str) -> None:
+    done = recall(*arguments)
+    assert (done.status, done.output) == (2, "")
+    assert done.remarks.startswith(f"recall {arguments[0]}: ")
+    assert message in done.remarks
+    assert done.remarks.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["query", "store", "--k", "x"], ["init", "--radius"]])
+def test_bad_usage_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: recall" in capsys.readouterr().err
+
+
+def test_an_interruption(recall: Recall, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memory.cli.stats.Database.open", interrupted)
+    done = recall("stats", store)
+    assert (done.status, done.remarks) == (130, "recall stats: interrupted\n")
+
+
+def test_as_a_program_into_a_pipe_that_closes(repository: Path, store: Path) -> None:
+    program = f"{sys.executable} -m memory.cli export {store} - --no-vectors | head -c 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {program}"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout == "{"
+    assert done.stderr == ""

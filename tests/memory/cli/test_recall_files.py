@@ -1,0 +1,154 @@
+"""``recall import`` and ``recall export``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+Recall = Callable[..., Any]
+
+
+def frame(name: str, time_ns: int | None = None) -> dict[str, Any]:
+    found = {"frame": name, "source": f"{name}.bin", "timestamp_ns": time_ns, "warnings": []}
+    return found | {"boxes": [[10, 0, 0, 4, 2, 1.5, 0]], "scores": [0.75], "labels": ["Car"]}
+
+
+def lines(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_detections_with_rows_of_poses(recall: Recall, store: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "detections.jsonl", [frame("000000"), frame("000001")])
+    # Straight on at first, then turned to the left: x of the LiDAR is y of the map.
+    (tmp_path / "poses.txt").write_text("1 0 0 5 0 1 0 0 0 0 1 2\n0 -1 0 5 1 0 0 0 0 0 1 2\n")
+    arguments = ("import", store, "detections.jsonl", "--poses", "poses.txt", "--map", "street")
+    missing = recall(*arguments)
+    assert missing.status == 2
+    assert "detections.jsonl:1: no time: timestamp_ns is null" in missing.remarks
+    done = recall(*arguments, "--start", "2026-03-01", "--rate", 2, "--json")
+    assert done.json["files"][0]["memories"] == 2
+    hits = recall("query", store, "--map", "street", "--json").json["hits"]
+    second, first = (hit["memory"] for hit in hits)
+    assert first["position"] == pytest.approx([15.0, 0.0, 2.0])
+    assert second["position"] == pytest.approx([5.0, 10.0, 2.0])
+    assert second["yaw"] == pytest.approx(1.5708, abs=1e-4)
+    assert (first["time"], second["time"]) == ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00.5Z")
+    assert first["payload"] == {"size_m": [4.0, 2.0, 1.5], "frame": "000000"}
+    again = recall(*arguments, "--start", "2026-03-01")
+    assert "2 lines were imported before (--again imports them once more)" in again.output
+
+
+def test_detections_with_json_poses(recall: Recall, store: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "detections.jsonl", [frame("gate"), frame("000007")])
+    poses = [
+        {"frame": "7", "x": 1, "y": 1, "yaw": 0, "time_ns": 70},
+        {"frame": "gate", "x": 0, "y": 0, "z": 1, "yaw": 3.141592653589793, "time": "1970-01-01T00:00:01Z"},
+    ]
+    lines(tmp_path / "poses.jsonl", poses)
+    done = recall("import", "--poses", "poses.jsonl", store, "detections.jsonl", "--min-score", 0.5)
+    assert "2 memories from 2 lines; undo with: recall undo" in done.output
+    found = recall("query", store, "--label", "Car", "--json").json["hits"]
+    places = [hit["memory"]["position"] for hit in found]
+    assert places[0] == pytest.approx([-10, 0, 1])
+    assert places[1] == pytest.approx([11, 1, 0])
+    lines(tmp_path / "more.jsonl", [frame("other")])
+    done = recall("import", store, "more.jsonl", "--poses", "poses.jsonl")
+    assert done.status == 2
+    assert "more.jsonl:1: frame 'other' has no pose in poses.jsonl" in done.remarks
+
+
+def test_without_poses_it_says_so(recall: Recall, store: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "detections.jsonl", [frame("a", 5)])
+    done = recall("import", store, "detections.jsonl")
+    assert done.status == 0
+    assert "the sensor is taken to stand at the origin of the map" in done.remarks
+
+
+def test_bad_lines(recall: Recall, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"time_ns": 1}\n{"time_ns": 2, "colour": "red"}\n{"time_ns": 3}\n')
+    done = recall("import", store, "a.jsonl")
+    assert done.status == 2
+    assert "recall import: a.jsonl:2: unknown field 'colour'" in done.remarks
+    done = recall("import", store, "a.jsonl", "--skip-bad", "--json")
+    assert done.status == 1
+    assert "left out: a.jsonl:2: unknown field" in done.remarks
+    (report,) = done.json["files"]
+    assert (report["memories"], report["known_lines"], len(report["problems"])) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["missing.jsonl"], "missing.jsonl: cannot read the file"),
+        (["first.jsonl", "--rate", "5"], "--rate needs --start"),
+        (["first.jsonl", "--camera-poses"], "--camera-poses needs --poses"),
+        (["first.jsonl", "--poses", "missing.txt"], "missing.txt: cannot read the file"),
+        (["first.jsonl", "--min-score", "2"], "min_score must be from 0 to 1"),
+        (["first.jsonl", "--format", "parquet"], "first.jsonl: cannot read it as Parquet"),
+        (["first.jsonl", "--format", "detections"], "first.jsonl:1: boxes must be a list, got None"),
+    ],
+)
+def test_bad_import(recall: Recall, store: Path, options: list[str], message: str) -> None:
+    done = recall("import", store, *options)
+    assert (done.status, done.output) == (2, "")
+    assert message in done.remarks
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_out_and_in_again(recall: Recall, store: Path, tmp_path: Path, suffix: str) -> None:
+    assert recall("export", store, f"all.{suffix}").output == f"4 memories in all.{suffix}\n"
+    recall("init", "copy", "--dim", 3)
+    assert recall("import", "copy", f"all.{suffix}").status == 0
+    texts = [recall("export", folder, "-").output for folder in (store, "copy")]
+    assert texts[0] == texts[1]
+    assert len(texts[0].splitlines()) == 4
+
+
+def test_a_part_as_geojson(recall: Recall, store: Path, tmp_path: Path) -> None:
+    options = ("--label", "mug", "--near", 0, 0, "--radius", 3, "--origin", 49, 8.4, "--json")
+    assert recall("export", store, "mugs.geojson", *options).json["memories"] == 1
+    (feature,) = json.loads((tmp_path / "mugs.geojson").read_text())["features"]
+    assert feature["properties"]["caption"] == "red mug"
+    assert feature["geometry"]["coordinates"] == pytest.approx([8.4, 49.0], abs=1e-4)
+
+
+def test_parquet_without_vectors(recall: Recall, store: Path, tmp_path: Path) -> None:
+    recall("export", store, "a.pq", "--no-vectors", "--between", "2026-01-02", "2026-01-03")
+    table = pyarrow.parquet.read_table(tmp_path / "a.pq")
+    assert table.column("caption").to_pylist() == ["red mug", "blue mug"]
+    assert "embedding" not in table.column_names
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["a.txt"], "cannot tell the format by the suffix"),
+        (["-", "--json"], "--json and - both want standard output"),
+        (["-", "--format", "parquet"], "Parquet is no text"),
+        (["a.jsonl", "--origin", "1", "2"], "--origin takes two or three numbers, for GeoJSON"),
+        (["a.geojson", "--origin", "1"], "--origin takes two or three numbers"),
+        (["a.jsonl", "--near", "1", "2"], "--near and --radius belong together here"),
+        (["nowhere/a.jsonl"], "nowhere"),
+    ],
+)
+def test_bad_export(recall: Recall, store: Path, options: list[str], message: str) -> None:
+    done = recall("export", store, *options)
+    assert (done.status, done.output) == (2, "")
+    assert message in done.remarks
+
+
+def test_parquet_without_the_library(
+    recall: Recall, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    done = recall("export", store, "a.parquet")
+    assert done.status == 2
+    assert "Parquet needs pyarrow: pip install 'sparsight[parquet]'" in done.remarks
+    assert not (tmp_path / "a.parquet").exists()
+    assert recall("export", store, "a.jsonl").status == 0

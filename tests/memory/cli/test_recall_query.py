@@ -1,0 +1,173 @@
+"""``recall query``, ``explain``, ``stats`` and ``ask``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Recall = Callable[..., Any]
+
+
+def ids(done: Any) -> list[int]:
+    assert done.status == 0, done.remarks
+    return [hit["memory"]["id"] for hit in done.json["hits"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", [4, 3, 2, 1]),
+        ("--k 2", [4, 3]),
+        ("-k 1 --order recency --map default", [3]),
+        ("--text mug", [2, 3]),
+        ("--text mug --near 1 2 --radius 1", [2]),
+        ("--near -5 -5 --radius 2", [3]),
+        ("--near 0 0 --order distance --map default", [1, 2, 3]),
+        ("--between 2026-01-02 2026-01-02", [2]),
+        ("--between 2026-01-01T10:00 2026-01-02T10:00", [2, 1]),
+        ("--between 2026-01-01T10:00:01 2026-01-02T09:59:59Z", []),
+        ("--between 0 1767261600000000000", [1]),
+        ("--label mug --label door", [3, 2, 1]),
+        ("--label mug --min-confidence 0.8", [3]),
+        ("--kind place", [4]),
+        ("--map yard", [4]),
+        ("--like 2 -k 2", [3, 4]),
+        ("--like 2 --label door", [1]),
+        ("--text mug --near 1 2 --radius 5 --between 2026-01-01 2026-01-02T10:00 --label mug --like 3", [2]),
+    ],
+)
+def test_parts_alone_and_together(recall: Recall, store: Path, options: str, expected: list[int]) -> None:
+    found = ids(recall("query", store, "--json", *options.split()))
+    if "--text" in options and "--near" not in options:
+        assert sorted(found) == expected
+    else:
+        assert found == expected
+
+
+def test_polygon_and_embedding(recall: Recall, store: Path, tmp_path: Path) -> None:
+    inside = recall("query", store, "--json", "--map", "default", "--polygon", "-5,-5 -3,-5 -3,-3 -5,-3")
+    assert ids(inside) == [3]
+    np.save(tmp_path / "vector.npy", np.array([1.0, 0.1, 0.0]))
+    for vector in (tmp_path / "vector.npy", "[1, 0.1, 0]"):
+        done = recall("query", store, "--json", "--embedding", vector, "-k", 1, "--aggregate")
+        assert ids(done) == [1]
+        (hit,) = done.json["hits"]
+        assert hit["parts"]["similarity"] == pytest.approx(1 / np.hypot(1, 0.1), abs=1e-3)
+        assert hit["attention"] == pytest.approx(1.0)
+        assert hit["memory"]["time"] == "2026-01-01T10:00:00Z"
+
+
+def test_the_table(recall: Recall, store: Path) -> None:
+    done = recall("query", store, "--text", "red")
+    assert done.status == 0
+    for text in ("1 memory", "2026-01-02 10:00:00", "mug", "red mug", "0.50"):
+        assert text in done.output
+    assert recall("query", store, "--label", "cat").output == "nothing found\n"
+
+
+def test_labels_cannot_be_markup(recall: Recall, store: Path) -> None:
+    assert recall("add", store, "--label", "[bold]x[/nonsense]", "--caption", "[red]").status == 0
+    assert "[bold]x[/nonsense]" in recall("query", store).output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--between", "2026-01-02", "2026-01-01"], "--between must rise: 2026-01-02 is after 2026-01-01"),
+        (["--between", "noon", "2026-01-01"], "'noon' is no time"),
+        (["--near", "1"], "near must have two or three numbers"),
+        (["--radius", "1"], "radius_m needs near"),
+        (["--polygon", "1,2 3"], "'3' is no corner"),
+        (["--k", "0"], "k must be at least 1"),
+        (["--like", "99"], "99"),
+        (["--embedding", "[1, 2]"], "3"),
+        (["--embedding", "missing.npy"], "missing.npy"),
+        (["--embedding", "[0, 0, 0]"], "--embedding [0, 0, 0]: embedding must not be zero"),
+        (["--like", "1", "--encoder", "image"], "image"),
+    ],
+)
+def test_bad_questions(recall: Recall, store: Path, options: list[str], message: str) -> None:
+    done = recall("query", store, *options)
+    assert (done.status, done.output) == (2, "")
+    assert message in done.remarks
+
+
+def test_explain(recall: Recall, store: Path) -> None:
+    done = recall("explain", store, 2, "--json")
+    assert done.json["status"] == "kept"
+    assert done.json["memory"]["caption"] == "red mug"
+    assert done.json["history"][0][1:] == ["import", "imported from first.jsonl, lines 1 to 4"]
+    assert "imported from first.jsonl" in recall("explain", store, 2).output
+    recall("forget", store, 2, "--reason", "broken")
+    gone = recall("explain", store, 2, "--json").json
+    assert (gone["status"], gone["memory"]) == ("forgotten", None)
+    assert "broken" in recall("explain", store, 2).output
+
+
+def test_stats(recall: Recall, store: Path) -> None:
+    found = recall("stats", store, "--json").json
+    assert found["memories"] == 4
+    assert found["by_map"] == {"default": 3, "yard": 1}
+    assert found["by_label"] == {"mug": 2, "door": 1, "charger": 1}
+    assert found["by_kind"] == {"object": 3, "place": 1}
+    assert (found["first_time"], found["last_time"]) == ("2026-01-01T10:00:00Z", "2026-01-04T10:00:00Z")
+    assert found["dim"] == 3
+    shown = recall("stats", store).output
+    assert "mug 2" in shown
+    assert "default 4 (default: 3 numbers)" in shown
+
+
+def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
+    recall("init", tmp_path / "empty")
+    found = recall("stats", tmp_path / "empty", "--json").json
+    assert (found["memories"], found["first_time"], found["by_label"]) == (0, None, {})
+    assert recall("stats", tmp_path / "empty").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("last-seen mug", "mug was last seen on 2026-01-03"),
+        ("first-seen mug", "2026-01-02"),
+        ("last-seen 1", "2026-01-01"),
+        ("near --near 0 0 --radius 3 --map default", "2 memories within 3 m"),
+        ("between --between 2026-01-02 2026-01-03", "2 memories between"),
+        ("changed --since 2026-01-03", "new"),
+        ("how-often mug", "2 times on 2 days"),
+        ("still-there door", "door"),
+        ("summarise --map default", "3 memories"),
+        ("similar 2", "expected reward"),
+        ("go-to door --coming-from 3 0 --distance 1", "drive to (1.00, 0.00)"),
+        ("last-seen unicorn", "not"),
+    ],
+)
+def test_ask(recall: Recall, store: Path, words: str, sentence: str) -> None:
+    done = recall("ask", store, *words.split())
+    assert done.status == 0, done.remarks
+    assert sentence in done.output
+    assert isinstance(recall("ask", store, *words.split(), "--json").json, dict)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("dance", "'dance' is no question; there are last-seen"),
+        ("last-seen", "last-seen what? Give a label, words or an id"),
+        ("near", "near needs --near and --radius"),
+        ("between", "between needs --between FROM TO"),
+        ("changed", "changed needs --since"),
+        ("changed mug", "changed takes options, not 'mug'"),
+        ("similar mug", "similar takes the id of a memory, or --embedding"),
+        ("last-seen mug --near 1 2", "last-seen does not take --near"),
+        ("go-to mug --min-confidence 0.5", "go-to does not take --min-confidence"),
+        ("last-seen mug --embedding [1,0,0]", "give WHAT or --embedding, not both"),
+    ],
+)
+def test_bad_ask(recall: Recall, store: Path, words: str, message: str) -> None:
+    done = recall("ask", store, *words.split())
+    assert (done.status, done.output) == (2, "")
+    assert message in done.remarks

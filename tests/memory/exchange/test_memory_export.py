@@ -1,0 +1,87 @@
+"""Export: what is asked for, in order, complete or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.exchange import export_memories, import_source, open_source
+from memory.exchange.exporting import ExportFormat, export_format
+from memory.persistence.filters import Filter
+from memory.persistence.sqlite import Database
+from memory.types import Memory
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    rng = np.random.default_rng(0)
+    rows = [
+        Memory(time_ns=5000 - row, label="Car" if row % 3 else "door", embedding=rng.normal(size=4))
+        for row in range(2500)
+    ]
+    with Database.open(tmp_path / "store", dim=4) as opened:
+        opened.add(rows)
+        yield opened
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_there_and_back(database: Database, tmp_path: Path, format: ExportFormat) -> None:
+    path = tmp_path / f"all.{format}"
+    told: list[tuple[int, int]] = []
+    count = export_memories(
+        database, path, format=format, progress=lambda done, total: told.append((done, total))
+    )
+    assert count == 2500
+    assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
+    with Database.open(tmp_path / "copy", dim=4) as copy:
+        assert import_source(copy, open_source(path)).memories == 2500
+        before = database.get(database.ids(order="oldest").tolist())
+        after = copy.get(copy.ids().tolist())
+        assert [memory.time_ns for memory in after] == sorted(memory.time_ns for memory in before)
+        for left, right in zip(before, after, strict=True):
+            assert left.label == right.label
+            np.testing.assert_array_equal(left.embedding, right.embedding)
+
+
+def test_a_filter_without_vectors_to_a_stream(database: Database) -> None:
+    stream = io.StringIO()
+    doors = Filter(labels=["door"], between_ns=(4001, 5000))
+    assert export_memories(database, stream, format="jsonl", filter=doors, vectors=False) == 334
+    records = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert {record["label"] for record in records} == {"door"}
+    assert "embedding" not in records[0]
+
+
+def test_what_is_removed_meanwhile_is_left_out(database: Database, tmp_path: Path) -> None:
+    def remove_more(done: int, total: int) -> None:
+        if done == 1000:
+            database.remove(database.ids(order="oldest").tolist()[1500:1600])
+
+    assert export_memories(database, tmp_path / "a.jsonl", format="jsonl", progress=remove_more) == 2400
+
+
+def test_a_failure_leaves_the_old_file(database: Database, tmp_path: Path) -> None:
+    path = tmp_path / "a.geojson"
+    path.write_text("old")
+
+    def fail(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_memories(database, path, format="geojson", progress=fail)
+    assert path.read_text() == "old"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.geojson", "store"]
+
+
+def test_formats(database: Database) -> None:
+    assert export_format(Path("a.JSONL")) == "jsonl"
+    assert export_format(Path("a.pq")) == "parquet"
+    with pytest.raises(ValueError, match=r"a\.txt: cannot tell the format by the suffix"):
+        export_format(Path("a.txt"))
+    with pytest.raises(ValueError, match="Parquet is no text"):
+        export_memories(database, io.StringIO(), format="parquet")

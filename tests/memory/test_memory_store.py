@@ -1,0 +1,552 @@
+"""The store: what is kept, merged, forgotten, undone, explained, and found again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.config import StoreConfig
+from memory.errors import (
+    DimensionError,
+    NotAStoreError,
+    StoreClosedError,
+    StoreReadOnlyError,
+    UndoError,
+    UnknownMemoryError,
+)
+from memory.forgetting import Policy
+from memory.persistence.filters import Filter
+from memory.readout import read_out
+from memory.reservoir import ReservoirConfig
+from memory.store import MemoryStore
+from memory.types import Memory, Query
+
+DIM = 16
+S = 1_000_000_000
+
+
+def axis(number: int, dim: int = DIM) -> np.ndarray:
+    return np.eye(dim, dtype=np.float32)[number]
+
+
+def cup(at_s: float = 0.0, x: float = 0.0, **values) -> Memory:
+    values = {"label": "cup", "embedding": axis(0)} | values
+    return Memory(time_ns=round(at_s * S), position=(x, 0.0, 0.0), **values)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with MemoryStore.open(tmp_path / "store", dim=DIM) as opened:
+        yield opened
+
+
+def ids_of(store: MemoryStore, query: Query) -> list[int | None]:
+    return [hit.memory.id for hit in store.query(query)]
+
+
+def test_what_was_added_is_found_right_after_by_every_way(store: MemoryStore) -> None:
+    for number in range(12):
+        store.add([cup(caption="decoy", embedding=axis(15))])
+        vector = axis(number)
+        (id,) = store.add([cup(number, x=100.0 + number, caption=f"word{number}", embedding=vector)])
+        assert ids_of(store, Query(embedding=vector, k=1)) == [id]
+        assert store.search(vector[None], 1).ids.tolist() == [[id]]
+        assert ids_of(store, Query(text=f"word{number}")) == [id]
+        assert ids_of(store, Query(near=(100.0 + number, 0.0), radius_m=0.1)) == [id]
+        assert ids_of(store, Query(between_ns=(number * S, number * S), min_confidence=1.0, k=1)) != []
+        assert store.find(Filter(text=f"word{number}"))[0].id == id
+    assert len(store) == store.count(Filter()) == 24
+
+
+def test_scores_are_what_hits_are_ordered_by(store: MemoryStore) -> None:
+    store.add([cup(1, 3.0, caption="red"), cup(2, 1.0, caption="red red", embedding=axis(0) + axis(1))])
+    by_likeness = store.query(Query(embedding=axis(0), near=(0.0, 0.0)))
+    assert [hit.score for hit in by_likeness] == pytest.approx([1.0, np.sqrt(0.5)], abs=1e-3)
+    assert [hit.parts["distance_m"] for hit in by_likeness] == [3.0, 1.0]
+    assert [hit.score for hit in store.query(Query(near=(0.0, 0.0), order="distance"))] == [-1.0, -3.0]
+    assert [hit.score for hit in store.query(Query())] == [2e9, 1e9]
+    by_words = store.query(Query(text="red"))
+    assert by_words[0].score == by_words[0].parts["text"] >= by_words[1].score
+    assert all(hit.attention is None for hit in by_words)
+
+
+@pytest.mark.parametrize("dim", [16, 5])
+def test_the_context_is_what_attention_makes_of_the_hits(tmp_path: Path, dim: int) -> None:
+    random = np.random.default_rng(0)
+    with MemoryStore.open(tmp_path, dim=dim) as store:
+        ids = store.add([Memory(time_ns=0, embedding=v) for v in random.standard_normal((20, dim))])
+        question = random.standard_normal(dim).astype(np.float32)
+        context, hits = store.context(Query(embedding=question, k=6))
+        table = np.stack([hit.memory.embedding for hit in hits])
+        scores = 8.0 * table @ (question / np.linalg.norm(question))
+        weights = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+        np.testing.assert_allclose(context, weights @ table, atol=2e-3)
+        np.testing.assert_allclose([hit.attention for hit in hits], weights, atol=2e-3)
+        np.testing.assert_allclose(
+            read_out(question / np.linalg.norm(question), table).weights, weights, atol=2e-3
+        )
+        like, hits = store.context(Query(like=ids[3], k=4))
+        assert like.shape == (dim,)
+        assert ids[3] not in [hit.memory.id for hit in hits]
+        nothing, hits = store.context(Query(embedding=question, labels=["none"]))
+        assert not nothing.any()
+        assert hits == []
+        with pytest.raises(ValueError, match="embedding or like"):
+            store.context(Query(text="cup"))
+
+
+def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
+    (id,) = store.add([cup()])
+    with pytest.raises(DimensionError, match="3 numbers"):
+        store.add([cup(), cup(embedding=np.ones(3))])
+    with pytest.raises(DimensionError):
+        store.query(Query(embedding=np.ones(3)))
+    with pytest.raises(DimensionError):
+        store.search(np.ones((1, 3)))
+    with pytest.raises(DimensionError, match=r"memories\[1\]"):
+        store.observe([cup(), cup(embedding=np.ones(3))])
+    with pytest.raises(ValueError, match="finite"):
+        cup(embedding=np.full(DIM, np.nan))
+    with pytest.raises(ValueError, match="finite"):
+        store.search(np.full((1, DIM), np.nan))
+    with pytest.raises(ValueError, match="no memory has a vector of encoder 'clip'; there are default"):
+        store.query(Query(embedding=np.ones(DIM), encoder="clip"))
+    with pytest.raises(UnknownMemoryError, match="99"):
+        store.query(Query(like=99))
+    with pytest.raises(UnknownMemoryError, match="no vector of encoder"):
+        store.query(Query(like=id, encoder="clip"))
+    for ask in (store.get, store.forget):
+        with pytest.raises(UnknownMemoryError, match="99"):
+            ask([id, 99])
+    with pytest.raises(UnknownMemoryError, match="never was a memory 99"):
+        store.explain(99)
+    with pytest.raises(UndoError):
+        store.undo(99)
+    with pytest.raises(UnknownMemoryError):
+        store.repose([99], np.zeros((1, 3)), np.zeros(1))
+    with pytest.raises(ValueError, match="finite"):
+        store.repose([id], np.full((1, 3), np.nan), np.zeros(1))
+    with pytest.raises(ValueError, match="the store gives it"):
+        store.observe([cup(id=5)])
+    assert (len(store), store.generation) == (1, 1)
+    assert store.observe([]) == []
+
+
+def test_opening(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="give dim"):
+        MemoryStore.open(tmp_path / "new")
+    with pytest.raises(NotAStoreError):
+        MemoryStore.open(tmp_path / "new", dim=4, create=False)
+    with pytest.raises(NotAStoreError):
+        MemoryStore.open(tmp_path / "new", readonly=True)
+    config = StoreConfig(capacity=7)
+    store = MemoryStore.open(tmp_path / "new", dim=4, config=config)
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.add([])
+    with pytest.raises(StoreClosedError):
+        store.query(Query())
+    with pytest.raises(DimensionError):
+        MemoryStore.open(tmp_path / "new", dim=5)
+    with MemoryStore.open(tmp_path / "new") as again:
+        assert (again.dim, again.config) == (4, config)
+    (tmp_path / "new" / "config.json").write_text('{"capacity": "many"}')
+    with pytest.raises(ValueError, match="capacity"):
+        MemoryStore.open(tmp_path / "new")
+    with MemoryStore.open(tmp_path / "new", config=StoreConfig()):
+        pass  # The lock was let go.
+
+
+def test_closing_lets_go_of_the_store_even_where_caches_cannot_be_written(tmp_path: Path) -> None:
+    store = MemoryStore.open(tmp_path, dim=DIM)
+    store.add([cup()])
+    store.query(Query(embedding=axis(0)))
+    (tmp_path / "indexes").write_text("in the way")
+    with pytest.raises(OSError, match="exist"):
+        store.close()
+    (tmp_path / "indexes").unlink()
+    with MemoryStore.open(tmp_path) as again:
+        assert ids_of(again, Query(embedding=axis(0))) == [1]
+
+
+def parked_day(unique: int) -> tuple[list[Memory], set[int]]:
+    """A view of one wall every 8 seconds for a day, with rare events and marks; rows that must be kept."""
+    random = np.random.default_rng(1)
+    wall = random.standard_normal(DIM)
+    rows, needed = [], set()
+    special = random.choice(np.arange(1, 10_800), 2 * unique, replace=False)
+    basis = np.linalg.qr(np.c_[wall, random.standard_normal((DIM, DIM - 1))])[0]
+    for at in range(10_800):
+        vector, label, marked = basis[:, 0] + 0.05 * random.standard_normal(DIM), "wall", False
+        place = np.flatnonzero(special == at)
+        if len(place) and place[0] < unique:
+            vector = basis[:, 1 + int(place[0])] + 0.02 * random.standard_normal(DIM)
+            needed.add(at)
+        elif len(place):
+            marked = True
+            needed.add(at)
+        rows.append(cup(8 * at, 0.1, embedding=vector, label=label, marked=marked, kind="event"))
+    return rows, needed
+
+
+def test_a_day_parked_in_front_of_one_wall_shrinks_and_loses_no_event(store: MemoryStore) -> None:
+    rows, needed = parked_day(unique=12)
+    kept = []
+    for start in range(0, len(rows), 1200):
+        kept += store.observe(rows[start : start + 1200])
+    assert len(kept) == len(rows)
+    assert len(rows) >= 100 * len(store)
+    stored = {memory.time_ns for memory in store.find(Filter())}
+    assert {rows[at].time_ns for at in needed} <= stored
+    # What was said is what is there, but for those that better ones of later calls displaced.
+    said = {rows[at].time_ns for at, one in enumerate(kept) if one.id is not None}
+    assert stored <= said
+    assert len(store) == len(store._reservoir_now())
+    assert {one.reason for one in kept if one.id is None} != set()
+    assert all(0.0 <= one.importance <= 1.0 for one in kept)
+
+
+def test_an_observation_is_explained_by_its_importance(store: MemoryStore) -> None:
+    first, second = store.observe([cup(marked=True), cup(0.1)])
+    assert first.id is not None
+    assert second.id is None
+    assert "others matter more" in second.reason
+    told = store.explain(first.id)
+    assert told.status == "kept"
+    assert told.reasons[0] == "it is marked: it is never forgotten on its own"
+    assert any("the first of its kind at this place; importance 1.00" in reason for reason in told.reasons)
+    assert any("marked by the user" in reason for reason in told.reasons)
+    assert told.parts["importance"] == first.importance == 1.0
+
+
+def test_what_displaces_is_explained_and_can_be_undone(tmp_path: Path) -> None:
+    config = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=2))
+    with MemoryStore.open(tmp_path, dim=DIM, config=config) as store:
+        (first,) = store.observe([cup()])
+        (second,) = store.observe([cup(1, reward=0.1)])
+        (third,) = store.observe([cup(2, reward=5.0)])
+        assert first.id is not None  # It is unique.
+        assert third.id is not None
+        assert [memory.id for memory in store.find(Filter(), newest_first=False)] == [first.id, third.id]
+        told = store.explain(second.id)  # type: ignore[arg-type]
+        assert told.status == "forgotten"
+        assert "displaced by more important observations" in told.reasons[0]
+        assert "displaced" not in store.explain(third.id).history[0][2]
+        store.undo(store.generation)
+        assert [memory.id for memory in store.find(Filter(), newest_first=False)] == [first.id, second.id]
+        # What was taken back leaves its room; within one call the better one wins at once.
+        kept = store.observe([cup(3, reward=1.0), cup(4, reward=2.0)])
+        assert kept[0].id is None
+        assert kept[0].reason == "displaced by a more important one"
+        assert kept[1].id is not None
+
+
+def test_what_was_forgotten_is_new_when_it_is_seen_again(store: MemoryStore) -> None:
+    (first,) = store.observe([cup()])
+    assert store.observe([cup(1)])[0].id is None
+    store.forget([first.id])  # type: ignore[list-item]
+    (again,) = store.observe([cup(2)])
+    assert again.id is not None
+    assert "the first cup" in again.reason
+
+
+def test_a_merged_memory_stands_for_its_sources_when_they_are_seen_again(store: MemoryStore) -> None:
+    kept = store.observe([cup(0, 1.9), cup(1, 2.1)])  # Two cells of the reservoir.
+    assert all(one.id is not None for one in kept)
+    done = store.consolidate(now_ns=0)
+    assert len(done.merged) == 1
+    assert store.observe([cup(2, 1.9)])[0].id is None
+
+
+def test_a_failed_observation_leaves_the_reservoir_as_it_was(store: MemoryStore) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        store.observe([cup(), cup(payload={"a": float("nan")}, label="other")])
+    assert len(store) == 0
+    (again,) = store.observe([cup()])
+    assert again.id == 1
+    assert store._reservoir_now().kept.tolist() == [1]
+
+
+def test_novelty_is_judged_by_the_same_map(store: MemoryStore) -> None:
+    store.add([cup(), cup(map_id="attic", embedding=axis(3))])
+    here, there = store.observe([cup(embedding=axis(3)), cup(map_id="attic", embedding=axis(3))])
+    assert here.importance > there.importance + 0.4
+
+
+def test_the_reservoir_is_restored_at_the_next_start(tmp_path: Path) -> None:
+    rows, _ = parked_day(unique=3)
+    rows = rows[:1200]
+    with MemoryStore.open(tmp_path / "once", dim=DIM) as store:
+        for start in range(0, 1200, 300):
+            store.observe(rows[start : start + 300])
+        whole = [memory.time_ns for memory in store.find(Filter())]
+    for start in range(0, 1200, 300):
+        with MemoryStore.open(tmp_path / "often", dim=DIM) as store:
+            store.observe(rows[start : start + 300])
+    with MemoryStore.open(tmp_path / "often") as store:
+        assert [memory.time_ns for memory in store.find(Filter())] == whole
+    # Other squares are other places: nothing that was decided in the old ones counts.
+    config = StoreConfig(reservoir=ReservoirConfig(cell_m=9.0))
+    with MemoryStore.open(tmp_path / "often", config=config) as store:
+        assert store.observe([rows[0]])[0].id is not None
+
+
+def test_threads_observe_one_after_the_other(store: MemoryStore) -> None:
+    kept: list[int | None] = []
+
+    def watch(number: int) -> None:
+        for at in range(10):
+            kept.extend(one.id for one in store.observe([cup(at, 10.0 * number), cup(at, 10.0 * number + 5)]))
+
+    threads = [threading.Thread(target=watch, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    there = [id for id in kept if id is not None]
+    assert len(there) == len(set(there)) == len(store) == 8
+
+
+def test_consolidation_merges_and_is_undone(store: MemoryStore) -> None:
+    a, b, _, d = store.add(
+        [
+            cup(10, 0.0, caption="old"),
+            cup(30, 0.1, caption="new", confidence=0.5),
+            cup(20, 3.0),
+            cup(5, 0.0, map_id="attic"),
+        ]
+    )
+    before = store.find(Filter())
+    told: list[tuple[str, int, int]] = []
+    done = store.consolidate(now_ns=100 * S, progress=lambda *entry: told.append(entry))
+    assert told == [("merging map attic", 0, 2), ("merging map default", 1, 2)]
+    ((result, sources),) = done.merged
+    assert sources == (a, b)
+    assert (done.forgotten, len(done.generations)) == ({}, 1)
+    (merged,) = store.get([result])
+    assert (merged.count, merged.caption, merged.confidence) == (2, "new", 1.0)
+    assert (merged.first_seen_ns, merged.last_seen_ns) == (10 * S, 30 * S)
+    assert ids_of(store, Query(embedding=axis(0), map_id="attic")) == [d]
+    told_of = store.explain(a)
+    assert (told_of.status, told_of.into) == ("merged", result)
+    assert "2 memories of kind object within" in told_of.reasons[0]
+    made = store.explain(result)
+    assert (made.status, tuple(made.sources)) == ("kept", (a, b))
+    assert "it stands for 2 observations, merged of 2 memories" in made.reasons
+    taken_back = store.undo(done.generations[0])
+    assert store.find(Filter()) == before
+    assert store.explain(a).status == "undone"
+    assert f"operation {done.generations[0]} was taken back" in store.explain(a).reasons[0]
+    assert store.explain(result).status == "forgotten"
+    # The taking back can be taken back, and what is merged already stays.
+    store.undo(taken_back)
+    assert store.get([result])[0].count == 2
+    assert store.consolidate(now_ns=100 * S).merged == []
+
+
+def test_over_capacity_the_least_used_are_forgotten_with_reasons(tmp_path: Path) -> None:
+    config = StoreConfig(capacity=3, forgetting=Policy(name="lru"))
+    with MemoryStore.open(tmp_path, dim=DIM, config=config) as store:
+        store.add([cup(at, 10.0 * at, label=f"thing{at}", marked=at == 1) for at in range(6)])
+        # Asked for, so used.
+        assert ids_of(store, Query(text="thing0")) == [1]
+        done = store.consolidate(now_ns=100 * S)
+        assert [memory.id for memory in store.find(Filter(), newest_first=False)] == [1, 2, 6]
+        assert sorted(done.forgotten) == [3, 4, 5]
+        assert "map 'default' holds 6 of at most 3: not used for" in done.forgotten[3]
+        told = store.explain(3)
+        assert told.status == "forgotten"
+        assert done.forgotten[3] in told.reasons[0]
+        (generation,) = done.generations
+        store.undo(generation)
+        assert len(store) == 6
+    # A query of a reader is no use: it changes nothing.
+    with MemoryStore.open(tmp_path, readonly=True) as reader:
+        assert ids_of(reader, Query(text="thing3")) == [4]
+
+
+def test_forgetting_and_taking_it_back(store: MemoryStore) -> None:
+    first, second = store.add([cup(caption="secret one"), cup(1, caption="another")])
+    generation = store.forget([first], reason="the owner asked")
+    assert ids_of(store, Query(embedding=axis(0))) == ids_of(store, Query()) == [second]
+    assert ids_of(store, Query(text="secret")) == []
+    told = store.explain(first)
+    assert told.status == "forgotten"
+    assert told.reasons[0].endswith("the owner asked")
+    store.undo(generation)
+    assert ids_of(store, Query(embedding=axis(0))) == [first, second]
+    assert ids_of(store, Query(text="secret")) == [first]
+    assert [entry.operation for entry in store.log()] == ["add", "remove", "undo"]
+    with pytest.raises(UndoError, match="undone already"):
+        store.undo(generation)
+
+
+def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    vector = random.standard_normal(DIM).astype(np.float32)
+    secret = cup(
+        0, 1.9, caption="Xylophone-Quartz", label="Zanzibar-Person", map_id="Vault-Nine", embedding=vector
+    )
+    with MemoryStore.open(tmp_path, dim=DIM, config=StoreConfig(index_from=2)) as store:
+        store.add([cup(), cup(1, 5.0)])
+        kept = store.observe([secret, dataclasses.replace(secret, position=(2.1, 0.0, 0.0), time_ns=5)])
+        store.query(Query(embedding=vector))
+        store.observe([secret])
+        half = store.get([kept[0].id])[0].embedding.astype("<f2").tobytes()  # type: ignore[list-item, union-attr]
+    with MemoryStore.open(tmp_path) as store:  # The caches are on the disk.
+        assert store.consolidate(now_ns=0).merged
+        ids = [memory.id for memory in store.find(Filter(map_id="Vault-Nine"))]
+        generation = store.forget([id for id in ids if id is not None], secure=True, reason="privacy")
+        with pytest.raises(UndoError):
+            store.undo(generation)
+        store.query(Query(embedding=axis(0)))
+    found = {
+        (path.name, what)
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+        for what, data in (
+            ("caption", b"Xylophone"),
+            ("label", b"Zanzibar"),
+            ("vector", half),
+            ("single", vector.tobytes()),
+        )
+        if data in path.read_bytes()
+    }
+    assert found == set()
+
+
+def test_reposing_is_followed_by_filters_and_undone(store: MemoryStore) -> None:
+    ids = store.add([cup(at, float(at)) for at in range(5)])
+    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [2, 1]
+    generation = store.repose(
+        ids[:2],
+        [[50, 1, 2], [51, 1, 2]],
+        [0.5, 0.6],
+        covariances=np.stack([np.eye(3)] * 2),
+        reason="loop closure at the door",
+    )
+    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == []
+    assert ids_of(store, Query(near=(50.0, 1.0), radius_m=1.0, embedding=axis(0))) == [1, 2]
+    (moved,) = store.get([1])
+    assert (moved.position, moved.yaw) == ((50.0, 1.0, 2.0), 0.5)
+    np.testing.assert_array_equal(moved.covariance, np.eye(3))
+    assert any("loop closure at the door" in detail for _, _, detail in store.explain(1).history)
+    store.undo(generation)
+    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [2, 1]
+    assert store.get([1])[0].covariance is None
+
+
+def test_a_reader_beside_the_writer_sees_what_is_new_and_changes_nothing(store: MemoryStore) -> None:
+    store.add([cup()])
+    with MemoryStore.open(store.folder, readonly=True) as reader:
+        assert ids_of(reader, Query(embedding=axis(0))) == [1]
+        store.add([cup(1)])
+        assert ids_of(reader, Query(embedding=axis(0))) == [1, 2]
+        assert ids_of(reader, Query()) == [2, 1]
+        store.forget([1])
+        assert ids_of(reader, Query(embedding=axis(0))) == ids_of(reader, Query()) == [2]
+        store.undo(2 + 1)
+        assert ids_of(reader, Query(embedding=axis(0))) == [1, 2]
+        for change in (
+            lambda: reader.add([cup()]),
+            lambda: reader.observe([cup()]),
+            lambda: reader.forget([1]),
+            lambda: reader.forget([1], secure=True),
+            lambda: reader.undo(1),
+            lambda: reader.consolidate(),
+        ):
+            with pytest.raises(StoreReadOnlyError):
+                change()
+        assert len(reader) == 2
+    assert not (store.folder / "indexes").exists()
+
+
+def test_another_process_reads_beside_the_writer(store: MemoryStore) -> None:
+    store.add([cup(caption="from the writer")])
+    script = textwrap.dedent(
+        """
+        import sys
+        from memory.store import MemoryStore
+        from memory.types import Query
+        with MemoryStore.open(sys.argv[1], readonly=True) as reader:
+            print(len(reader), reader.query(Query(text="writer"))[0].memory.id, flush=True)
+            sys.stdin.readline()
+            print(len(reader), reader.query(Query(text="later"))[0].memory.id, flush=True)
+        """
+    )
+    command = [sys.executable, "-c", script, str(store.folder)]
+    root = str(Path(sys.modules["memory"].__file__ or "").parent.parent)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1 1\n"
+        store.add([cup(caption="later")])
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "2 2\n"
+
+
+def test_queries_go_on_while_others_add_and_forget(store: MemoryStore) -> None:
+    store.add([cup(at, float(at)) for at in range(50)])
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            while not stop.is_set():
+                for query in (Query(embedding=axis(0), k=60), Query(text="cup", k=60), Query(k=60)):
+                    hits = store.query(query)
+                    assert all(hit.memory.label == "cup" for hit in hits)
+                store.find(Filter(labels=["cup"]), vectors=False)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(40):
+        ids = store.add([cup(), cup()])
+        store.forget(ids[:1])
+        store.undo(store.forget(ids[1:]))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(store) == 90
+
+
+def test_backup_check_stats_and_maps(store: MemoryStore, tmp_path: Path) -> None:
+    store.add([cup(), cup(map_id="attic", kind="note")])
+    store.backup(tmp_path / "copy")
+    store.add([cup()])
+    with MemoryStore.open(tmp_path / "copy") as copy:
+        assert len(copy) == 2
+        assert ids_of(copy, Query(embedding=axis(0))) == [1, 2]
+    assert store.check().ok
+    assert store.maps() == ["attic", "default"]
+    stats = store.stats()
+    assert (stats.memories, stats.by_kind, stats.vectors) == (3, {"note": 1, "object": 2}, {"default": 3})
+    assert json.dumps(stats.to_json())
+
+
+def test_states_as_they_were(store: MemoryStore) -> None:
+    store.add([cup(), cup(1)])
+    start = store.generation
+    (memory,) = store.get([1])
+    store._database.update([dataclasses.replace(memory, state="gone")])
+    store._database.update([dataclasses.replace(memory, state="moved")])
+    store.add([cup(2)])
+    assert store.states_at(start, [1, 2, 3]) == {1: "present", 2: "present"}
+    assert store.states_at(start + 1, [1]) == {1: "gone"}
+    assert store.states_at(store.generation, [1, 3]) == {1: "moved", 3: "present"}

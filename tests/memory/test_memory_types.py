@@ -1,0 +1,106 @@
+"""Memories and queries say what is wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory.types import Memory, Query
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "said"),
+    [
+        ({"time_ns": 1.5}, TypeError, "time_ns must be an integer, got float"),
+        ({"time_ns": True}, TypeError, "time_ns"),
+        ({"time_ns": 2**63}, ValueError, "time_ns must fit into 64 bits"),
+        ({"first_seen_ns": "x"}, TypeError, "first_seen_ns"),
+        ({"position": (1.0, 2.0)}, ValueError, "position must have 3 numbers, got 2"),
+        ({"position": (1.0, NAN, 2.0)}, ValueError, "position must be finite"),
+        ({"position": "abc"}, TypeError, "position must be 3 numbers"),
+        ({"yaw": NAN}, ValueError, "yaw must be finite"),
+        ({"confidence": 1.5}, ValueError, "confidence must be from 0 to 1"),
+        ({"reward": float("inf")}, ValueError, "reward must be finite"),
+        ({"kind": "thing"}, ValueError, "kind must be one of object, place, event, note; got 'thing'"),
+        ({"state": "lost"}, ValueError, "state must be one of"),
+        ({"label": 5}, TypeError, "label must be text"),
+        ({"caption": "a\0b"}, ValueError, "caption must not contain a zero character"),
+        ({"map_id": "\ud800"}, ValueError, "map_id is not valid Unicode"),
+        ({"count": 0}, ValueError, "count must be at least 1"),
+        ({"covariance": np.eye(2)}, ValueError, r"covariance must have shape \(3, 3\)"),
+        ({"covariance": -np.eye(3)}, ValueError, "positive semidefinite"),
+        ({"covariance": np.eye(3) * NAN}, ValueError, "covariance must be finite"),
+        ({"covariance": np.triu(np.ones((3, 3)))}, ValueError, "symmetric"),
+        ({"embedding": np.zeros(4)}, ValueError, "embedding must not be zero"),
+        ({"embedding": [1.0, NAN]}, ValueError, "embedding must be finite: 1 numbers"),
+        ({"embedding": np.ones((2, 2))}, ValueError, "one-dimensional"),
+        ({"embeddings": {"clip": []}}, ValueError, r"embeddings\['clip'\]"),
+    ],
+)
+def test_a_wrong_memory_is_refused(values: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Memory(**({"time_ns": 0} | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "said"),
+    [
+        ({"k": 0}, ValueError, "k must be at least 1"),
+        ({"k": 2.0}, TypeError, "k must be an integer"),
+        ({"embedding": [1.0], "like": 3}, ValueError, "not both"),
+        ({"embedding": [NAN]}, ValueError, "finite"),
+        ({"near": (1.0,)}, ValueError, "near must have two or three numbers"),
+        ({"near": (1.0, NAN)}, ValueError, "near must be finite"),
+        ({"radius_m": 1.0}, ValueError, "radius_m needs near"),
+        ({"near": (0.0, 0.0), "radius_m": -1.0}, ValueError, "radius_m must be finite and not negative"),
+        ({"polygon": [(0, 0), (1, 1)]}, ValueError, "at least three corners"),
+        ({"polygon": [(0, 0), (1, 1), (2,)]}, ValueError, "polygon must have 2 numbers"),
+        ({"between_ns": (5, 4)}, ValueError, "between_ns must rise"),
+        ({"between_ns": (5.0, 6)}, TypeError, "between_ns"),
+        ({"labels": "cup"}, TypeError, "labels must be a list of strings"),
+        ({"labels": ["a\0"]}, ValueError, "zero character"),
+        ({"kinds": ["thing"]}, ValueError, "kinds must be one of"),
+        ({"order": "best"}, ValueError, "order must be one of"),
+        ({"order": "distance"}, ValueError, "order='distance' needs near"),
+    ],
+)
+def test_a_wrong_query_is_refused(values: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Query(**values)
+
+
+def test_numbers_become_plain_ones() -> None:
+    memory = Memory(
+        time_ns=np.int64(5),
+        position=np.array([1, 2, 3], np.float32),  # type: ignore[arg-type]
+        yaw=np.float32(0.5),  # type: ignore[arg-type]
+        embedding=[1, 2],  # type: ignore[arg-type]
+    )
+    assert memory.position == (1.0, 2.0, 3.0)
+    assert type(memory.yaw) is type(memory.position[0]) is float
+    assert memory.embedding is not None
+    assert memory.embedding.dtype == np.float32
+    query = Query(near=[1, 2], polygon=np.eye(3)[:, :2].tolist())  # type: ignore[arg-type]
+    assert query.near == (1.0, 2.0)
+    assert query.polygon == ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
+
+
+def test_a_covariance_is_made_symmetric_to_the_last_bit() -> None:
+    matrix = np.eye(3)
+    matrix[0, 1], matrix[1, 0] = 0.1, 0.1 + 1e-9
+    memory = Memory(time_ns=0, covariance=matrix)
+    assert memory.covariance is not None
+    np.testing.assert_array_equal(memory.covariance, memory.covariance.T)
+
+
+def test_memories_are_equal_by_their_fields_without_the_arrays() -> None:
+    one = Memory(time_ns=0, embedding=np.ones(3), label="cup")
+    assert one == Memory(time_ns=0, embedding=np.ones(4), label="cup")
+    assert one != dataclasses.replace(one, label="car")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.label = "car"  # type: ignore[misc]
