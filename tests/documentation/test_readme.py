@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memory.cli import main as recall
 from perception.cli import main
 
 TEXT = (Path(__file__).parents[2] / "README.md").read_text()
@@ -29,7 +30,7 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo
     scan.tofile(tmp_path / "scan.bin")
     monkeypatch.chdir(tmp_path)
     found = blocks("python")
-    assert len(found) == 5
+    assert len(found) == 6
     for block in found:
         exec(compile(block, "README.md", "exec"), {})
 
@@ -41,9 +42,9 @@ def test_commands_exist(line: str, capsys: pytest.CaptureFixture[str], repositor
         asked = [sys.executable, command, "--help"]
         described = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=repository).stdout
     else:
-        assert program == "perceive"
+        run = {"perceive": main, "recall": recall}[program]
         with pytest.raises(SystemExit) as stopped:
-            main([command, "--help"])
+            run([command, "--help"])
         assert stopped.value.code == 0
         described = capsys.readouterr().out
     for option in (part for part in rest if part.startswith("--")):
