@@ -285,6 +285,18 @@ def test_text_is_ranked_and_nothing_in_it_is_syntax(database: Database) -> None:
     assert database.check().ok
 
 
+def test_of_very_many_that_have_a_word_the_latest_are_compared(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.add([Memory(time_ns=0, caption="red " * (9 - i), label="ab"[i % 2]) for i in range(8)])
+    assert database.search_text("red", limit=1).ids.tolist() == [1]
+    monkeypatch.setattr(reading, "RANKED", 4)
+    assert database.search_text("red", limit=1).ids.tolist() == [5]
+    assert database.search_text("red", Filter(labels=["b"]), limit=1).ids.tolist() == [2]
+    assert database.search_text("red", limit=8).ids.tolist() == list(range(1, 9))
+    assert database.search_text("blue").ids.size == 0
+
+
 def test_sql_and_paths_in_texts_are_just_text(tmp_path: Path) -> None:
     nasty = [
         "'; DROP TABLE memory; --",
@@ -510,6 +522,21 @@ def test_changes_are_the_difference_of_two_moments(database: Database) -> None:
         assert really <= set(changes.changed.tolist()) <= now.keys() & then.keys()
     with pytest.raises(ValueError, match="from 0 to"):
         database.changes(99)
+
+
+def test_changes_tell_apart_what_only_moved(database: Database) -> None:
+    ids = database.add(rows_of(6))
+    start = database.generation
+    new = database.add(rows_of(1))
+    database.repose([*ids, *new], np.zeros((7, 3)), np.zeros(7))
+    assert database.changes(start).moved.tolist() == ids
+    database.update([dataclasses.replace(database.get([2])[0], label="new")])
+    database.remove([3])
+    changes = database.changes(start)
+    assert changes.moved.tolist() == [1, 4, 5, 6]
+    assert changes.changed.tolist() == [1, 2, 4, 5, 6]
+    assert (changes.added.tolist(), changes.removed.tolist()) == (new, [3])
+    assert database.changes(database.generation).moved.size == 0
 
 
 def test_trimming_the_log_frees_what_was_kept_for_undoing(database: Database) -> None:

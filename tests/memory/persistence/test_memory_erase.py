@@ -11,13 +11,19 @@ import pytest
 
 from memory.errors import EraseError, UndoError
 from memory.persistence import connection as connections
-from memory.persistence import erase
+from memory.persistence import erase, places
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.types import Memory
 
 SECRET = "Xylophonist"
 PLACE = (1234.56789, -987.654321, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index over places has blocks of what is erased."""
+    monkeypatch.setattr(places, "TAIL", 10)
 
 
 def traces(folder: Path) -> list[str]:

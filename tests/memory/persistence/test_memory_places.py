@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memory.persistence import places, poses
+from memory.persistence import operations, places, poses
 from memory.persistence.filters import Filter
+from memory.persistence.records import prepare
 from memory.persistence.sqlite import Database
 from memory.types import Memory
 
@@ -145,8 +147,10 @@ def test_a_failed_operation_leaves_the_blocks_as_they_were(database: Database) -
     database.add(rows_at(random.normal(0, 20, (30, 2))))
     placed = database._counters.placed
 
-    def fail(connection: object) -> None:
-        places.settle(connection, 10**6)  # type: ignore[arg-type]
+    def fail(connection: sqlite3.Connection) -> None:
+        rows = prepare(rows_at(random.normal(0, 20, (40, 2))), database._counters.slots)
+        operations.add_all(connection, database._counters, [operations.Addition(rows, "add", {})])
+        assert database._counters.placed == 70
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
