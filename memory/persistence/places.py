@@ -24,9 +24,9 @@ BLOCK = 256
 #: Memories that wait for their blocks at most, between transactions.
 TAIL = 8192
 #: Runs of new blocks that are made into one ...
-SMALL_RUNS = 8
+SMALL_RUNS = 4
 #: ... of this many memories at most, which bounds how long a transaction is held up by it.
-RUN = 65536
+RUN = 32768
 #: Where more than one in so many memories moves at once, or the blocks hold so many times more than there
 #: ever were, all blocks are made anew.
 REBUILD, STALE = 4, 4

@@ -91,7 +91,9 @@ def read(
     found = np.full((len(ids), POSE_COLUMNS if spread else POSE), np.nan)
     if not len(ids):
         return found
-    if len(ids) < SCATTERED * np.count_nonzero(np.diff(ids // CHUNK, prepend=-1)):
+    changes = int(np.count_nonzero(np.diff(ids // CHUNK, prepend=-1)))
+    rows = min(changes, int(ids.max() - ids.min()) // CHUNK + 2)
+    if len(ids) < SCATTERED * rows:
         found[:, :POSE] = read_single(connection, "pose", ids)
         if spread:
             found[:, POSE:] = read_single(connection, "spread", ids)

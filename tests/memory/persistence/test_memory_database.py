@@ -485,6 +485,11 @@ def test_reposing_moves_everything_and_back_to_the_bit(
     spread = np.tile(np.diag([1.0, 2.0, 3.0]), (2, 1, 1))
     database.repose(ids[:2], np.zeros((2, 3)), np.zeros(2), covariances=spread)
     np.testing.assert_array_equal(database.get([2])[0].covariance, spread[1])
+    database.repose([2, 40], np.ones((2, 3)), np.zeros(2), covariances=2 * spread)
+    database.undo(database.generation)
+    np.testing.assert_array_equal(database.get([2])[0].covariance, spread[1])
+    assert database.get([40])[0].covariance is None
+    assert database.check().ok
     assert database.repose([], np.zeros((0, 3)), np.zeros(0), covariances=np.zeros((0, 3, 3))) > 0
     with pytest.raises(ValueError, match="positions do not fit 2 ids"):
         database.repose(ids[:2], np.zeros((3, 3)), np.zeros(2))
