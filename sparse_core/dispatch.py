@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
+import sparse_core.determinism  # noqa: F401  # before the first operator runs
 from sparse_core.errors import ImplementationError
 
 Impl = Literal["auto", "reference", "triton", "vendor"]
