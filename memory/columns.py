@@ -69,8 +69,14 @@ class ColumnCache:
         changes = database.changes(self.generation)
         if changes.generation != self.generation:
             self._leave_out(changes.removed)
-            present = np.concatenate([changes.added, changes.changed])
+            rows = self.rows(changes.moved)
+            known = rows >= 0
+            present = np.concatenate([changes.added, changes.revised, changes.moved[~known]])
             self._put(database.columns(np.sort(present).tolist()))
+            if known.any():
+                # A new pose is all that such a memory has: a million of them are read in a moment.
+                poses = database.poses(changes.moved[known])
+                self._arrays["positions"][self.rows(changes.moved[known])] = poses[:, :3]
             self.generation = changes.generation
         return changes.added, changes.removed, changes.changed
 

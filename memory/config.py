@@ -12,11 +12,12 @@ from memory.forgetting import Policy
 from memory.importance import ImportanceWeights
 from memory.merging import MergeOptions
 from memory.reservoir import ReservoirConfig
+from memory.tiers import TierOptions
 from memory.types import check_integer, check_numbers
 from sparse_core.files import replacing
 
 FILE_NAME = "config.json"
-IndexName = Literal["lsh", "faiss"]
+IndexName = Literal["lsh", "faiss", "faiss-rabitq"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,10 @@ class StoreConfig:
         forgetting: what is forgotten first when a map holds more than its capacity.
         capacity: most memories of a map; ``None`` for no limit.
         index: what finds similar vectors where there are many: ``"lsh"`` needs no training; ``"faiss"`` is
-            faster, trains once, and needs the extra of that name.
-        index_from: number of vectors from which there is an index; below, all are compared.
+            faster, trains, and needs the extra of that name; ``"faiss-rabitq"`` also keeps a bit a dimension
+            instead of vectors, and reads vectors for the best candidates only.
+        index_from: number of vectors above which there is an index; up to it, all are compared.
+        tiers: which vectors stay out of the index, and how the others move there.
         half_life_s: seconds in which the recency part of a score halves.
     """
 
@@ -42,6 +45,7 @@ class StoreConfig:
     capacity: int | None = None
     index: IndexName = "lsh"
     index_from: int = 20_000
+    tiers: TierOptions = field(default_factory=TierOptions)
     half_life_s: float = 7 * 24 * 3600.0
 
     def __post_init__(self) -> None:
@@ -75,6 +79,7 @@ class StoreConfig:
             "reservoir": ReservoirConfig,
             "merging": MergeOptions,
             "forgetting": Policy,
+            "tiers": TierOptions,
         }
         if not isinstance(found, dict):
             raise ValueError(f"settings must be an object, got {type(found).__name__}")

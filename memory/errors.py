@@ -12,9 +12,12 @@
     ├── UnknownMemoryError            no memory has this id (also a ``KeyError``)
     ├── DimensionError                a vector of another length than the store's (also a ``ValueError``)
     ├── UndoError                     an operation that cannot be taken back
-    └── EraseError                    removed, but old bytes may still be in the files
+    ├── EraseError                    removed, but old bytes may still be in the files
+    └── DataError                     a file to import, or of poses, cannot be used (also a ``ValueError``)
 
-Bad arguments raise the built-in ``ValueError`` and ``TypeError``.
+Bad arguments raise the built-in ``ValueError`` and ``TypeError``; the command line's own ``UsageError``
+(:mod:`memory.cli.console`) is a ``ValueError`` too. Files outside the database that the disk refuses raise
+``OSError``.
 """
 
 from __future__ import annotations
@@ -74,3 +77,7 @@ class UndoError(RecallError):
 
 class EraseError(RecallError):
     """Memories were removed, but old bytes may still be in the files of the store."""
+
+
+class DataError(RecallError, ValueError):
+    """A file that cannot be used; the message begins with its name and the line."""

@@ -177,12 +177,24 @@ def class_rarity(labels: Sequence[str], counts: Mapping[str, int]) -> NDArray[np
     if any(count < 0 for count in counts.values()):
         raise ValueError("counts must not be negative")
     seen, classes = sum(counts.values()), len(counts)
-    by_label = {}
-    for label in set(labels):
-        size = seen + classes + (label not in counts)
-        chance = (counts.get(label, 0) + 1) / size
-        by_label[label] = -math.log(chance) / math.log(size) if size > 1 else 1.0
-    return np.clip(np.array([by_label[label] for label in labels], dtype=np.float64), 0.0, 1.0)
+    by_label = {
+        label: rarity_of(counts.get(label, 0), seen, classes + (label not in counts)) for label in set(labels)
+    }
+    return np.array([by_label[label] for label in labels], dtype=np.float64)
+
+
+def rarity_of(count: int, seen: int, classes: int) -> float:
+    """Rarity of a label from 0 to 1: see :func:`class_rarity`.
+
+    Args:
+        count: memories that have it.
+        seen: all memories.
+        classes: labels that there are, this one included.
+    """
+    size = seen + classes
+    if size <= 1:
+        return 1.0
+    return min(max(-math.log((count + 1) / size) / math.log(size), 0.0), 1.0)
 
 
 def memory_importance(

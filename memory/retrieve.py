@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from memory.columns import ColumnCache
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.index import Costs, FlatIndex, LSHIndex, Neighbours, Plan, VectorIndex, next_fetch, plan
+from memory.index import Costs, FlatIndex, LSHIndex, Neighbours, Plan, TieredIndex, next_fetch, plan
+from memory.index.lsh import TAIL_LIMIT
+from memory.index.neighbours import LongTermIndex
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.tiers import Mover, Tier, TierOptions
 from memory.types import Query
 
 #: Vectors that are read from the store at a time when an index is built.
@@ -50,17 +53,29 @@ class Retriever:
 
     Args:
         database: the truth.
-        index_from: vectors from which there is an index instead of comparing all.
-        index: ``"lsh"`` or ``"faiss"``.
+        index_from: vectors above which there is an index instead of comparing all.
+        index: ``"lsh"``, ``"faiss"`` or ``"faiss-rabitq"``.
+        tiers: which vectors stay out of the index, and how they move there.
     """
 
-    def __init__(self, database: Database, *, index_from: int, index: str = "lsh") -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        index_from: int,
+        index: str = "lsh",
+        tiers: TierOptions | None = None,
+    ) -> None:
         self._database = database
         self._index_from = index_from
         self._index_name = index
+        self._tiers = tiers or TierOptions()
         self._lock = threading.RLock()
         self._columns: ColumnCache | None = None
-        self._indexes: dict[str, VectorIndex] = {}
+        self._indexes: dict[str, TieredIndex] = {}
+        #: What the files hold: the operation that each index was up to date with when it was read.
+        self._on_disk: dict[str, int] = {}
+        self._mover = Mover(self._move_on, self._tiers.budget)
 
     def find(self, query: Query) -> Found:
         """The ids that answer a query, at most ``query.k``."""
@@ -118,17 +133,44 @@ class Retriever:
         """Forget the indexes, and remove their files: nothing of an erased vector stays."""
         with self._lock:
             self._indexes.clear()
+            self._on_disk.clear()
             for path in folder.glob("*"):
                 path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End the thread that moves vectors; what waits stays in the recent tier, where it is found."""
+        self._mover.stop()
+
+    def settle(self) -> None:
+        """Move everything to the tier where it belongs, now."""
+        with self._lock:
+            self._follow()
+            for index in self._indexes.values():
+                index.settle()
+
+    def tiers(self) -> dict[str, Tier]:
+        """Sizes of the tiers by encoder, of the indexes that have been used so far."""
+        with self._lock:
+            found = {}
+            for encoder, index in self._indexes.items():
+                recent, long_term = index.tiers
+                name = None if long_term is None else type(long_term).__name__
+                older = 0 if long_term is None else len(long_term)
+                found[encoder] = Tier(len(recent), older, index.waiting, name, index.nbytes)
+            return found
 
     def save(self, folder: Path) -> None:
         """Write the indexes, to be mapped at the next start; they are caches and may be deleted."""
         with self._lock:
             self._follow_indexes()
             for encoder, index in self._indexes.items():
+                if self._on_disk.get(encoder) == index.generation:
+                    continue
                 folder.mkdir(exist_ok=True)
-                file = _index_file(folder, encoder, type(index))
+                recent, long_term = index.tiers
+                file = _index_file(folder, encoder, type(long_term or recent))
                 index.save(file)
+                self._on_disk[encoder] = index.generation
                 for other in folder.glob(f"{file.stem}.*"):
                     if other != file:
                         other.unlink()  # Of the time when there were fewer.
@@ -137,18 +179,47 @@ class Retriever:
         """Map what :meth:`save` wrote; what does not fit the store any more is built again when needed."""
         with self._lock:
             kinds: list[Any] = [FlatIndex, LSHIndex]
-            if self._index_name == "faiss":
+            lists = None
+            if self._index_name.startswith("faiss"):
                 from memory.index.faiss_index import FaissIndex
 
-                kinds.append(FaissIndex)
+                kinds[1:] = [FaissIndex]
+                lists = _lists(self._index_name)
             for kind in kinds:
                 for encoder, dim in self._database.slots().items():
                     try:
                         index = kind.load(_index_file(folder, encoder, kind))
                     except (OSError, ValueError):
                         continue
-                    if index.generation <= self._database.generation and index.dim == dim:
-                        self._indexes[encoder] = index
+                    if index.generation > self._database.generation or index.dim != dim:
+                        continue
+                    if lists is not None and kind is not FlatIndex and index.lists != lists:
+                        continue
+                    tiered = self._empty(dim)
+                    tiered.adopt(index)
+                    tiered.generation = self._on_disk[encoder] = index.generation
+                    self._indexes[encoder] = tiered
+
+    def _move_on(self, rest: Callable[[], None]) -> bool:
+        """A step of the thread in the background; whether there is more to do."""
+        more = False
+        for encoder, index in list(self._indexes.items()):
+            if index.needs_building:
+                built = index.build(rest)
+                with self._lock:
+                    if self._indexes.get(encoder) is index:
+                        index.replace(built)
+                more = True
+            elif index.waiting:
+                with self._lock:
+                    if self._indexes.get(encoder) is index:
+                        index.move(self._tiers.portion)
+                more = True
+            rest()
+            long_term = index.tiers[1]
+            if isinstance(long_term, LSHIndex) and long_term.tail > TAIL_LIMIT:
+                index.sort()
+        return more
 
     def _vector_of(self, query: Query) -> NDArray[np.float32] | None:
         if query.embedding is not None:
@@ -172,7 +243,8 @@ class Retriever:
         if is_empty(filter):
             chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
             if chosen.method == "index":
-                return self._found(query, _thoroughly(index, question, wanted), chosen)
+                found = index.search(question, wanted, effort=_THOROUGH)
+                return self._found(query, found, chosen)
             every = columns.column("alive")
             found = index.search_marked(question, wanted, columns.column("ids"), every)
             return self._found(query, found, chosen)
@@ -202,13 +274,13 @@ class Retriever:
         return self._found(query, searched, chosen)
 
     def _by_index(
-        self, index: VectorIndex, question: NDArray[np.float32], k: int, kept: NDArray[np.bool_], chosen: Plan
+        self, index: TieredIndex, question: NDArray[np.float32], k: int, kept: NDArray[np.bool_], chosen: Plan
     ) -> tuple[Neighbours, bool]:
         """Ask for more and more neighbours until enough of them pass; whether that was reached."""
         assert self._columns is not None
         fetch: int | None = max(chosen.fetch, k)
         while fetch is not None:
-            found = _thoroughly(index, question, fetch)
+            found = index.search(question, fetch, effort=_THOROUGH)
             ids, scores = found.ids[0], found.scores[0]
             rows = self._columns.rows(ids)
             good = (rows >= 0) & kept[rows]
@@ -272,72 +344,77 @@ class Retriever:
             if index.generation != self._database.generation:
                 self._catch_up(encoder, index)
 
-    def _catch_up(self, encoder: str, index: VectorIndex) -> None:
+    def _catch_up(self, encoder: str, index: TieredIndex) -> None:
         changes = self._database.changes(index.generation)
-        index.remove(np.concatenate([changes.removed, changes.changed, changes.added]))
-        present = np.sort(np.concatenate([changes.added, changes.changed]))
+        index.remove(np.concatenate([changes.removed, changes.revised, changes.added]))
+        present = np.sort(np.concatenate([changes.added, changes.revised]))
         for start in range(0, len(present), _PORTION):
             vectors = self._database.vectors(present[start : start + _PORTION].tolist(), encoder)
             if len(vectors.ids):
                 index.add(unit_rows(vectors.halves.astype(np.float32), index.dim), vectors.ids)
         index.generation = changes.generation
+        if self._tiers.background and (index.waiting > self._tiers.portion or index.needs_building):
+            self._mover.wake()
 
-    def _new_index(self, dim: int, count: int) -> VectorIndex:
-        if count < self._index_from:
-            return FlatIndex(dim)
-        if self._index_name == "faiss":
-            return _faiss_index(dim, count)
-        return LSHIndex(dim, expected=count)
+    def _empty(self, dim: int) -> TieredIndex:
+        """An index of two tiers without vectors."""
 
-    def _index(self, encoder: str) -> VectorIndex:
-        """The index of an encoder's vectors, hashed where there are many."""
+        def make(count: int) -> LongTermIndex:
+            if self._index_name.startswith("faiss"):
+                return _faiss_index(dim, count, _lists(self._index_name))
+            return LSHIndex(dim, expected=count)
+
+        return TieredIndex(
+            dim, make=make, finish=train_index, dense=self._index_from, recent=self._tiers.recent
+        )
+
+    def _index(self, encoder: str) -> TieredIndex:
+        """The index of an encoder's vectors."""
         known = self._indexes.get(encoder)
-        hashed = known is not None and not isinstance(known, FlatIndex)
-        if known is not None and (hashed or len(known) < 2 * self._index_from):
+        if known is not None:
             return known
         slots = self._database.slots()
         if encoder not in slots:
             if encoder == _DEFAULT:
-                return FlatIndex(self._database.dim)
+                return self._empty(self._database.dim)
             raise ValueError(
                 f"no memory has a vector of encoder {encoder!r};"
                 f" there are {', '.join(sorted(slots)) or 'none'}"
             )
         generation = self._database.generation
         assert self._columns is not None
-        count, dim = len(self._columns), slots[encoder]
-        index: VectorIndex = self._new_index(dim, count)
+        dim = slots[encoder]
+        index = self._empty(dim)
         after = 0
-        while len((vectors := self._database.scan_vectors(after, _PORTION, encoder)).ids):
-            index.add(unit_rows(vectors.halves.astype(np.float32), dim), vectors.ids)
+
+        def portion() -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
+            nonlocal after
+            vectors = self._database.scan_vectors(after, _PORTION, encoder)
+            if not len(vectors.ids):
+                return None
             after = int(vectors.ids[-1])
-        train_index(index)
+            return unit_rows(vectors.halves.astype(np.float32), dim), vectors.ids
+
+        index.fill(len(self._columns), portion)
         index.generation = generation
         self._indexes[encoder] = index
         self._catch_up(encoder, index)
         return index
 
 
-#: What a thorough query by an index takes, in nanoseconds of one core at 256 dimensions; comparing all rows
-#: is exact, and preferred where it is not slower.
-_HASHED = Costs(index_base=2_000_000.0, index_share=400.0)
-_LISTED = Costs(index_base=250_000.0, index_share=400.0)
+#: What a thorough query takes, in nanoseconds of one core at 256 dimensions. The share of rows makes the
+#: matching ones be compared, exactly, where they are few: an index finds ten neighbours well, not a thousand.
+_HASHED = Costs(gathered_row=400.0, passed_row=110.0, index_base=1_000_000.0, index_share=150.0)
+_LISTED = Costs(gathered_row=400.0, passed_row=110.0, index_base=250_000.0, index_share=150.0)
 #: Probes of a single query, as a multiple of those that reach a recall of about 0.95.
 _THOROUGH = 6
 
 
-def _costs(index: VectorIndex) -> Costs:
-    return _HASHED if isinstance(index, LSHIndex) else _LISTED
+def _costs(index: TieredIndex) -> Costs:
+    return _HASHED if isinstance(index.tiers[1], LSHIndex) else _LISTED
 
 
-def _thoroughly(index: VectorIndex, question: NDArray[np.float32], k: int) -> Neighbours:
-    """An index's answer to a single query, which may take more time than one of many."""
-    if isinstance(index, LSHIndex):
-        return index.search(question, k, probes=_THOROUGH * index.probes, rerank=max(400, 3 * k))
-    return index.search(question, k)
-
-
-def train_index(index: VectorIndex) -> None:
+def train_index(index: LongTermIndex) -> None:
     """Find the cells of an index that has some and is not trained."""
     from memory.index import faiss_index
 
@@ -345,12 +422,18 @@ def train_index(index: VectorIndex) -> None:
         index.train()
 
 
-def _faiss_index(dim: int, count: int) -> VectorIndex:
+def _lists(name: str) -> Any:
+    """What the lists of faiss hold."""
+    return "rabitq" if name == "faiss-rabitq" else "flat"
+
+
+def _faiss_index(dim: int, count: int, lists: Any) -> LongTermIndex:
     from memory.index.faiss_index import FaissIndex
 
-    # Cells of some hundred vectors; a sixteenth of them holds the neighbours of nearly every query.
+    # Cells of some hundred vectors; a sixty-fourth of them holds the neighbours of nearly every query.
     cells = 1 << max(4, round(math.log2(math.sqrt(count) * 2)))
-    return FaissIndex(dim, lists="flat", cells=cells, probes=max(4, cells // 64), refine=1)
+    refine = 1 if lists == "flat" else 10
+    return FaissIndex(dim, lists=lists, cells=cells, probes=max(4, cells // 64), refine=refine)
 
 
 def filter_of(query: Query) -> Filter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import threading
 import time
@@ -15,21 +16,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig
 from memory.errors import DimensionError, StoreError, UnknownMemoryError
+from memory.explaining import explained, kept_because, without_names
 from memory.forgetting import Records, select_to_forget
-from memory.importance import memory_importance
 from memory.index import Neighbours
-from memory.merging import MergeProposal, propose_merges
+from memory.merging import propose_merges
+from memory.observing import Batch
 from memory.persistence.filters import Filter
+from memory.persistence.ids import check_ids
 from memory.persistence.integrity import CheckReport
-from memory.persistence.journal import LogEntry, redact
-from memory.persistence.sqlite import Database, Stats
-from memory.persistence.tables import check_ids
+from memory.persistence.journal import LogEntry
+from memory.persistence.sqlite import Database
+from memory.persistence.statistics import Stats
 from memory.readout import read_out
 from memory.reservoir import Reservoir
 from memory.retrieve import Found, Retriever, distances, unit_rows
-from memory.types import Explanation, Hit, Memory, Query, State
+from memory.tiers import Tier
+from memory.types import Explanation, Hit, Memory, Order, Query, State
 
 _INDEX_FOLDER = "indexes"
 _RESERVOIR_FILE = "reservoir.npz"
@@ -49,6 +54,20 @@ class Kept(NamedTuple):
     id: int | None
     reason: str
     importance: float
+
+
+class Observed(NamedTuple):
+    """What became of a batch of observations.
+
+    Attributes:
+        kept: each, in their order.
+        displaced: ids of stored memories that gave way.
+        generation: of the operation, or ``None`` when nothing changed.
+    """
+
+    kept: list[Kept]
+    displaced: tuple[int, ...]
+    generation: int | None
 
 
 class Consolidated(NamedTuple):
@@ -83,12 +102,15 @@ class MemoryStore:
         self.config = config
         self.dim = database.dim
         self._database = database
-        self._retriever = Retriever(database, index_from=config.index_from, index=config.index)
+        self._retriever = Retriever(
+            database, index_from=config.index_from, index=config.index, tiers=config.tiers
+        )
         self._retriever.load(self.folder / _INDEX_FOLDER)
         self._reservoir: Reservoir | None = None
         self._reservoir_at = -1  # The operation that the reservoir is up to date with.
         self._observing = threading.RLock()
         self._accessed: list[int] = []
+        self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
         self._closed = False
 
     @classmethod
@@ -135,6 +157,7 @@ class MemoryStore:
         if self._closed:
             return
         self._closed = True
+        self._retriever.stop()
         try:
             if not self._database.readonly:
                 self._write_accesses()
@@ -174,8 +197,9 @@ class MemoryStore:
         """Score observations and store only those that matter, durably.
 
         Importance is that of :mod:`memory.importance`, with the similarity to the nearest memory of the same
-        map. The reservoir keeps the best share of each place and time, every marked one and every one that is
-        unlike what is kept there; what a better one displaces is forgotten and can be undone.
+        map; what of the batch is kept counts too, for what comes after it, as if each came alone. The
+        reservoir keeps the best share of each place and time, every marked one and every one that is unlike
+        what is kept there; what a better one displaces is forgotten and can be undone.
 
         Returns:
             What became of each, in their order.
@@ -184,8 +208,20 @@ class MemoryStore:
             ValueError, TypeError, DimensionError: a memory is not right, or has an id; nothing was stored.
             StoreFullError: no room; nothing was stored.
         """
-        if not memories:
-            return []
+        return self.observe_logged(memories).kept
+
+    def observe_logged(
+        self, memories: Sequence[Memory], *, detail: Mapping[str, Any] | None = None
+    ) -> Observed:
+        """The same as :meth:`observe`, telling more.
+
+        Args:
+            memories: the observations.
+            detail: entries for the log, which then has the operation even where nothing changed. They stay:
+                put nothing into them that is to be erased.
+        """
+        if not memories and detail is None:
+            return Observed([], (), None)
         for row, memory in enumerate(memories):
             if memory.id is not None:
                 raise ValueError(f"memories[{row}] has an id: the store gives it")
@@ -197,17 +233,20 @@ class MemoryStore:
         with self._observing:
             reservoir = self._reservoir_now()
             try:
-                return self._observe(memories, reservoir)
+                return self._observe(memories, reservoir, detail)
             except BaseException:
                 # Nothing was stored: what was chosen makes room again.
                 for key in reservoir.kept[reservoir.kept < 0].tolist():
                     reservoir.discard(key)
                 raise
 
-    def _observe(self, memories: Sequence[Memory], reservoir: Reservoir) -> list[Kept]:
-        scores = memory_importance(
+    def _observe(
+        self, memories: Sequence[Memory], reservoir: Reservoir, detail: Mapping[str, Any] | None
+    ) -> Observed:
+        batch = Batch(
             memories,
-            nearest_similarity=self._nearest(memories),
+            self.dim,
+            search=self._nearest,
             counts=self._retriever.label_counts(),
             weights=self.config.importance,
         )
@@ -217,38 +256,48 @@ class MemoryStore:
         decisions: list[tuple[bool, str, float]] = []
         gone: set[int] = set()
         for row, memory in enumerate(memories):
-            total = float(scores.total[row])
-            rated = dataclasses.replace(memory, importance=total)
+            total = batch.importance(row)
             # A key below zero stands for a memory that has no id yet.
-            decision = reservoir.offer_memory(rated, key=-1 - row)
+            decision = reservoir.offer(
+                -1 - row, importance=total, time_ns=memory.time_ns, position=memory.position,
+                map_id=memory.map_id, kind=memory.kind, label=memory.label, embedding=memory.embedding,
+                marked=memory.marked,
+            )  # fmt: skip
             if decision.kept:
-                chosen[-1 - row] = rated
+                chosen[-1 - row] = dataclasses.replace(memory, importance=total)
+                batch.keep(row)
             key = decision.evicted
             if key is not None and key < 0:
                 chosen.pop(key, None)
+                batch.leave_out(-1 - key)
                 decisions[-1 - key] = (False, "displaced by a more important one", decisions[-1 - key][2])
             elif key is not None:
                 gone.add(key)
+                batch.forget(key, self._database.columns([key]).labels)
             decisions.append((decision.kept, decision.reason, total))
-        if not chosen and not gone:
-            return [Kept(None, reason, total) for _, reason, total in decisions]
+        if not chosen and not gone and detail is None:
+            return Observed([Kept(None, reason, total) for _, reason, total in decisions], (), None)
         keys = list(chosen)
+        words = batch.explain([-1 - key for key in keys])
+        why = [
+            kept_because(chosen[key], decisions[-1 - key][1], told)
+            for key, told in zip(keys, words, strict=True)
+        ]
         displaced = np.array(sorted(gone), dtype=np.int64)
-        why = [_kept_because(chosen[key], decisions[-1 - key][1], scores.explain(-1 - key)) for key in keys]
+        displaced = displaced[self._retriever.there(displaced)]
+        reason = "displaced by more important observations of the same place and time"
         applied = self._database.apply(
             add=[chosen[key] for key in keys],
-            remove=displaced[self._retriever.there(displaced)].tolist(),
+            remove=displaced.tolist(),
             operation="observe",
-            detail={
-                "reason": "displaced by more important observations of the same place and time",
-                "kept": why,
-            },
+            detail={"reason": reason, "kept": why, **(detail or {})},
         )
         ids = dict(zip(keys, applied.ids, strict=True))
         reservoir.rename(ids)
         # Unless others wrote meanwhile, and perhaps forgot something.
         self._reservoir_at = applied.generation if applied.generation == start + 1 else -1
-        return [Kept(ids.get(-1 - row), reason, total) for row, (_, reason, total) in enumerate(decisions)]
+        kept = [Kept(ids.get(-1 - row), reason, total) for row, (_, reason, total) in enumerate(decisions)]
+        return Observed(kept, tuple(displaced.tolist()), applied.generation)
 
     def query(self, query: Query) -> list[Hit]:
         """The memories that answer a query, the best first.
@@ -323,7 +372,7 @@ class MemoryStore:
         """Those that pass a filter and stand for several observations, by rising id and without vectors."""
         ids = self._retriever.ids(dataclasses.replace(filter, text=None), several=True)
         if filter.text is not None:
-            ids = np.intersect1d(ids, self._database.ids(filter))
+            ids = np.intersect1d(ids, self._database.ids(Filter(text=filter.text)))
         return self._present(ids.tolist(), vectors=False)
 
     def count(self, filter: Filter) -> int:
@@ -342,19 +391,18 @@ class MemoryStore:
             UnknownMemoryError: one is not there; nothing was forgotten.
             EraseError: forgotten, but a reader kept the old bytes from being overwritten.
         """
-        gone = check_ids(ids)
-        if secure:
-            self._redact_merged(gone)
-        try:
-            return self._database.remove(gone, secure=secure, detail={"reason": reason})
-        finally:
-            if secure and not self._database.readonly:
-                # Caches have copies of vectors and labels.
-                self._retriever.drop(self.folder / _INDEX_FOLDER)
-                with self._observing:
-                    if self._reservoir is not None or (self.folder / _RESERVOIR_FILE).exists():
-                        self._leave_out_forgotten(self._reservoir_now())
-                        self._save_reservoir()
+        gone, detail = check_ids(ids), {"reason": reason}
+        if not secure:
+            return self._database.remove(gone, detail=detail)
+        self._redact_merged(gone)
+        with self._observing:
+            # Before, so that after a crash no cache holds what is not in the store; and what was read of
+            # them meanwhile goes afterwards.
+            self._leave_out_of_caches(gone)
+            try:
+                return self._database.remove(gone, secure=True, detail=detail)
+            finally:
+                self._leave_out_of_caches(gone)
 
     def consolidate(
         self, *, now_ns: int | None = None, progress: Callable[[str, int, int], None] | None = None
@@ -381,15 +429,19 @@ class MemoryStore:
                     add=[dataclasses.replace(proposal.result, id=None)],
                     remove=proposal.ids,
                     operation="merge",
-                    detail={"reason": _without_names(proposal), "sources": list(proposal.ids)},
+                    detail={"reason": without_names(proposal), "sources": list(proposal.ids)},
                 )
                 self._merge_in_reservoir(proposal.ids, applied.ids[0])
                 merged.append((applied.ids[0], tuple(proposal.ids)))
                 generations.append(applied.generation)
         self._write_accesses()
-        forgotten = self._forget_over_capacity(now)
+        forgotten, maps_of = self._forget_over_capacity(now)
         if forgotten:
-            reasons = {str(key): reason for key, reason in forgotten.items()}
+            # The log outlives the memories and therefore names nothing of them.
+            reasons = {
+                str(id): reason.replace(f"map {map_id!r} ", "its map ", 1)
+                for (id, reason), map_id in zip(forgotten.items(), maps_of, strict=True)
+            }
             generations.append(self._database.remove(forgotten, detail={"reasons": reasons}))
         return Consolidated(merged, forgotten, generations)
 
@@ -431,7 +483,8 @@ class MemoryStore:
         history = self._database.history(id)
         if not history:
             raise UnknownMemoryError(f"there never was a memory {id}")
-        return _explained(id, history, self._database)
+        memory = self._present([id], vectors=False)
+        return explained(id, history, memory[0] if memory else None)
 
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
         """What was done, by rising number; each can be given to :meth:`undo`."""
@@ -469,12 +522,37 @@ class MemoryStore:
     def backup(
         self, folder: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
     ) -> Path:
-        """Copy the store while it is in use."""
-        return self._database.backup(folder, progress)
+        """Copy the store as it is now, with its settings, while it is in use; returns the copy's database.
+
+        The folder holds a store only once the copy is whole and on the disk: remains of one that was
+        interrupted are no store, and the next backup into the folder takes their place. Caches are left out.
+        The indexes are built again when they are needed; :meth:`observe` starts anew in the copy and may keep
+        once more what is like something that is there.
+
+        Args:
+            folder: made where there is none.
+            progress: called with the pages that are copied and the pages that there are.
+
+        Raises:
+            FileExistsError: there is a store already.
+        """
+        return self._database.backup(folder, progress, beside={CONFIG_NAME: _as_file(self.config)})
 
     def stats(self) -> Stats:
         """Numbers about the store."""
         return self._database.stats()
+
+    def tiers(self) -> dict[str, Tier]:
+        """Sizes of the recent and the long-term tier, by encoder, of what was searched since opening."""
+        return self._retriever.tiers()
+
+    def settle(self) -> None:
+        """Move vectors to the tiers where they belong now, which otherwise happens in the background."""
+        self._retriever.settle()
+
+    def encoders(self) -> dict[str, int]:
+        """Length of the vectors by the name of their encoder."""
+        return self._database.slots()
 
     def maps(self) -> list[str]:
         """The maps that memories are in."""
@@ -492,6 +570,11 @@ class MemoryStore:
             away = distances(np.array([memory.position for memory in memories]), query.near)
             for part, value in zip(parts, away, strict=True):
                 part["distance_m"] = float(value)
+        if memories and (query.aggregate or _order(query, parts[0]) == "recency"):
+            newest = self._newest_ns()
+            for part, memory in zip(parts, memories, strict=True):
+                age_s = max(newest - memory.time_ns, 0) / 1e9
+                part["recency"] = 0.5 ** (age_s / self.config.half_life_s)
         weights: list[float] | None = None
         if query.aggregate and found.similarity is not None:
             # The similarities are all that the weights depend on.
@@ -503,16 +586,20 @@ class MemoryStore:
             hits.append(Hit(memory, score, part, None if weights is None else weights[row]))
         return hits
 
-    def _nearest(self, memories: Sequence[Memory]) -> NDArray[np.float64]:
-        """Cosine of each with the nearest that is known; NaN where nothing can be compared."""
-        nearest = np.full(len(memories), np.nan)
-        rows = [row for row, memory in enumerate(memories) if memory.embedding is not None]
-        for map_id in sorted({memories[row].map_id for row in rows}):
-            here = [row for row in rows if memories[row].map_id == map_id]
-            vectors = np.stack([np.asarray(memories[row].embedding) for row in here])
-            found = self._retriever.neighbours(vectors, 1, map_id=map_id)
-            nearest[here] = np.where(found.ids[:, 0] >= 0, found.scores[:, 0], np.nan)
-        return nearest
+    def _newest_ns(self) -> int:
+        """Time of the newest memory, by the robot's clock: what recency is measured from."""
+        generation = self._database.generation
+        if self._newest[0] != generation:
+            ids = self._database.ids(order="newest", limit=1)
+            times = self._database.columns(ids).time_ns.tolist()
+            if not times:
+                return -(2**63)
+            self._newest = (generation, times[0])
+        return self._newest[1]
+
+    def _nearest(self, vectors: NDArray[np.float32], k: int, map_id: str) -> Neighbours:
+        """The nearest memories of a map."""
+        return self._retriever.neighbours(vectors, k, map_id=map_id)
 
     def _present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
         """Those of the memories that are still there: another thread or process may just have removed one."""
@@ -541,7 +628,10 @@ class MemoryStore:
     def _reservoir_now(self) -> Reservoir:
         if self._reservoir is None:
             path, wanted = self.folder / _RESERVOIR_FILE, self.config.reservoir
-            self._reservoir = Reservoir.load(path) if path.exists() else Reservoir(wanted)
+            try:
+                self._reservoir = Reservoir.load(path)
+            except (FileNotFoundError, ValueError):
+                self._reservoir = Reservoir(wanted)  # A damaged cache is none.
             old = self._reservoir.config
             if (old.cell_m, old.window_s) == (wanted.cell_m, wanted.window_s):
                 self._reservoir.config = wanted
@@ -573,9 +663,22 @@ class MemoryStore:
                     new += members - family
                     family |= members
         others = np.array(sorted(family - set(ids)), dtype=np.int64)
-        others = others[~self._retriever.there(others)]
-        if len(others):
-            self._database._write(lambda connection: redact(connection, others.tolist()))
+        self._database.redact(others[~self._retriever.there(others)])
+
+    def _leave_out_of_caches(self, ids: Sequence[int]) -> None:
+        """Copies of vectors, labels and places go from the files beside the database."""
+        self._retriever.drop(self.folder / _INDEX_FOLDER)
+        for left in self.folder.glob(f".{_RESERVOIR_FILE}.*"):
+            left.unlink(missing_ok=True)  # Of a process that was killed while it wrote.
+        if self._reservoir is None and not (self.folder / _RESERVOIR_FILE).exists():
+            return
+        reservoir = self._reservoir_now()
+        self._leave_out_forgotten(reservoir)
+        for id in ids:
+            if id in reservoir:
+                reservoir.discard(id)
+        reservoir.drop_empty_windows()
+        self._save_reservoir()
 
     def _merge_in_reservoir(self, sources: Sequence[int], result: int) -> None:
         """The result of a merge stands for what the first of its sources stood for."""
@@ -589,17 +692,18 @@ class MemoryStore:
             for source in known[1:]:
                 reservoir.discard(source)
 
-    def _forget_over_capacity(self, now_ns: int) -> dict[int, str]:
+    def _forget_over_capacity(self, now_ns: int) -> tuple[dict[int, str], list[str]]:
+        """Reasons by id of what is to be forgotten, and the map of each."""
         capacity, policy = self.config.capacity, self.config.forgetting
         if capacity is None and policy.least is None:
-            return {}
+            return {}, []
         parts = []
         after = 0
         while len((columns := self._database.scan_columns(after)).ids):
             parts.append(columns)
             after = int(columns.ids[-1])
         if not parts:
-            return {}
+            return {}, []
         values = np.concatenate([np.nan_to_num(part.importance, nan=0.5) for part in parts])
         records = Records(
             ids=np.concatenate([part.ids for part in parts]),
@@ -610,12 +714,19 @@ class MemoryStore:
             map_ids=[name for part in parts for name in part.map_ids],
         )
         chosen = select_to_forget(records, policy, capacity, now_ns)
-        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True))
+        rows = np.searchsorted(records.ids, chosen.ids)
+        maps_of = [records.map_ids[row] for row in rows]
+        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True)), maps_of
+
+
+def _order(query: Query, parts: Mapping[str, float]) -> Order:
+    """What was asked for, or what follows from what was compared."""
+    return query.order or ("relevance" if {"similarity", "text"} & parts.keys() else "recency")
 
 
 def _score(query: Query, parts: Mapping[str, float], memory: Memory) -> float:
     """What hits are ordered by."""
-    order = query.order or ("relevance" if {"similarity", "text"} & parts.keys() else "recency")
+    order = _order(query, parts)
     if order == "distance":
         return -parts["distance_m"]
     if order == "recency":
@@ -623,70 +734,6 @@ def _score(query: Query, parts: Mapping[str, float], memory: Memory) -> float:
     return parts["similarity"] if "similarity" in parts else parts["text"]
 
 
-def _explained(id: int, history: list[LogEntry], database: Database) -> Explanation:
-    """Sentences about what happened to a memory, from the log."""
-    events = []
-    into: int | None = None
-    sources: tuple[int, ...] = ()
-    for entry in history:
-        detail = str(entry.detail.get("reason", ""))
-        kept = entry.detail.get("kept")
-        if isinstance(kept, list) and id in entry.added:
-            detail = str(kept[entry.added.index(id)])
-        if entry.undoes is not None:
-            detail = f"operation {entry.undoes} was taken back"
-        reasons = entry.detail.get("reasons")
-        if isinstance(reasons, dict):
-            detail = str(reasons.get(str(id), detail))
-        if entry.operation == "merge":
-            if id in entry.added:
-                sources = tuple(int(source) for source in entry.detail.get("sources", ()))
-                detail = f"made of {', '.join(map(str, sources))}: {detail}"
-            elif id in entry.detail.get("sources", ()):
-                into = entry.added[0] if len(entry.added) else None
-                detail = f"merged into {into}: {detail}"
-        events.append((entry.time_ns, entry.operation, detail))
-    try:
-        memory = database.get([id], vectors=False)[0]
-    except UnknownMemoryError:
-        last = history[-1]
-        status = "merged" if into is not None and last.operation == "merge" else "forgotten"
-        return Explanation(id, status, [_sentence(*events[-1])], history=events, into=into, sources=sources)
-    parts = {"confidence": memory.confidence, "reward": memory.reward, "count": float(memory.count)}
-    reasons_kept = [f"it is stored since {_moment(events[0][0])}"]
-    if history[0].operation == "observe":
-        reasons_kept.append(events[0][2])
-    if memory.importance is not None:
-        parts["importance"] = memory.importance
-        reasons_kept.append(f"its importance was {memory.importance:.2f} when it came")
-    if memory.marked:
-        reasons_kept.insert(0, "it is marked: it is never forgotten on its own")
-    if sources:
-        reasons_kept.append(f"it stands for {memory.count} observations, merged of {len(sources)} memories")
-    undone = history[-1].operation == "undo"
-    if undone:
-        reasons_kept.insert(0, _sentence(*events[-1]))
-    return Explanation(
-        id, "undone" if undone else "kept", reasons_kept, parts=parts, history=events, sources=sources
-    )
-
-
-def _kept_because(memory: Memory, reason: str, words: Sequence[str]) -> str:
-    """For the log, which outlives the memory and therefore names nothing of it."""
-    named = f"the first {memory.label or memory.kind} at"
-    return "; ".join([reason.replace(named, "the first of its kind at"), *words])
-
-
-def _without_names(proposal: MergeProposal) -> str:
-    """Why memories are merged, for the log."""
-    result = proposal.result
-    why = proposal.why.replace(f" and label {result.label!r}", "")
-    return why.replace(f" in map {result.map_id!r}", "")
-
-
-def _sentence(time_ns: int, operation: str, detail: str) -> str:
-    return f"{operation} on {_moment(time_ns)}" + (f": {detail}" if detail else "")
-
-
-def _moment(time_ns: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ns // 1_000_000_000)) + " UTC"
+def _as_file(config: StoreConfig) -> bytes:
+    """The content of the file that :meth:`StoreConfig.save` writes."""
+    return (json.dumps(config.to_json(), indent=2) + "\n").encode()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 from typing import Any
 
 from memory.cli.console import add_command, counted, print_json, progress, say, split_words
-from memory.config import FILE_NAME as CONFIG_NAME
 from memory.persistence.sqlite import Database
+from memory.store import MemoryStore
 
 
 def add_parser(commands: Any) -> None:
@@ -20,14 +19,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy the database, checked afterwards, and the settings."""
+    """Copy the store, and check the copy."""
     folder, words = split_words(options, least=1, most=1)
     target = Path(words[0])
-    with Database.open(folder, readonly=True) as database, progress("copying") as report:
-        database.backup(target, report)
-        settings = database.folder / CONFIG_NAME
-        if settings.is_file():
-            shutil.copyfile(settings, target / CONFIG_NAME)
+    with MemoryStore.open(folder, readonly=True) as store, progress("copying") as report:
+        store.backup(target, report)
     with Database.open(target, readonly=True) as copy, progress("checking the copy"):
         report_of_copy = copy.check()
         count = copy.count()

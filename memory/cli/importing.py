@@ -6,15 +6,19 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from memory.cli.console import (
     UsageError,
     add_command,
     counted,
+    output,
     print_json,
     progress,
     remark,
     say,
     split_words,
+    table,
 )
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.importing import ImportReport, import_source
@@ -22,6 +26,7 @@ from memory.exchange.poses import read_poses
 from memory.exchange.sources import SOURCE_FORMATS, DetectionLines, open_source
 from memory.exchange.times import parse_time
 from memory.persistence.sqlite import Database
+from memory.store import MemoryStore
 
 _HELP = (
     "Import JSONL or Parquet with memories, or the detections.jsonl of perceive. Run it again after an"
@@ -35,6 +40,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--format", choices=SOURCE_FORMATS, default="auto", help="default: by looking")
     parser.add_argument("--again", action="store_true", help="also lines that were imported before")
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out; exit status 1 if any")
+    parser.add_argument(
+        "--observe",
+        action="store_true",
+        help="score what is imported, and keep only what matters, as the store's settings say",
+    )
     boxes = parser.add_argument_group("detections")
     boxes.add_argument(
         "--poses",
@@ -57,20 +67,23 @@ def run(options: argparse.Namespace) -> int:
     folder, words = split_words(options, least=1, most=None)
     detections = _detection_options(options)
     reports = []
-    with Database.open(folder, create=False) as database:
+    opened = MemoryStore.open if options.observe else Database.open
+    with opened(folder, create=False) as target:
         for word in words:
             source = open_source(Path(word), options.format, detections)
             if isinstance(source, DetectionLines) and detections.poses is None:
                 remark(f"{word}: no --poses: the sensor is taken to stand at the origin of the map")
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(
-                    database, source, again=options.again, skip_bad=options.skip_bad, progress=report
+                    target, source, again=options.again, skip_bad=options.skip_bad, progress=report
                 )
             reports.append(done)
             for problem in done.problems:
                 remark(f"left out: {problem}", style="red")
             if not options.json:
                 say(_sentence(done))
+                if done.observed:
+                    output().print(_why(done))
     if options.json:
         print_json({"files": [done.to_json() for done in reports]})
     return 1 if any(done.problems for done in reports) else 0
@@ -92,8 +105,27 @@ def _detection_options(options: argparse.Namespace) -> DetectionOptions:
     )
 
 
+def _why(report: ImportReport) -> Table:
+    """How many observations became what, and why."""
+    rows = [
+        [what, why, f"{count:,}"]
+        for what, counts in (("kept", report.why_kept), ("not kept", report.why_not))
+        for why, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    ]
+    if report.displaced:
+        rows.append(
+            ["forgotten", "stored before, and displaced by more important ones", f"{report.displaced:,}"]
+        )
+    return table("observations", ("", "why", "how many"), rows, right="how many")
+
+
 def _sentence(report: ImportReport) -> str:
     text = f"{report.path}: {counted(report.memories)} from {counted(report.lines, 'line', 'lines')}"
+    if report.observed is not None:
+        text = (
+            f"{report.path}: {report.memories:,} of {counted(report.observed, 'observation', 'observations')}"
+            f" kept, from {counted(report.lines, 'line', 'lines')}"
+        )
     if report.known_lines:
         text += f"; {report.known_lines} lines were imported before (--again imports them once more)"
     if report.problems:

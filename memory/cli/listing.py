@@ -13,11 +13,13 @@ from memory.exchange.times import format_time
 from memory.types import Hit, Memory
 
 _LONGEST_CAPTION = 60
+#: Of a score, in the order of their columns.
+PARTS = ("similarity", "text", "distance_m", "recency")
 
 
 def hits_table(title: str, hits: Sequence[Hit]) -> Table:
     """A row a hit; columns only for the parts that there are."""
-    parts = [name for name in ("similarity", "text", "distance_m") if any(name in hit.parts for hit in hits)]
+    parts = [name for name in PARTS if any(name in hit.parts for hit in hits)]
     attended = any(hit.attention is not None for hit in hits)
     heads = [*parts, *(["attention"] if attended else [])]
     columns = ["id", *heads, *_COLUMNS]

@@ -1,7 +1,7 @@
 """Memories in files: JSONL and Parquet in and out, GeoJSON out, detections in."""
 
+from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
-from memory.exchange.errors import DataError
 from memory.exchange.exporting import export_memories
 from memory.exchange.geojson import Origin
 from memory.exchange.importing import ImportReport, import_source

@@ -9,17 +9,20 @@ a file has grown by is imported, and so is a line that was corrected.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memory.exchange.errors import DataError
+from memory.errors import DataError
 from memory.exchange.sources import Entry, Source
 from memory.persistence.sqlite import Database
+from memory.store import Kept, MemoryStore
 from memory.types import Memory
 
 OPERATION = "import"
+#: As which :meth:`memory.store.MemoryStore.observe` logs itself.
+OBSERVED = "observe"
 #: Memories that are stored at a time.
 PORTION = 1000
 #: Operations of the log that are read at a time.
@@ -34,12 +37,15 @@ class ImportReport:
 
     Attributes:
         path: of the file.
-        memories: that were stored.
-        lines: that they came from.
+        memories: that were stored; of those that were observed, the ones that are kept.
+        lines: that were read.
         known_lines: that were imported before and passed over.
         problems: of lines that were left out.
         operations: numbers for undoing, in order.
         first_id, last_id: of the memories, or ``None``.
+        observed: memories that were scored, or ``None`` where all are stored.
+        displaced: memories that were in the store before and gave way.
+        why_kept, why_not: for which reason how many of the observed are kept or not, at the end.
     """
 
     path: Path
@@ -50,14 +56,29 @@ class ImportReport:
     operations: list[int] = field(default_factory=list)
     first_id: int | None = None
     last_id: int | None = None
+    observed: int | None = None
+    displaced: int = 0
+    why_kept: dict[str, int] = field(default_factory=dict)
+    why_not: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**vars(self), "path": str(self.path)}
+        """Plain values; those about observing where that was done."""
+        found = {**vars(self), "path": str(self.path)}
+        if self.observed is None:
+            for name in ("observed", "displaced", "why_kept", "why_not"):
+                del found[name]
+        return found
+
+    def note(self, operation: int, ids: Sequence[int]) -> None:
+        """An operation, and the ids that it gave."""
+        self.operations.append(operation)
+        if ids:
+            self.first_id = ids[0] if self.first_id is None else self.first_id
+            self.last_id = ids[-1]
 
 
 def import_source(
-    database: Database,
+    target: Database | MemoryStore,
     source: Source,
     *,
     again: bool = False,
@@ -68,7 +89,7 @@ def import_source(
     """Store what a file holds.
 
     Args:
-        database: open for writing.
+        target: open for writing. A database stores everything; a store observes, and keeps what matters.
         source: the file.
         again: also lines that were imported before.
         skip_bad: leave lines out that cannot be used; the report names them.
@@ -79,10 +100,11 @@ def import_source(
         DataError: a line cannot be used; those before it are stored, and passed over when the import is
             repeated. Names file and line.
     """
-    known = [] if again else _known_stretches(source, _logged_stretches(database, source.sort))
+    known = [] if again else _known_stretches(source, _logged_stretches(target, source.sort))
     report = ImportReport(source.path)
-    stretch = _Stretch(database, source, report)
-    dims = database.slots()
+    keep = _Storing(target, report) if isinstance(target, Database) else _Observing(target, report)
+    stretch = _Stretch(keep, source, report)
+    dims = keep.dims()
     done = 0
     for entry in source.entries():
         while known and known[0][1] < entry.number:
@@ -109,11 +131,86 @@ def import_source(
     return report
 
 
+class _Storing:
+    """Keeps every memory."""
+
+    def __init__(self, database: Database, report: ImportReport) -> None:
+        self._database, self._report = database, report
+
+    def dims(self) -> dict[str, int]:
+        return self._database.slots()
+
+    def __call__(self, memories: list[Memory], detail: dict[str, Any]) -> None:
+        applied = self._database.apply(add=memories, operation=OPERATION, detail=detail)
+        self._report.memories += len(applied.ids)
+        self._report.note(applied.generation, applied.ids)
+
+
+class _Observing:
+    """Keeps what matters."""
+
+    def __init__(self, store: MemoryStore, report: ImportReport) -> None:
+        self._store, self._report = store, report
+        self._causes: dict[int, str] = {}
+        report.observed = 0
+
+    def dims(self) -> dict[str, int]:
+        return self._store.encoders()
+
+    def __call__(self, memories: list[Memory], detail: dict[str, Any]) -> None:
+        report = self._report
+        detail["reason"] += ", of which only what matters is kept: others gave way to it"
+        done = self._store.observe_logged(memories, detail=detail)
+        assert report.observed is not None
+        report.observed += len(memories)
+        new = {each.id: cause_of(each) for each in done.kept if each.id is not None}
+        self._causes |= new
+        _count(report.why_kept, new.values())
+        _count(report.why_not, [cause_of(each) for each in done.kept if each.id is None])
+        for id in done.displaced:
+            cause = self._causes.pop(id, None)
+            if cause is None:
+                report.displaced += 1
+            else:
+                # Of an earlier portion of this file.
+                _count(report.why_kept, [cause], -1)
+                _count(report.why_not, [DISPLACED])
+        report.memories = len(self._causes)
+        if done.generation is not None:
+            report.note(done.generation, list(new))
+
+
+DISPLACED = "displaced by more important ones"
+#: What a reason of :class:`memory.store.Kept` says, and its sort; the first that fits.
+CAUSES = (
+    ("the first with an embedding", "the first with an embedding at their place"),
+    ("the first ", "the first of their kind at their place"),
+    ("unlike everything", "unlike everything unique at their place"),
+    ("marked by the user", "marked by the user"),
+    ("there is room", "among the best of their place and time"),
+    ("it matters more than", "among the best of their place and time"),
+    ("others matter more", "others of their place and time matter more"),
+    ("displaced by", DISPLACED),
+)
+
+
+def cause_of(kept: Kept) -> str:
+    """The sort of reason for which an observation was kept or not."""
+    return next((cause for words, cause in CAUSES if words in kept.reason), "other reasons")
+
+
+def _count(counts: dict[str, int], causes: Iterable[str], change: int = 1) -> None:
+    for cause in causes:
+        counts[cause] = counts.get(cause, 0) + change
+        if not counts[cause]:
+            del counts[cause]
+
+
 class _Stretch:
     """Lines in a row that are stored together."""
 
-    def __init__(self, database: Database, source: Source, report: ImportReport) -> None:
-        self._database, self._source, self._report = database, source, report
+    def __init__(self, keep: _Storing | _Observing, source: Source, report: ImportReport) -> None:
+        self._keep, self._source, self._report = keep, source, report
         self._clear()
 
     def _clear(self) -> None:
@@ -139,17 +236,12 @@ class _Stretch:
                 "last": self._last,
                 "sha256": self._digest.hexdigest(),
             }
-            applied = self._database.apply(add=self.memories, operation=OPERATION, detail=detail)
-            report = self._report
-            report.memories += len(applied.ids)
-            report.operations.append(applied.generation)
-            report.first_id = applied.ids[0] if report.first_id is None else report.first_id
-            report.last_id = applied.ids[-1]
+            self._keep(self.memories, detail)
         self._report.lines += self._lines
         self._clear()
 
 
-def _logged_stretches(database: Database, sort: str) -> Stretches:
+def _logged_stretches(database: Database | MemoryStore, sort: str) -> Stretches:
     """What was imported before and not undone."""
     imports: dict[int, dict[str, Any]] = {}
     undos: list[tuple[int, int]] = []
@@ -159,7 +251,7 @@ def _logged_stretches(database: Database, sort: str) -> Stretches:
         for entry in entries:
             if entry.undoes is not None:
                 undos.append((entry.generation, entry.undoes))
-            elif entry.operation == OPERATION and entry.detail.get("sort") == sort:
+            elif entry.operation in (OPERATION, OBSERVED) and entry.detail.get("sort") == sort:
                 imports[entry.generation] = entry.detail
     undone: set[int] = set()
     for generation, target in reversed(undos):

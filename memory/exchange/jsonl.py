@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from memory.exchange.errors import DataError
+from memory.errors import DataError
 
 
 class Line(NamedTuple):

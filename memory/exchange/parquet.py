@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from memory.exchange.errors import DataError
+from memory.errors import DataError
 from memory.types import Memory
 
 #: In the metadata of the table.

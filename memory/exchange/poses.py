@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.exchange.errors import DataError
+from memory.errors import DataError
 from memory.exchange.jsonl import Line, parse_object, read_lines
 from memory.exchange.times import parse_time
 from memory.types import check_covariance, check_integer, check_numbers, check_text

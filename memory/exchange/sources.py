@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions, is_detections, memories_from_frame
-from memory.exchange.errors import DataError
 from memory.exchange.jsonl import Line, parse_object, read_lines
 from memory.exchange.parquet import count_rows, read_rows
 from memory.exchange.records import memory_from_record
@@ -94,7 +94,8 @@ class DetectionLines(MemoryLines):
     def __init__(self, path: Path, options: DetectionOptions | None = None) -> None:
         super().__init__(path)
         self.options = options or DetectionOptions()
-        self.sort = f"detections of map {self.options.map_id}"
+        # For the log, which stays when all memories of a map are erased: so not by its name.
+        self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
         """The boxes of a frame."""

@@ -9,6 +9,7 @@ from memory.index.itq import ITQIndex
 from memory.index.lsh import LSHIndex
 from memory.index.neighbours import Neighbours, VectorIndex
 from memory.index.planner import Costs, Plan, next_fetch, plan
+from memory.index.tiered import TieredIndex
 
 __all__ = [
     "Clustered",
@@ -18,6 +19,7 @@ __all__ = [
     "LSHIndex",
     "Neighbours",
     "Plan",
+    "TieredIndex",
     "VectorIndex",
     "clustered",
     "next_fetch",

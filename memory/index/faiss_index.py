@@ -106,6 +106,15 @@ class FaissIndex:
         return bool(self._index.is_trained)
 
     @property
+    def positions(self) -> int:
+        """Rows, removed ones included."""
+        return self._rows.count
+
+    def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
+        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        return self._rows.stored(start, stop, most)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of vectors, ids and codes."""
         return self._rows.nbytes + int(self._index.ntotal) * (int(self._index.code_size) + 8)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sparse_core.files import replacing
 
 FORMAT = "sparsight-vector-index"
-VERSION = "1"
+VERSION = "2"
 _TYPES: dict[str, Any] = {
     "F16": np.float16,
     "F32": np.float32,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.index.files import load_arrays, save_arrays
-from memory.index.neighbours import Ids, Neighbours, check_dim, check_k, check_units
+from memory.index.neighbours import Floats, Ids, Neighbours, check_dim, check_k, check_units
 from memory.index.rows import Rows
 
 _KIND = "flat"
@@ -39,6 +39,15 @@ class FlatIndex:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def positions(self) -> int:
+        """Rows, removed ones included."""
+        return self._rows.count
+
+    def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
+        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        return self._rows.stored(start, stop, most)
 
     @property
     def nbytes(self) -> int:

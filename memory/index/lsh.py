@@ -107,12 +107,12 @@ class LSHIndex:
             raise ValueError(f"seed must not be negative, got {seed}")
         if not 2 <= functions <= 24:
             raise ValueError(f"functions must be from 2 to 24 (64 bytes of codes), got {functions}")
-        bits = min(max(round(math.log2(expected) / 2), 4), 12)
+        bits = min(max(math.floor(math.log2(expected) / 2), 4), 12)
         self.family: Family = family
         self.expected = expected
         self.functions = functions
         self.tables = tables
-        self.probes = probes if probes is not None else (1250 if family == "cross-polytope" else 6000)
+        self.probes = probes if probes is not None else (640 if family == "cross-polytope" else 3000)
         if self.probes < 1:
             raise ValueError(f"probes must be at least 1, got {probes}")
         self.rerank = rerank
@@ -132,6 +132,15 @@ class LSHIndex:
 
     def __len__(self) -> int:
         return len(self._state.rows)
+
+    @property
+    def positions(self) -> int:
+        """Rows, removed ones included."""
+        return self._state.rows.count
+
+    def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
+        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        return self._state.rows.stored(start, stop, most)
 
     @property
     def nbytes(self) -> int:

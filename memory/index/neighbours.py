@@ -73,6 +73,19 @@ class VectorIndex(Protocol):
         ...
 
 
+class LongTermIndex(VectorIndex, Protocol):
+    """An index whose rows another can be made of."""
+
+    @property
+    def positions(self) -> int:
+        """Rows, removed ones included."""
+        ...
+
+    def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
+        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        ...
+
+
 def check_dim(dim: int) -> int:
     """The dimension, or raise."""
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
@@ -166,8 +179,26 @@ def joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
     )
 
 
-def single(rows: NDArray[np.float16]) -> Floats:
-    """Half-precision rows in float32; torch converts them several times faster than numpy."""
-    writable = rows if rows.flags.writeable else rows.copy()
-    converted: Floats = torch.from_numpy(writable).float().numpy()
-    return converted
+def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
+    """Half-precision rows in float32; torch converts them several times faster than numpy.
+
+    Args:
+        rows: any number of them.
+        out: at least as many rows to write to, which saves asking for memory.
+    """
+    # torch warns of arrays that must not be written to, such as mapped files, and then only reads.
+    source = torch.from_numpy(rows if rows.flags.writeable else np.asarray(_Writable(rows)))
+    if out is None:
+        converted: Floats = source.float().numpy()
+        return converted
+    found = out[: len(rows)]
+    torch.from_numpy(found).copy_(source)
+    return found
+
+
+class _Writable:
+    """The memory of an array without its mark that it must not be written to."""
+
+    def __init__(self, rows: NDArray[np.float16]) -> None:
+        self._rows = rows  # Keeps the memory.
+        self.__array_interface__ = rows.__array_interface__ | {"data": (rows.ctypes.data, False)}

@@ -23,6 +23,8 @@ from memory.index.neighbours import (
 
 # Scores held at once by an exact product: they stay in the cache.
 SCORES_AT_ONCE = 1 << 20
+# Rows that are converted to single precision at once: they stay in the cache too.
+ROWS_AT_ONCE = 1024
 QUERIES_AT_ONCE = 256
 
 
@@ -157,8 +159,10 @@ class Rows:
     def marked(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(count,) which rows are alive and kept, by (ids,) rising ids and whether each is kept."""
         own = self.ids(count)
-        if len(own) == len(ids) and np.array_equal(own, ids):
-            return kept & self.alive(count)
+        first = int(np.searchsorted(ids, own[0])) if count else 0
+        if np.array_equal(own, ids[first : first + count]):
+            # The usual case: the ids are there without a gap, as they are in a tier.
+            return kept[first : first + count] & self.alive(count)
         mask = np.zeros(count, np.bool_)
         found = self.find(ids[kept])
         mask[found[(found >= 0) & (found < count)]] = True
@@ -168,6 +172,12 @@ class Rows:
         """Rising positions below ``count`` of those of the allowed ids that are here."""
         found = np.unique(self.find(check_ids("allowed", allowed)))
         return found[(found >= 0) & (found < count)]
+
+    def stored(self, start: int, stop: int, most: int | None) -> tuple[Ids, Floats]:
+        """Ids and single-precision vectors of the living rows from start to stop, the first ``most``."""
+        stop = min(stop, self.count)
+        kept = start + np.flatnonzero(self.alive(stop)[start:])[:most]
+        return self.ids(stop)[kept], single(self.vectors.take(kept))
 
     def compacted(self) -> Rows:
         """A copy without the removed rows."""
@@ -179,7 +189,7 @@ class Rows:
 
     def blocks(self, start: int, stop: int, queries: int) -> Iterator[tuple[int, int]]:
         """Ranges of rows whose scores for the queries are held at once."""
-        size = max(256, SCORES_AT_ONCE // max(queries, 1))
+        size = min(max(256, SCORES_AT_ONCE // max(queries, 1)), ROWS_AT_ONCE)
         for first in range(start, stop, size):
             yield first, min(first + size, stop)
 
@@ -190,13 +200,14 @@ class Rows:
         if stop <= start or len(queries) == 0:
             return nothing(len(queries), k)
         answers = []
+        converted = np.empty((min(stop - start, ROWS_AT_ONCE), self.dim), np.float32)
         for first in range(0, len(queries), QUERIES_AT_ONCE):
             some = queries[first : first + QUERIES_AT_ONCE]
             found = nothing(len(some), k)
             for low, high in self.blocks(start, stop, len(some)):
                 if mask is not None and not mask[low:high].any():
                     continue
-                scores = some @ single(self.vectors.between(low, high)).T
+                scores = some @ single(self.vectors.between(low, high), converted).T
                 if mask is not None:
                     scores[:, ~mask[low:high]] = -np.inf
                 found = _improved(found, scores, self.ids(high)[low:], k)
@@ -210,9 +221,10 @@ class Rows:
         """The k best of the rows at rising positions."""
         found = nothing(len(queries), k)
         ids = self.ids()
+        converted = np.empty((min(len(positions), ROWS_AT_ONCE), self.dim), np.float32)
         for first, last in self.blocks(0, len(positions), len(queries)):
             some = positions[first:last]
-            scores = queries @ single(self.vectors.take(some)).T
+            scores = queries @ single(self.vectors.take(some), converted).T
             found = _improved(found, scores, ids[some], k)
         return found
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from memory.persistence.files import FILE_NAME, make_folder
 from memory.persistence.lock import sync_folder
+from sparse_core.files import replacing
 
 #: Pages that are copied between two reports of progress: 4 MiB.
 STEP_PAGES = 1024
@@ -16,16 +17,25 @@ STEP_PAGES = 1024
 Progress = Callable[[int, int], None]
 
 
-def copy_store(source: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> Path:
+def copy_store(
+    source: sqlite3.Connection,
+    folder: Path,
+    progress: Progress | None = None,
+    beside: Mapping[str, bytes] | None = None,
+) -> Path:
     """Copy what a read transaction sees into a new store.
+
+    The database is written under another name, and gets its own when it and everything beside it are on the
+    disk: a folder with ``memory.db`` is a whole copy.
 
     Args:
         source: within a read transaction: the writer goes on meanwhile and does not disturb the copy.
         folder: of the copy, made where there is none; holds no store yet.
         progress: told how far it is.
+        beside: contents of further files by name; those of the same name are replaced.
 
     Returns:
-        The file, which is there only once it is complete and on the disk.
+        The file, which is there only once all is complete and on the disk.
 
     Raises:
         FileExistsError: there is a store.
@@ -35,7 +45,9 @@ def copy_store(source: sqlite3.Connection, folder: Path, progress: Progress | No
     if file.exists() or Path(f"{file}-wal").exists():
         raise FileExistsError(f"{file} exists: a backup goes into a folder without a store")
     fresh = folder / f"{FILE_NAME}.new"
-    fresh.unlink(missing_ok=True)
+    # Of a copy that was interrupted: SQLite would play such a journal back into the new file.
+    for left in (fresh, Path(f"{fresh}-journal")):
+        left.unlink(missing_ok=True)
     source.execute("SELECT count(*) FROM meta").fetchone()  # The moment that is copied.
 
     def report(status: int, remaining: int, total: int) -> None:
@@ -50,11 +62,22 @@ def copy_store(source: sqlite3.Connection, folder: Path, progress: Progress | No
         fresh.unlink(missing_ok=True)
         raise
     target.close()
-    descriptor = os.open(fresh, os.O_RDONLY)
+    sync_file(fresh)
+    for name, content in (beside or {}).items():
+        with replacing(folder / name) as temporary:
+            temporary.write_bytes(content)
+            sync_file(temporary)
+    # Before the database appears in it.
+    sync_folder(folder)
+    os.replace(fresh, file)
+    sync_folder(folder)
+    return file
+
+
+def sync_file(file: Path) -> None:
+    """Make the content of a file durable."""
+    descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(fresh, file)
-    sync_folder(folder)
-    return file

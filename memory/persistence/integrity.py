@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,17 @@ class CheckReport:
         lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
         lines += [f"  repaired: {line}" for line in self.repaired]
         return "\n".join(lines + [f"  {line}" for line in self.problems])
+
+
+def report(
+    connection: sqlite3.Connection, problems: Sequence[str], repaired: Sequence[str] = ()
+) -> CheckReport:
+    """What was found, with the number of rows that could be looked at."""
+    try:
+        memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
+    except sqlite3.DatabaseError:
+        memories = 0
+    return CheckReport(memories, tuple(problems), tuple(repaired))
 
 
 def find_problems(connection: sqlite3.Connection, *, writer: bool) -> list[str]:

@@ -73,7 +73,8 @@ class Changes(NamedTuple):
         added: (n,) int64, rising: are there now and were not.
         removed: (n,) int64, rising: were there and are not.
         changed: (n,) int64, rising: are there with something changed, perhaps the place or the vector.
-        moved: (n,) int64, rising: those of ``changed`` that were only given new poses.
+        moved: (n,) int64, rising: those of ``changed`` that were only given new poses: an index over vectors
+            need not look at them.
     """
 
     generation: int
@@ -81,6 +82,13 @@ class Changes(NamedTuple):
     removed: NDArray[np.int64]
     changed: NDArray[np.int64]
     moved: NDArray[np.int64]
+
+    @property
+    def revised(self) -> NDArray[np.int64]:
+        """(n,) int64, rising: those of ``changed`` of which more than the pose may differ, as the vector."""
+        if not len(self.moved):
+            return self.changed
+        return np.setdiff1d(self.changed, self.moved, assume_unique=True)
 
 
 def write_entry(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.errors import CorruptStoreError, UnknownMemoryError
+from memory.persistence.ids import id_array
 
 #: Ids in a row: as many poses as fit on a page of 4096 bytes.
 CHUNK = 126
@@ -82,6 +83,35 @@ def check_covariances(values: ArrayLike, count: int) -> NDArray[np.float64]:
             raise ValueError("covariance must be positive semidefinite") from error
     packed: NDArray[np.float64] = even.reshape(count, 9)[:, UPPER]
     return packed
+
+
+def check_poses(
+    ids: Iterable[int], positions: ArrayLike, yaws: ArrayLike, covariances: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rising ids, and their poses as a table: (n, ``POSE``), or (n, ``POSE_COLUMNS``) with covariances.
+
+    Raises:
+        ValueError: shapes differ, a number is not finite, or an id occurs twice.
+    """
+    known = id_array(ids)
+    table = np.empty((len(known), POSE))
+    given = (("positions", positions, (len(known), 3)), ("yaws", yaws, (len(known),)))
+    for name, values, shape in given:
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape != shape:
+            raise ValueError(f"{name} do not fit {len(known)} ids: their shape is {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite")
+        table[:, slice(0, 3) if name == "positions" else 3] = array
+    if covariances is not None:
+        table = np.hstack([table, check_covariances(covariances, len(known))])
+    if (known[1:] > known[:-1]).all():
+        return known, table
+    order = np.argsort(known, kind="stable")
+    known = known[order]
+    if (known[1:] == known[:-1]).any():
+        raise ValueError("an id occurs twice")
+    return known, table[order]
 
 
 def read(

@@ -4,66 +4,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from memory.errors import StoreClosedError, StoreReadOnlyError
-from memory.persistence import erase, files, integrity, journal, operations, poses, reading, tables
-from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
+from memory.persistence import erase, integrity, journal, operations, poses
+from memory.persistence.connection import translated
 from memory.persistence.copying import Progress, copy_store
-from memory.persistence.filters import Filter
-from memory.persistence.group_commit import GroupCommit
-from memory.persistence.journal import Changes, Counters, LogEntry
-from memory.persistence.lock import WriterLock
-from memory.persistence.migrations import migrate
+from memory.persistence.ids import check_ids
 from memory.persistence.operations import Addition, Applied
-from memory.persistence.reading import Columns, Order, TextHits
-from memory.persistence.records import DEFAULT_SLOT, SLOTS, Prepared, prepare
-from memory.persistence.tables import Vectors, check_ids, check_new, id_array
+from memory.persistence.queries import EVERYTHING, Queries
+from memory.persistence.records import Prepared, prepare
+from memory.persistence.statistics import Stats
+from memory.persistence.tables import check_new
 from memory.types import Memory, check_integer
 
-Result = TypeVar("Result")
-
-EVERYTHING = Filter()
+__all__ = ["EVERYTHING", "Database", "Stats"]
 
 
-@dataclass(frozen=True)
-class Stats:
-    """Sizes of a store.
-
-    Attributes:
-        memories: how many there are.
-        by_map, by_kind: the same for each.
-        vectors: by encoder.
-        generation: of the last operation.
-        next_id: of the next memory.
-        file_bytes, log_bytes: of the database and its write-ahead log.
-        free_bytes: within the file, to be used again.
-    """
-
-    memories: int
-    by_map: dict[str, int]
-    by_kind: dict[str, int]
-    vectors: dict[str, int]
-    generation: int
-    next_id: int
-    file_bytes: int
-    log_bytes: int
-    free_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-
-class Database:
+class Database(Queries):
     """One SQLite file in the folder of a store; open it with :meth:`open`.
 
     One process writes, any number read at the same time. A handle may be used from many threads: writes queue
@@ -75,118 +36,6 @@ class Database:
         dim: length of the default vectors.
         readonly: whether it was opened for reading only.
     """
-
-    def __init__(self, folder: Path, *, dim: int | None, readonly: bool, lock: WriterLock | None) -> None:
-        """Used by :meth:`open`."""
-        self.folder = folder
-        self.readonly = readonly
-        self._file = folder / files.FILE_NAME
-        self._lock = lock
-        self._pid = os.getpid()
-        self._closed = False
-        self._counters = Counters()
-        self._readers = Readers(self._file)
-        self._writer: sqlite3.Connection | None = None
-        files.check_file(self._file)
-        with translated(self._file):
-            # Before a connection for writing, which would turn a database of any program into one with a log.
-            connection = connect_reader(self._file)
-            with closing(connection):
-                version = files.check_store(connection, self._file)
-            connection = connect_reader(self._file) if readonly else connect_writer(self._file)
-            try:
-                if readonly:
-                    files.check_current(version, self._file)
-                else:
-                    migrate(connection, name=str(self._file))
-                self.dim = files.check_dim(connection, self._file, dim)
-                self._counters.read(connection)
-                if not readonly and erase.is_pending(connection):
-                    erase.scrub(connection)
-            except BaseException:
-                connection.close()
-                raise
-        if readonly:
-            connection.close()
-        else:
-            self._writer = connection
-            self._group: GroupCommit[Addition, Applied] = GroupCommit(
-                connection,
-                lambda: self._counters.read(connection),
-                lambda connection, additions: operations.add_all(connection, self._counters, additions),
-            )
-
-    @classmethod
-    def open(
-        cls,
-        folder: str | os.PathLike[str],
-        *,
-        dim: int | None = None,
-        readonly: bool = False,
-        create: bool = True,
-    ) -> Database:
-        """Open or make a store.
-
-        Args:
-            folder: of the store.
-            dim: length of the vectors; needed for a new store, checked for an old one.
-            readonly: never change anything; may be while another process writes.
-            create: make the store where there is none, unless ``readonly``.
-
-        Raises:
-            NotAStoreError, StoreVersionError, CorruptStoreError: the file is not one that this release reads.
-            StoreLockedError: another process, or another handle, writes.
-            StoreReadOnlyError: the folder cannot be written.
-            DimensionError: the store has vectors of another length.
-        """
-        path = Path(folder).absolute()
-        if dim is not None and check_integer("dim", dim) < 1:
-            raise ValueError(f"dim must be at least 1, got {dim}")
-        if readonly:
-            return cls(path, dim=dim, readonly=True, lock=None)
-        if create:
-            files.make_folder(path)
-        elif not (path / files.FILE_NAME).exists():
-            files.check_file(path / files.FILE_NAME)
-        lock = WriterLock(path / files.LOCK_NAME)
-        try:
-            file = path / files.FILE_NAME
-            if create and not file.exists() and not Path(f"{file}-wal").exists():
-                if dim is None:
-                    raise ValueError(f"{path} is a new store: give dim, the length of its vectors")
-                files.create_file(path, dim)
-            return cls(path, dim=dim, readonly=False, lock=lock)
-        except BaseException:
-            lock.release()
-            raise
-
-    def close(self) -> None:
-        """Let go of the files; a second call does nothing, nor does one in a forked process."""
-        if self._closed or os.getpid() != self._pid:
-            return
-        if self._writer is None:
-            self._closed = True
-            self._readers.close()
-            return
-        with self._group.lock:
-            self._closed = True
-            self._readers.close()
-            try:
-                with translated(self._file):
-                    self._writer.close()
-            finally:
-                if self._lock is not None:
-                    self._lock.release()
-
-    def __enter__(self) -> Database:
-        """The database itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def add(
         self, rows: Sequence[Memory], *, operation: str = "add", detail: Mapping[str, Any] | None = None
@@ -303,24 +152,7 @@ class Database:
             ValueError: shapes differ, a number is not finite, or an id occurs twice.
             UnknownMemoryError: one is not there; nothing was changed.
         """
-        known = id_array(ids)
-        table = np.empty((len(known), poses.POSE))
-        for name, values, shape in (
-            ("positions", positions, (len(known), 3)), ("yaws", yaws, (len(known),)),
-        ):  # fmt: skip
-            array = np.asarray(values, dtype=np.float64)
-            if array.shape != shape:
-                raise ValueError(f"{name} do not fit {len(known)} ids: their shape is {array.shape}")
-            if not np.isfinite(array).all():
-                raise ValueError(f"{name} must be finite")
-            table[:, slice(0, 3) if name == "positions" else 3] = array
-        order = np.argsort(known, kind="stable")
-        known = known[order]
-        if (known[1:] == known[:-1]).any():
-            raise ValueError("an id occurs twice")
-        if covariances is not None:
-            table = np.hstack([table, poses.check_covariances(covariances, len(known))])
-        table = table[order]
+        known, table = poses.check_poses(ids, positions, yaws, covariances)
 
         def work(connection: sqlite3.Connection) -> Applied:
             return operations.repose(connection, self._counters, known, table, dict(detail or {}))
@@ -332,117 +164,13 @@ class Database:
         known, now = check_ids(ids), check_integer("now_ns", now_ns)
         self._write(lambda connection: operations.touch(connection, known, now))
 
-    def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
-        """The memories in the order of the ids; without their vectors where these are not wanted.
+    def redact(self, ids: Iterable[int]) -> None:
+        """Forget what memories were before: the log keeps their ids, and operations on them cannot be undone.
 
-        Raises:
-            UnknownMemoryError: one is not there.
+        Old bytes may stay in the files until :meth:`scrub`. No change of generation.
         """
         known = check_ids(ids)
-        with self._read() as connection:
-            return [image.memory() for image in tables.read_images(connection, known, vectors=vectors)]
-
-    def ids(
-        self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None
-    ) -> NDArray[np.int64]:
-        """Ids of the memories that match: rising, the newest or the oldest first (ties by id)."""
-        with self._read() as connection:
-            return reading.select_ids(connection, filter, order=order, limit=limit)
-
-    def count(self, filter: Filter = EVERYTHING) -> int:
-        """How many match, exactly."""
-        with self._read() as connection:
-            return reading.count_matches(connection, filter)
-
-    def estimate(self, filter: Filter = EVERYTHING) -> int:
-        """How many match, about, in a few milliseconds whatever the size."""
-        with self._read() as connection:
-            return reading.estimate_matches(connection, filter)
-
-    def search_text(
-        self, text: str, filter: Filter = EVERYTHING, *, limit: int = 100, any_word: bool = False
-    ) -> TextHits:
-        """The memories whose label and caption fit the words best, all of them or any."""
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, got {limit}")
-        with self._read() as connection:
-            return reading.search_words(connection, text, filter, limit=limit, any_word=any_word)
-
-    def maps(self) -> list[str]:
-        """The maps that memories are in."""
-        with self._read() as connection:
-            return reading.read_maps(connection)
-
-    def slots(self) -> dict[str, int]:
-        """Length of the vectors by the name of their encoder."""
-        with self._read() as connection:
-            return {name: slot.dim for name, slot in tables.read_slots(connection).items()}
-
-    def vectors(self, ids: Iterable[int], slot: str = DEFAULT_SLOT) -> Vectors:
-        """Vectors of those of the ids that have one, in their order; none for an unknown encoder."""
-        known = check_ids(ids)
-        with self._read() as connection:
-            found = tables.read_slots(connection).get(slot)
-            return (
-                tables.as_vectors([], [], 0)
-                if found is None
-                else tables.read_vectors(connection, known, found)
-            )
-
-    def scan_vectors(self, after_id: int = 0, limit: int = 65536, slot: str = DEFAULT_SLOT) -> Vectors:
-        """The next vectors in the order of their ids, for building an index; empty at the end."""
-        with self._read() as connection:
-            found = tables.read_slots(connection).get(slot)
-            if found is None:
-                return tables.as_vectors([], [], 0)
-            return reading.scan_vectors(connection, found, after_id=after_id, limit=limit)
-
-    def scan_columns(self, after_id: int = 0, limit: int = 65536) -> Columns:
-        """The next memories' columns in the order of their ids; empty at the end."""
-        with self._read() as connection:
-            return reading.scan_columns(connection, after_id=after_id, limit=limit)
-
-    def columns(self, ids: Iterable[int]) -> Columns:
-        """Columns of those of the ids that are there, by rising id."""
-        known = check_ids(ids)
-        with self._read() as connection:
-            return reading.scan_columns(connection, ids=known)
-
-    def poses(self, ids: Iterable[int]) -> NDArray[np.float64]:
-        """(n, 4) float64 of the ids: x, y, z in metres and yaw in radians; NaN where there is no memory."""
-        known = id_array(ids)
-        with self._read() as connection:
-            return poses.read(connection, known)
-
-    @property
-    def generation(self) -> int:
-        """Number of the last operation; caches compare it."""
-        with self._read() as connection:
-            return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
-
-    def changes(self, after_generation: int) -> Changes:
-        """What differs from an earlier generation."""
-        check_integer("after_generation", after_generation)
-        with self._read() as connection:
-            return journal.read_changes(connection, after_generation)
-
-    def log(self, after_generation: int = 0, *, limit: int | None = None) -> list[LogEntry]:
-        """Operations after a generation, in order."""
-        with self._read() as connection:
-            return journal.read_entries(connection, after=after_generation, limit=limit)
-
-    def history(self, id: int) -> list[LogEntry]:
-        """Operations that touched a memory, there or gone."""
-        check_integer("id", id)
-        with self._read() as connection:
-            return journal.read_history(connection, id)
-
-    def before(self, generation: int) -> list[Memory]:
-        """What an operation removed or changed, as it was before, unless it was erased or trimmed since."""
-        check_integer("generation", generation)
-        with self._read() as connection:
-            found = journal.read_before(connection, generation)
-            return [image.memory() for _, _, image in found if image is not None]
+        self._write(lambda connection: journal.redact(connection, known))
 
     def trim_log(self, generation: int) -> None:
         """Drop what is kept for undoing operations up to a generation; the room is used again."""
@@ -467,14 +195,25 @@ class Database:
         with self._group.lock, translated(self._file):
             erase.checkpoint(writer)
 
-    def backup(self, folder: str | os.PathLike[str], progress: Progress | None = None) -> Path:
+    def backup(
+        self,
+        folder: str | os.PathLike[str],
+        progress: Progress | None = None,
+        *,
+        beside: Mapping[str, bytes] | None = None,
+    ) -> Path:
         """Copy the store as it is now into another folder, while it is used; return the file.
+
+        Args:
+            folder: made where there is none. It holds a store only once the copy is whole.
+            progress: called with the pages that are copied and the pages that there are.
+            beside: contents of further files, by name, that belong to the copy.
 
         Raises:
             FileExistsError: there is a store already.
         """
         with self._read() as connection:
-            return copy_store(connection, Path(folder).absolute(), progress)
+            return copy_store(connection, Path(folder).absolute(), progress, beside)
 
     def check(self, repair: bool = False) -> integrity.CheckReport:
         """Look for damage; with ``repair`` rebuild the indexes and drop what belongs to no row."""
@@ -482,77 +221,11 @@ class Database:
             if repair:
                 self._check_writer()
             with self._read() as connection:
-                return self._report(integrity.find_problems(connection, writer=False), connection)
+                return integrity.report(connection, integrity.find_problems(connection, writer=False))
         writer = self._check_writer()
         with self._group.lock, translated(self._file):
             problems = integrity.find_problems(writer, writer=True)
             if not (repair and problems):
-                return self._report(problems, writer)
+                return integrity.report(writer, problems)
             done = self._group.run_alone(lambda connection: integrity.repair(connection, self._counters))
-            return self._report(integrity.find_problems(writer, writer=True), writer, done)
-
-    def stats(self) -> Stats:
-        """Sizes of everything."""
-        with self._read() as connection:
-            counters = Counters()
-            counters.read(connection)
-            by_map = dict(
-                connection.execute("SELECT map_id, count(*) FROM memory GROUP BY map_id").fetchall()
-            )
-            by_kind = dict(connection.execute("SELECT kind, count(*) FROM memory GROUP BY kind").fetchall())
-            sql = f"SELECT key % {SLOTS}, count(*) FROM vector GROUP BY 1"
-            counts = dict(connection.execute(sql).fetchall())
-            page = connection.execute("PRAGMA page_size").fetchone()[0]
-            free = connection.execute("PRAGMA freelist_count").fetchone()[0]
-        log = Path(f"{self._file}-wal")
-        return Stats(
-            memories=sum(by_kind.values()),
-            by_map=by_map,
-            by_kind=by_kind,
-            vectors={name: counts.get(slot.number, 0) for name, slot in counters.slots.items()},
-            generation=counters.generation,
-            next_id=counters.next_id,
-            file_bytes=self._file.stat().st_size,
-            log_bytes=log.stat().st_size if log.exists() else 0,
-            free_bytes=page * free,
-        )
-
-    def _add(self, addition: Addition) -> Applied:
-        self._check_writer()
-        with translated(self._file):
-            return self._group.run_together(addition)
-
-    def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        self._check_writer()
-        with translated(self._file):
-            return self._group.run(work)
-
-    @contextmanager
-    def _read(self) -> Iterator[sqlite3.Connection]:
-        self._check_usable()
-        with self._readers.borrow() as connection:
-            yield connection
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"{self.folder} was closed")
-        if os.getpid() != self._pid:
-            raise StoreClosedError(
-                f"{self.folder} was opened by process {self._pid}: open it anew after a fork"
-            )
-
-    def _check_writer(self) -> sqlite3.Connection:
-        self._check_usable()
-        if self._writer is None:
-            raise StoreReadOnlyError(f"{self.folder} was opened for reading only")
-        return self._writer
-
-    @staticmethod
-    def _report(
-        problems: Sequence[str], connection: sqlite3.Connection, done: Sequence[str] = ()
-    ) -> integrity.CheckReport:
-        try:
-            memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
-        except sqlite3.DatabaseError:
-            memories = 0
-        return integrity.CheckReport(memories, tuple(problems), tuple(done))
+            return integrity.report(writer, integrity.find_problems(writer, writer=True), done)

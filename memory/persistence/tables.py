@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
 from memory.persistence import places, poses
 from memory.persistence.records import ACCESS, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
-from memory.types import Memory, check_integer
+from memory.types import Memory
 
 #: Ids that are bound at once.
 CHUNK = 4096
@@ -53,19 +53,6 @@ def chunks(ids: Iterable[int]) -> Iterator[list[int]]:
     found = iter(ids)
     while chunk := list(islice(found, CHUNK)):
         yield chunk
-
-
-def check_ids(ids: Iterable[int]) -> list[int]:
-    """As plain integers, or raise ``TypeError``."""
-    values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    return [check_integer("id", value) for value in values]
-
-
-def id_array(ids: Iterable[int]) -> NDArray[np.int64]:
-    """As (n,) int64, or raise ``TypeError``."""
-    if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "i":
-        return ids.astype(np.int64)
-    return np.array(check_ids(ids), dtype=np.int64)
 
 
 def check_new(rows: Iterable[Memory]) -> None:

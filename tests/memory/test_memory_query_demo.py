@@ -39,7 +39,7 @@ def test_what_it_shows(
     likeness = parts["Likeness: 'water spilled on the floor'"].splitlines()
     assert "puddle of spilled water" in likeness[1]
     assert "front door of brown wood" in parts["Place: within 1.5 m of the front door"]
-    assert parts["Time: last evening, the dog"].count("Fri 20:") == 2
+    assert parts["Time: last evening, the dog"].count("Fri 20:") == 1
     (together,) = (block for title, block in parts.items() if title.startswith("All of it"))
     assert together.count("on the desk in the office") == 2
     assert "its importance was" in printed

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +61,18 @@ def expected_kept(offers: list, share: float, least: int, most: int | None) -> s
         unique = not alike
         why = "unique" if unique else "marked" if marked else ""
         seen[place, window] = seen.get((place, window), 0) + 1
-        room = max(least, math.floor(share * seen[place, window] + 1e-9))
-        room = room if most is None else min(room, most)
-        kept[key] = (importance, window, place, label, why)
+        thing = alike[0] if alike else key
+        kept[key] = (importance, window, place, label, why, thing)
         here = [k for k in kept if kept[k][1:3] == (window, place)]
-        ordinary = sorted((k for k in here if not kept[k][4]), key=lambda k: (kept[k][0], -k))
+        count = Counter(kept[k][5] for k in here)
+        room = max(least * len(count), math.floor(share * seen[place, window] + 1e-9))
+        room = room if most is None else min(room, most)
+        ordinary = [k for k in here if not kept[k][4]]
         if ordinary and len(here) > room:
-            del kept[ordinary[0]]
+            largest = max(count[kept[k][5]] for k in ordinary)
+            del kept[
+                min((k for k in ordinary if count[kept[k][5]] == largest), key=lambda k: (kept[k][0], -k))
+            ]
     return set(kept)
 
 
@@ -158,7 +164,7 @@ def test_reasons_name_what_decided() -> None:
     assert dropped == (
         False,
         None,
-        "like one that is kept, similarity 1.00; of 3 at this place and time, 1 are kept,"
+        "like one that is kept, similarity 1.00; of 3 at this place and time, 2 are kept,"
         " and others matter more",
         1.0,
     )
@@ -176,7 +182,7 @@ def test_places_windows_maps_and_labels_are_apart() -> None:
         [
             {},
             {"position": (2.5, 0.5)},
-            {"position": (-0.5, 0.5)},
+            {"position": (-1.75, 0.5)},
             {"map_id": "other"},
             {"label": "Car"},
             {"kind": "event"},
@@ -186,6 +192,36 @@ def test_places_windows_maps_and_labels_are_apart() -> None:
     assert not offer(reservoir, 10, embedding=AXES[0]).kept
     assert offer(reservoir, 11, embedding=AXES[0], time_ns=HOUR_NS).kept
     assert offer(reservoir, 12, embedding=AXES[0], time_ns=-1).kept
+
+
+def test_a_thing_on_the_edge_of_a_square_is_one_thing() -> None:
+    reservoir = Reservoir()
+    assert offer(reservoir, 0, position=(1.9, 0.5), embedding=AXES[0]).kept
+    for key, (x, y) in enumerate([(2.1, 0.5), (2.1, -0.1), (1.9, -0.1), (3.8, 0.5)], 1):
+        assert not offer(reservoir, key, position=(x, y), embedding=AXES[0], importance=0.9).kept
+    assert offer(reservoir, 5, position=(3.9, 0.5), embedding=AXES[0]).kept
+    # A thing stays in the place where it was first seen; of two the more similar counts.
+    assert offer(reservoir, 6, position=(2.1, 0.5), embedding=AXES[0], time_ns=HOUR_NS).kept
+    assert not offer(reservoir, 7, position=(1.9, 0.5), embedding=AXES[0], time_ns=HOUR_NS).kept
+
+
+def test_every_thing_keeps_its_best_before_any_keeps_a_second() -> None:
+    reservoir = Reservoir(ReservoirConfig(share=0.0, least=1))
+    for key, direction in enumerate([0, 1, 2]):
+        offer(reservoir, key, embedding=AXES[direction])
+    # An hour later, the first thing is seen best, and most often.
+    importances = {10: 0.9, 11: 0.8, 12: 0.7, 13: 0.2, 14: 0.1, 15: 0.3}
+    directions = {10: 0, 11: 0, 12: 0, 13: 1, 14: 2, 15: 2}
+    for key, importance in importances.items():
+        offer(reservoir, key, importance=importance, embedding=AXES[directions[key]], time_ns=HOUR_NS)
+    assert reservoir.kept.tolist() == [0, 1, 2, 10, 13, 15]
+    # Where there is less room than things, the least important goes.
+    narrow = Reservoir(ReservoirConfig(share=0.0, least=1, most=2))
+    for key, direction in enumerate([0, 1, 2]):
+        offer(narrow, key, embedding=AXES[direction])
+    for key, importance in importances.items():
+        offer(narrow, key, importance=importance, embedding=AXES[directions[key]], time_ns=HOUR_NS)
+    assert narrow.kept.tolist() == [0, 1, 2, 10, 15]
 
 
 def test_what_is_discarded_can_be_unique_again() -> None:
@@ -291,3 +327,23 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
             Reservoir.load(file)
     with pytest.raises(FileNotFoundError):
         Reservoir.load(tmp_path / "none.npz")
+
+
+def test_events_with_a_pause_between_them_are_several(tmp_path: Path) -> None:
+    reservoir = Reservoir(ReservoirConfig(share=0.0, least=1, event_gap_s=60.0))
+
+    def offer(key: int, second: int, kind: str = "event") -> Decision:
+        return reservoir.offer(
+            key, importance=0.5, time_ns=second * 10**9, position=(0.0, 0.0), kind=kind, label="fall",
+            embedding=AXES[0],
+        )  # fmt: skip
+
+    falls = [*range(0, 50, 10), *range(200, 260, 10), *range(900, 905)]
+    kept = [offer(key, second).kept for key, second in enumerate(falls)]
+    assert [second for second, one in zip(falls, kept, strict=True) if one] == [0, 200, 900]
+    reservoir = Reservoir.load(reservoir.save(tmp_path / "reservoir.npz"))
+    assert not offer(100, 910).kept
+    again = offer(101, 1000)
+    assert again.kept
+    assert "another event" in again.reason
+    assert [offer(200 + second, 2000 + second, "object").kept for second in (0, 300)] == [True, False]

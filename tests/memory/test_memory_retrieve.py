@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from memory.index.evaluation import clustered
 from memory.persistence.filters import Filter, in_polygon
 from memory.retrieve import unit_rows
 from memory.store import MemoryStore
+from memory.tiers import TierOptions
 from memory.types import Memory, Query
 
 DIM = 16
@@ -185,7 +189,7 @@ def test_filtered_queries_agree_with_a_loop_where_vectors_are_hashed(hashed: Fil
     # Without a filter the index answers, which is approximate.
     if not retrieve.is_empty(retrieve.filter_of(query)):
         assert ids == expected(hashed.rows, query)
-    assert isinstance(hashed.store._retriever._indexes["default"], LSHIndex)
+    assert isinstance(hashed.store._retriever._indexes["default"].tiers[1], LSHIndex)
 
 
 @settings(EXAMPLES, max_examples=60)
@@ -263,8 +267,8 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     rows = [Memory(time_ns=int(t), embedding=v) for t, v in zip(times, vectors, strict=False)]
     store.add(rows)
     yield store, vectors, times, questions
-    kind = LSHIndex if request.param == "lsh" else FlatIndex
-    assert isinstance(store._retriever._indexes["default"], kind)
+    kind = LSHIndex if request.param == "lsh" else type(None)
+    assert isinstance(store._retriever._indexes["default"].tiers[1], kind)
     store.close()
 
 
@@ -327,6 +331,105 @@ def test_indexes_are_mapped_at_the_next_start_and_follow(tmp_path: Path) -> None
         assert store.search(rows[0].embedding[None], 1).ids.tolist() == [[new]]
 
 
+def test_an_index_that_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=8) as store:
+        store.add([Memory(time_ns=at, embedding=np.eye(8)[at]) for at in range(8)])
+        store.search(np.ones((1, 8)), 1)
+    file = tmp_path / "indexes" / "default.flatindex"
+    before = file.stat().st_mtime_ns
+    with MemoryStore.open(tmp_path) as store:
+        assert store.search(np.eye(8)[3:4], 1).ids.tolist() == [[4]]
+    assert file.stat().st_mtime_ns == before
+    with MemoryStore.open(tmp_path) as store:
+        store.forget([4])
+    assert file.stat().st_mtime_ns > before
+    with MemoryStore.open(tmp_path) as store:
+        assert store.search(np.eye(8)[3:4], 8).ids.tolist()[0][-1] == -1
+
+
+def test_a_new_pose_leaves_the_vectors_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryStore.open(tmp_path, dim=8) as store:
+        store.add([Memory(time_ns=at, embedding=np.eye(8)[at]) for at in range(8)])
+        store.search(np.eye(8), 1)
+        index = store._retriever._indexes["default"]
+        touched: list[int] = []
+        monkeypatch.setattr(index, "add", lambda vectors, ids: touched.extend(ids))
+        monkeypatch.setattr(index, "remove", lambda ids: touched.extend(ids))
+        store.repose([3, 5], [[7.0, 7.0, 0.0], [9.0, 9.0, 0.0]], [0.0, 0.0])
+        near = Query(embedding=np.eye(8)[2], near=(9.0, 9.0), radius_m=1.0)
+        assert [hit.memory.id for hit in store.query(near)] == [5]
+        assert touched == []
+        monkeypatch.undo()
+        store.undo(store.generation)
+        assert store.query(near) == []
+
+
+def vectors_of(rows: int, dim: int = 16) -> list[Memory]:
+    data = clustered(rows, 1, dim=dim, centres=20, noise=0.1)
+    return [Memory(time_ns=at, embedding=vector) for at, vector in enumerate(data.vectors)]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happens in the background"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("index", ["lsh", "faiss", "faiss-rabitq"])
+def test_vectors_move_to_the_long_term_tier_in_the_background(tmp_path: Path, index: Any) -> None:
+    if index != "lsh":
+        pytest.importorskip("faiss")
+    rows = vectors_of(3000)
+    tiers = TierOptions(recent=64, portion=128, budget=1.0)
+    config = StoreConfig(index_from=500, index=index, tiers=tiers)
+    with MemoryStore.open(tmp_path, dim=16, config=config) as store:
+        asked = np.stack([row.embedding for row in rows])
+        for first in range(0, 3000, 300):
+            store.add(rows[first : first + 300])
+            found = store.search(asked[: first + 300], 1).ids[:, 0] - 1
+            assert (found == np.arange(first + 300)).mean() > 0.98, "all can be found at every moment"
+        wait_until(lambda: store.tiers()["default"].waiting <= 128)
+        tier = store.tiers()["default"]
+        assert tier.recent + tier.long_term == 3000
+        assert tier.recent <= 64 + 128
+        assert tier.index == ("LSHIndex" if index == "lsh" else "FaissIndex")
+        store.settle()
+        assert store.tiers()["default"].recent == 64
+        before = store.search(asked[:50], 5)
+    with MemoryStore.open(tmp_path) as store:
+        assert store.tiers()["default"].long_term == 3000, "mapped at the start"
+        assert (store.search(asked[:50], 5).ids == before.ids).mean() > 0.95
+        store.forget([1])
+        assert 1 not in store.search(asked[:1], 10).ids
+
+
+def test_without_the_background_vectors_move_when_asked_to(tmp_path: Path) -> None:
+    config = StoreConfig(index_from=500, tiers=TierOptions(recent=64, background=False))
+    with MemoryStore.open(tmp_path, dim=16, config=config) as store:
+        store.search(np.ones((1, 16)), 1)
+        store.add(vectors_of(2000))
+        assert store.search(np.ones((1, 16)), 5).ids.min() > 0
+        assert not [thread for thread in threading.enumerate() if thread.name == "memory-tiers"]
+        assert store.tiers()["default"].long_term == 0
+        store.settle()
+        assert store.tiers()["default"].recent == 64
+
+
+def test_closing_ends_the_background_thread_at_once(tmp_path: Path) -> None:
+    config = StoreConfig(index_from=100, tiers=TierOptions(recent=10, portion=1, budget=1e-3))
+    started = time.monotonic()
+    with MemoryStore.open(tmp_path, dim=16, config=config) as store:
+        store.search(np.ones((1, 16)), 1)
+        store.add(vectors_of(2000))
+        store.search(np.ones((1, 16)), 1)
+        assert [thread for thread in threading.enumerate() if thread.name == "memory-tiers"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "memory-tiers"]
+    assert time.monotonic() - started < 60.0
+    with MemoryStore.open(tmp_path) as store:
+        assert len(store.search(np.ones((1, 16)), 2000).ids[0]) == 2000, "what waited is there"
+
+
 def test_an_index_that_became_another_leaves_no_old_file(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
 
@@ -340,6 +443,7 @@ def test_an_index_that_became_another_leaves_no_old_file(tmp_path: Path) -> None
     with MemoryStore.open(tmp_path) as store:
         store.add(more(250))
         assert len(store.search(np.ones((1, 8)), 300).ids[0]) == 300
+        store.settle()
     assert [file.name for file in (tmp_path / "indexes").iterdir()] == ["default.lshindex"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import subprocess
@@ -76,6 +77,29 @@ def test_scores_are_what_hits_are_ordered_by(store: MemoryStore) -> None:
     by_words = store.query(Query(text="red"))
     assert by_words[0].score == by_words[0].parts["text"] >= by_words[1].score
     assert all(hit.attention is None for hit in by_words)
+
+
+def test_recency_halves_with_the_age_behind_the_newest(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=DIM, config=StoreConfig(half_life_s=10.0)) as store:
+        store.add([cup(100), cup(80, caption="old"), cup(70)])
+        hits = store.query(Query())
+        assert [hit.parts["recency"] for hit in hits] == pytest.approx([1.0, 0.25, 0.125])
+        # Of the newest there is, not of the newest hit.
+        (hit,) = store.query(Query(text="old", order="recency"))
+        assert hit.parts["recency"] == pytest.approx(0.25)
+        _, hits = store.context(Query(embedding=axis(0)))
+        assert {hit.memory.id: hit.parts["recency"] for hit in hits} == pytest.approx(
+            {1: 1.0, 2: 0.25, 3: 0.125}
+        )
+        store.add([cup(110)])
+        assert store.query(Query(k=2))[1].parts["recency"] == pytest.approx(0.5)
+        store.forget([4])
+        assert store.query(Query())[0].parts["recency"] == 1.0
+        for other in (Query(embedding=axis(0)), Query(near=(0.0, 0.0), order="distance"), Query(text="old")):
+            assert all("recency" not in hit.parts for hit in store.query(other))
+        store.add([Memory(time_ns=2**63 - 1)])
+        assert store.query(Query(labels=["cup"]))[0].parts["recency"] == 0.0
+        assert store.query(Query(labels=["none"])) == []
 
 
 @pytest.mark.parametrize("dim", [16, 5])
@@ -260,7 +284,7 @@ def test_what_was_forgotten_is_new_when_it_is_seen_again(store: MemoryStore) -> 
 
 
 def test_a_merged_memory_stands_for_its_sources_when_they_are_seen_again(store: MemoryStore) -> None:
-    kept = store.observe([cup(0, 1.9), cup(1, 2.1)])  # Two cells of the reservoir.
+    kept = store.observe([cup(0, 1.9), cup(1, 2.1, marked=True)])
     assert all(one.id is not None for one in kept)
     done = store.consolidate(now_ns=0)
     assert len(done.merged) == 1
@@ -365,7 +389,8 @@ def test_over_capacity_the_least_used_are_forgotten_with_reasons(tmp_path: Path)
         assert "map 'default' holds 6 of at most 3: not used for" in done.forgotten[3]
         told = store.explain(3)
         assert told.status == "forgotten"
-        assert done.forgotten[3] in told.reasons[0]
+        # The log outlives the memories: it does not name their map.
+        assert done.forgotten[3].replace("map 'default'", "its map") in told.reasons[0]
         (generation,) = done.generations
         store.undo(generation)
         assert len(store) == 6
@@ -390,38 +415,100 @@ def test_forgetting_and_taking_it_back(store: MemoryStore) -> None:
         store.undo(generation)
 
 
-def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
-    random = np.random.default_rng(8)
-    vector = random.standard_normal(DIM).astype(np.float32)
-    secret = cup(
-        0, 1.9, caption="Xylophone-Quartz", label="Zanzibar-Person", map_id="Vault-Nine", embedding=vector
+def secret_cup(**values) -> Memory:
+    """A memory of which every word and number can be looked for in files."""
+    vector = np.random.default_rng(8).standard_normal(DIM).astype(np.float32)
+    return cup(
+        **{
+            "x": 1.9,
+            "caption": "Xylophone-Quartz",
+            "label": "Zanzibar-Person",
+            "map_id": "Vault-Nine",
+            "payload": {"who": "Quagmire"},
+            "evidence": "Yttrium.mcap",
+            "provenance": "Wolfram",
+            "embedding": vector,
+        }
+        | values
     )
-    with MemoryStore.open(tmp_path, dim=DIM, config=StoreConfig(index_from=2)) as store:
+
+
+def traces(folder: Path) -> set[tuple[str, bytes]]:
+    """Files that hold something of :func:`secret_cup`."""
+    vector = secret_cup().embedding
+    assert vector is not None
+    unit = vector / np.linalg.norm(vector)
+    half = unit.astype("<f2")
+    words = [b"xylophone", b"zanzibar", b"vault", b"quagmire", b"yttrium", b"wolfram"]
+    numbers = [half, vector, unit, half.astype("<f4"), half[: DIM // 2]]
+    marks = words + [array.tobytes() for array in numbers] + [base64.b64encode(half.tobytes())[:20]]
+    found = set()
+    for path in folder.rglob("*"):
+        data = path.read_bytes() if path.is_file() else b""
+        found |= {(path.name, mark) for mark in marks if mark in (data.lower() if mark in words else data)}
+    return found
+
+
+def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
+    secret = secret_cup()
+    config = StoreConfig(index_from=2, capacity=2, forgetting=Policy(name="lru"))
+    with MemoryStore.open(tmp_path, dim=DIM, config=config) as store:
         store.add([cup(), cup(1, 5.0)])
-        kept = store.observe([secret, dataclasses.replace(secret, position=(2.1, 0.0, 0.0), time_ns=5)])
-        store.query(Query(embedding=vector))
+        store.observe([secret, dataclasses.replace(secret, position=(2.1, 0.0, 0.0), time_ns=5, marked=True)])
+        store.query(Query(embedding=secret.embedding))
         store.observe([secret])
-        half = store.get([kept[0].id])[0].embedding.astype("<f2").tobytes()  # type: ignore[list-item, union-attr]
+        # Over capacity, so some are forgotten, with a reason that the log keeps.
+        others = [secret_cup(x=50.0 * at, at_s=at, label=f"Zanzibar-{at}") for at in range(1, 5)]
+        store.add(others)
+        done = store.consolidate(now_ns=0)
+        assert done.merged
+        assert len(done.forgotten) == 3
+        assert "map 'Vault-Nine' holds 5 of at most 2" in next(iter(done.forgotten.values()))
+        store.undo(done.generations[-1])
+    (tmp_path / ".reservoir.npz.killed").write_bytes(b"Zanzibar")
+    assert {name for name, _ in traces(tmp_path)} >= {"memory.db", "reservoir.npz", ".reservoir.npz.killed"}
+    assert any(name.startswith("default") for name, _ in traces(tmp_path))
     with MemoryStore.open(tmp_path) as store:  # The caches are on the disk.
-        assert store.consolidate(now_ns=0).merged
         ids = [memory.id for memory in store.find(Filter(map_id="Vault-Nine"))]
+        assert len(ids) == 5
         generation = store.forget([id for id in ids if id is not None], secure=True, reason="privacy")
         with pytest.raises(UndoError):
             store.undo(generation)
+        assert traces(tmp_path) == set()
         store.query(Query(embedding=axis(0)))
-    found = {
-        (path.name, what)
-        for path in tmp_path.rglob("*")
-        if path.is_file()
-        for what, data in (
-            ("caption", b"Xylophone"),
-            ("label", b"Zanzibar"),
-            ("vector", half),
-            ("single", vector.tobytes()),
-        )
-        if data in path.read_bytes()
-    }
-    assert found == set()
+        assert store.observe([cup(9, 40.0)])[0].id is not None
+    assert traces(tmp_path) == set()
+    assert (tmp_path / "reservoir.npz").exists()
+
+
+def test_an_erasure_that_dies_leaves_no_caches_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with MemoryStore.open(tmp_path, dim=DIM) as store:
+        ids = [one.id for one in store.observe([cup(), secret_cup()])]
+        store.query(Query(embedding=axis(0)))
+    store = MemoryStore.open(tmp_path)
+    monkeypatch.setattr(store._database, "remove", dies)
+    with pytest.raises(KeyboardInterrupt):
+        store.forget(ids[1:], secure=True)  # type: ignore[arg-type]
+    assert {name for name, _ in traces(tmp_path)} <= {"memory.db", "memory.db-wal"}
+    monkeypatch.undo()
+    store.forget(ids[1:], secure=True)  # type: ignore[arg-type]
+    store.close()
+    assert traces(tmp_path) == set()
+
+
+def test_a_damaged_reservoir_is_as_none(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=DIM) as store:
+        store.observe([cup()])
+    (tmp_path / "reservoir.npz").write_bytes(b"damaged")
+    with MemoryStore.open(tmp_path) as store:
+        assert store.observe([cup(1)])[0].id is not None
+        assert store.observe([cup(2)])[0].id is None
+        store.forget([1], secure=True)
 
 
 def test_reposing_is_followed_by_filters_and_undone(store: MemoryStore) -> None:
@@ -538,6 +625,27 @@ def test_backup_check_stats_and_maps(store: MemoryStore, tmp_path: Path) -> None
     stats = store.stats()
     assert (stats.memories, stats.by_kind, stats.vectors) == (3, {"note": 1, "object": 2}, {"default": 3})
     assert json.dumps(stats.to_json())
+
+
+def test_a_backup_has_the_settings_and_no_caches(tmp_path: Path) -> None:
+    config = StoreConfig(capacity=7, index_from=2)
+    told: list[tuple[int, int]] = []
+    with MemoryStore.open(tmp_path / "store", dim=DIM, config=config) as store:
+        store.observe([cup(), cup(1, 9.0)])
+        store.query(Query(embedding=axis(0)))
+    with MemoryStore.open(tmp_path / "store", readonly=True) as reader:
+        assert {file.name for file in reader.folder.iterdir()} > {"config.json", "indexes", "reservoir.npz"}
+        file = reader.backup(tmp_path / "copy", lambda *entry: told.append(entry))
+    assert file == tmp_path / "copy" / "memory.db"
+    assert told[-1][0] == told[-1][1] > 0
+    assert sorted(path.name for path in file.parent.iterdir()) == ["config.json", "memory.db"]
+    written, copied = (folder / "config.json" for folder in (tmp_path / "store", tmp_path / "copy"))
+    assert copied.read_bytes() == written.read_bytes()
+    with MemoryStore.open(tmp_path / "copy") as copy:
+        assert copy.config == config
+        assert ids_of(copy, Query(embedding=axis(0))) == [1, 2]
+        with pytest.raises(FileExistsError, match="without a store"):
+            copy.backup(tmp_path / "store")
 
 
 def test_states_as_they_were(store: MemoryStore) -> None:

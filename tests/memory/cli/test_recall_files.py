@@ -152,3 +152,26 @@ def test_parquet_without_the_library(
     assert "Parquet needs pyarrow: pip install 'sparsight[parquet]'" in done.remarks
     assert not (tmp_path / "a.parquet").exists()
     assert recall("export", store, "a.jsonl").status == 0
+
+
+def test_only_what_matters(recall: Recall, store: Path, tmp_path: Path) -> None:
+    rows = [
+        {"time_ns": at, "label": "wall", "embedding": [1, 0, 0], "x": 50, "y": 0, "marked": at == 7}
+        for at in range(30)
+    ]
+    lines(tmp_path / "walls.jsonl", rows)
+    done = recall("import", store, "walls.jsonl", "--observe")
+    assert done.status == 0
+    assert "walls.jsonl: 2 of 30 observations kept, from 30 lines; undo with: recall undo" in done.output
+    assert "others of their place and time matter more" in done.output
+    assert "the first of their kind at their place" in done.output
+    again = recall("import", store, "walls.jsonl", "--observe", "--json").json["files"][0]
+    assert (again["known_lines"], again["observed"], again["why_kept"]) == (30, 0, {})
+    more = recall("import", store, "walls.jsonl", "--observe", "--again", "--json").json["files"][0]
+    assert (more["observed"], more["memories"]) == (30, 1)
+    assert more["why_kept"] == {"marked by the user": 1}
+    assert recall("query", store, "--label", "wall", "--json").output.count('"wall"') == 3
+    # Without it all are kept, and nothing is said about observing.
+    plain = recall("import", store, "walls.jsonl", "--again", "--json").json["files"][0]
+    assert plain["memories"] == 30
+    assert "observed" not in plain

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory.errors import DataError
 from memory.exchange import import_source, open_source
-from memory.exchange.errors import DataError
 from memory.exchange.importing import ImportReport
 from memory.exchange.parquet import write_parquet
 from memory.persistence.sqlite import Database

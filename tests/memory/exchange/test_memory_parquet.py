@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from memory.exchange.errors import DataError
+from memory.errors import DataError
 from memory.exchange.parquet import count_rows, read_rows, write_parquet
 from memory.exchange.records import memory_from_record
 from memory.types import Memory

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.exchange.errors import DataError
+from memory.errors import DataError
 from memory.exchange.poses import LIDAR_FROM_CAMERA, read_poses
 
 ROW = "1 0 0 {x} 0 1 0 2 0 0 1 3"

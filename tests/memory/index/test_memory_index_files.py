@@ -79,7 +79,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         LSHIndex.load(tmp_path / "other.index")
     for old, new, message in (
-        (b'"version": "1"', b'"version": "7"', "version is '7'"),
+        (b'"version": "2"', b'"version": "7"', "version is '7'"),
         (b'"dim": "8"', b'"dim": "9"', "vectors is float16"),
         (b'"dim": "8"', b'"dim": "x"', "dim is 'x'"),
         (b'"family": "cross-polytope"', b'"family": "cross-polytopX"', "family is 'cross-polytopX'"),

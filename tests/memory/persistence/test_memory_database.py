@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -685,6 +687,61 @@ def test_a_backup_is_a_store_of_one_moment(database: Database, tmp_path: Path) -
         assert copy.add(rows_of(1)) == [3001]
     with pytest.raises(FileExistsError, match="without a store"):
         database.backup(tmp_path / "copy")
+
+
+def test_a_backup_that_was_interrupted_is_no_store(database: Database, tmp_path: Path) -> None:
+    database.add(rows_of(3000))
+    folder = tmp_path / "copy"
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        database.backup(folder, stop, beside={"config.json": b"{}"})
+    assert list(folder.iterdir()) == []
+    # Killed: what SQLite was writing stays, with a journal that belongs to it.
+    script = (
+        "import os, sys; from memory.persistence.sqlite import Database\n"
+        "with Database.open(sys.argv[1], readonly=True) as database:\n"
+        "    database.backup(sys.argv[2], lambda done, total: os._exit(9), beside={'config.json': b'{}'})\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(database.folder), str(folder)], check=False)
+    assert killed.returncode == 9
+    assert [file.name.partition("-")[0] for file in folder.iterdir()].count("memory.db.new") >= 1
+    (folder / "memory.db.new-journal").write_bytes(b"of another time")
+    with pytest.raises(NotAStoreError):
+        Database.open(folder, readonly=True)
+    database.backup(folder, beside={"config.json": b"{}"})
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "memory.db"]
+    with Database.open(folder) as copy:
+        assert copy.check().ok
+        assert copy.count() == 3000
+
+
+def test_a_backup_appears_only_with_what_belongs_to_it(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.add(rows_of(5))
+    folder = tmp_path / "copy"
+    renames: list[str] = []
+    rename = os.replace
+
+    def watched(old: str, new: Path) -> None:
+        renames.append(Path(new).name)
+        if Path(new).name == "memory.db":
+            assert (folder / "config.json").read_bytes() == b"[]"
+            raise OSError("the power is gone")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", watched)
+    with pytest.raises(OSError, match="power"):
+        database.backup(folder, beside={"config.json": b"[]"})
+    monkeypatch.undo()
+    assert renames == ["config.json", "memory.db"]
+    with pytest.raises(NotAStoreError):
+        Database.open(folder, readonly=True)
+    database.backup(folder, beside={"config.json": b"{}"})
+    assert (folder / "config.json").read_bytes() == b"{}"
 
 
 def test_sizes(database: Database) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.errors import EraseError, UndoError
+from memory.errors import EraseError, StoreReadOnlyError, UndoError
 from memory.persistence import connection as connections
 from memory.persistence import erase, places
 from memory.persistence.filters import Filter
@@ -28,10 +28,13 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def traces(folder: Path) -> list[str]:
     """Files that hold the words of the secret, also in lower case, its vector or its place."""
-    half = np.linspace(1, 2, 16)
-    blob = (half / np.linalg.norm(half)).astype("<f2").tobytes()
+    blobs = [
+        (vector / np.linalg.norm(vector)).astype("<f2").tobytes()
+        for vector in (np.linspace(1, 2, 16), np.linspace(3, 1, 8))
+    ]
     x, y = np.float64(PLACE[0]), np.float64(PLACE[1])
-    marks = [SECRET.encode(), SECRET.lower().encode(), blob, base64.b64encode(blob)[:40]]
+    marks = [SECRET.encode(), SECRET.lower().encode(), *blobs]
+    marks += [base64.b64encode(blob)[:20] for blob in blobs]
     marks += [x.astype(">f8").tobytes(), y.astype("<f8").tobytes(), b"secret-bag"]
     found = []
     for file in folder.rglob("*"):
@@ -52,11 +55,14 @@ def fill(database: Database, count: int = 400) -> int:
     secret = Memory(
         time_ns=5,
         label=f"{SECRET} label",
+        map_id=f"{SECRET} map",
+        provenance=f"{SECRET} detector",
         caption=f"the {SECRET} was here",
         payload={"who": SECRET},
         evidence="secret-bag.mcap",
         position=PLACE,
         embedding=np.linspace(1, 2, 16),
+        embeddings={"second": np.linspace(3, 1, 8)},
     )
     (id,) = database.add([secret])
     database.add(plain)
@@ -70,7 +76,7 @@ def fill(database: Database, count: int = 400) -> int:
 def test_no_byte_of_an_erased_memory_stays(tmp_path: Path) -> None:
     with Database.open(tmp_path, dim=16) as database:
         id = fill(database)
-        assert len({line.split(": ")[1] for line in traces(tmp_path)}) >= 6  # So the search does find them.
+        assert len({line.split(": ")[1] for line in traces(tmp_path)}) >= 8  # So the search does find them.
         database.count(Filter(text=SECRET))
         generation = database.remove([id], secure=True)
         assert traces(tmp_path) == []
@@ -126,3 +132,18 @@ def test_an_interrupted_erasure_is_finished_when_the_store_is_opened(
         assert traces(tmp_path) == []
         assert database.count() == 20
         assert database.check().ok
+
+
+def test_what_the_log_kept_of_a_memory_goes_by_itself_too(tmp_path: Path) -> None:
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database, 10)
+        generation = database.remove([id, 3])
+        database.redact([id])
+        database.scrub()
+        assert traces(tmp_path) == []
+        assert database.generation == generation
+        assert [memory.id for memory in database.before(generation)] == [3]
+        with pytest.raises(UndoError, match="erased for good"):
+            database.undo(generation)
+    with Database.open(tmp_path, readonly=True) as reader, pytest.raises(StoreReadOnlyError):
+        reader.redact([])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memory.errors import NotAStoreError, StoreVersionError
-from memory.persistence import files, sqlite
+from memory.persistence import files, handle
 from memory.persistence.migrations import MIGRATIONS, Migration, migrate, schema_version
 from memory.persistence.sqlite import Database
 from memory.types import Memory
@@ -72,7 +72,7 @@ def test_a_writer_migrates_a_store_and_a_reader_asks_for_it(
         database.add([Memory(time_ns=1, label="old", embedding=np.ones(4))])
     longer = (*MIGRATIONS, Migration("one more", ("CREATE TABLE extra (id INTEGER PRIMARY KEY)",)))
     monkeypatch.setattr(files, "MIGRATIONS", longer)
-    monkeypatch.setattr(sqlite, "migrate", lambda connection, name: migrate(connection, longer, name=name))
+    monkeypatch.setattr(handle, "migrate", lambda connection, name: migrate(connection, longer, name=name))
     with pytest.raises(StoreVersionError, match="open it once for writing"):
         Database.open(tmp_path, readonly=True)
     with Database.open(tmp_path) as database:

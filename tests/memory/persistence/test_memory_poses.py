@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from memory.errors import CorruptStoreError, UnknownMemoryError
 from memory.persistence import poses
 from memory.persistence.migrations import migrate
-from memory.types import check_covariance
+from memory.persistence.sqlite import Database
+from memory.types import Memory, check_covariance
 
 IDS = st.lists(st.integers(1, 400) | st.integers(9990, 10_100), unique=True, min_size=1, max_size=200)
 
@@ -121,3 +124,27 @@ def test_covariances_keep_their_bits_and_are_judged_like_single_ones() -> None:
         poses.check_covariances([np.eye(3)], 2)
     assert poses.check_covariances(np.zeros((0, 3, 3)), 0).shape == (0, poses.SPREAD)
     assert np.isnan(poses.pack_covariance(None)).all()
+
+
+def test_changes_tell_who_was_only_moved(tmp_path: Path) -> None:
+    with Database.open(tmp_path, dim=4) as database:
+        ids = database.add([Memory(time_ns=i, embedding=np.eye(4)[i % 4]) for i in range(6)])
+        start = database.generation
+        database.repose(ids[:4], np.ones((4, 3)), np.zeros(4))
+        (second,) = database.get(ids[1:2])
+        changed = database.update([dataclasses.replace(second, embedding=np.ones(4))])
+        database.remove(ids[2:3])
+        (new,) = database.add([Memory(time_ns=9)])
+        database.repose([new], np.ones((1, 3)), np.zeros(1))
+        found = database.changes(start)
+        assert found.changed.tolist() == [ids[0], ids[1], ids[3]]
+        assert found.moved.tolist() == [ids[0], ids[3]]
+        assert found.revised.tolist() == [ids[1]]
+        assert (found.added.tolist(), found.removed.tolist()) == ([new], [ids[2]])
+        # Taking a re-posing back is one, too.
+        database.undo(changed)
+        later = database.generation
+        database.undo(database.repose(ids[3:5], np.zeros((2, 3)), np.zeros(2)))
+        assert database.changes(later).moved.tolist() == ids[3:5]
+        assert database.changes(later).revised.tolist() == []
+        assert database.changes(database.generation).revised.tolist() == []

@@ -1,0 +1,41 @@
+"""A score and a row in one whole number, so that the best are the largest and no two rows are equal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+#: Key of an empty place.
+MISSING = -(1 << 63)
+_LOW = 0xFFFFFFFF
+
+
+class Ranked(NamedTuple):
+    """Rows by falling score, equal scores by row.
+
+    Attributes:
+        scores: (queries, k) float32, -inf where there are fewer.
+        rows: (queries, k) int64, -1 where there are fewer.
+    """
+
+    scores: Tensor
+    rows: Tensor
+
+
+def keys_of(scores: Tensor, rows: Tensor) -> Tensor:
+    """int64 keys of float32 scores; rows below 0 are missing."""
+    bits = (scores + 0.0).view(torch.int32).to(torch.int64)
+    # Negative floats fall as their bits rise.
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return torch.where(rows < 0, MISSING, (ordered << 32) | (_LOW - rows.to(torch.int64)))
+
+
+def ranked(keys: Tensor) -> Ranked:
+    """Scores and rows of keys that fall already."""
+    missing = keys == MISSING
+    ordered = keys >> 32
+    bits = torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(torch.int32)
+    scores = bits.view(torch.float32).masked_fill(missing, -torch.inf)
+    return Ranked(scores, (_LOW - (keys & _LOW)).masked_fill(missing, -1))

@@ -1,0 +1,85 @@
+"""Exact scores of listed rows, and the best of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from memory.index.cuda.implementation import chosen
+from memory.index.cuda.keys import MISSING, Ranked, keys_of, ranked
+from sparse_core.dispatch import Impl
+
+_CELLS_AT_ONCE = 1 << 24
+#: Keys that one program ranks, and neighbours at most.
+K_LIMIT = 1024
+
+
+def rerank_top(
+    vectors: Tensor,
+    queries: Tensor,
+    candidates: Tensor,
+    k: int,
+    *,
+    alive: Tensor | None = None,
+    lengths: Tensor | None = None,
+    impl: Impl = "auto",
+) -> Ranked:
+    """The k candidates with the highest products; a row that is listed twice counts once.
+
+    Args:
+        vectors: (rows, dim) float16.
+        queries: (queries, dim) float16 or float32; products are summed in float32.
+        candidates: (queries, count) int32 rows, -1 for none.
+        k: rows a query, at most 1024.
+        alive: (rows,) bool, rows that count; ``None``: all.
+        lengths: (queries,) int32 places of ``candidates`` in use; ``None``: all. Programs behind them do
+            nothing.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+
+    Raises:
+        ValueError: shapes do not fit.
+        TypeError: other types.
+    """
+    if vectors.dtype != torch.float16 or candidates.dtype != torch.int32:
+        raise TypeError(
+            f"vectors must be float16 and candidates int32, got {vectors.dtype} and {candidates.dtype}"
+        )
+    if vectors.dim() != 2 or queries.dim() != 2 or queries.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"vectors and queries must share dim, got {tuple(vectors.shape)} and {tuple(queries.shape)}"
+        )
+    if candidates.dim() != 2 or len(candidates) != len(queries):
+        raise ValueError(f"candidates must be ({len(queries)}, count), got {tuple(candidates.shape)}")
+    if not 1 <= k <= K_LIMIT:
+        raise ValueError(f"k must be from 1 to {K_LIMIT}, got {k}")
+    if 0 in candidates.shape or len(vectors) == 0:
+        keys = torch.full((len(queries), k), MISSING, dtype=torch.int64, device=queries.device)
+        return ranked(keys)
+    if chosen(impl, vectors) == "triton":
+        from memory.index.cuda import rerank_triton
+
+        return ranked(rerank_triton.best_keys(vectors, queries, candidates, k, alive, lengths))
+    return ranked(_reference(vectors, queries, candidates, k, alive, lengths))
+
+
+def _reference(
+    vectors: Tensor, queries: Tensor, candidates: Tensor, k: int, alive: Tensor | None, lengths: Tensor | None
+) -> Tensor:
+    count = candidates.shape[1]
+    used = candidates >= 0
+    if lengths is not None:
+        used &= torch.arange(count, device=candidates.device) < lengths[:, None]
+    rows = torch.where(used, candidates, 0).to(torch.int64)
+    if alive is not None:
+        used &= alive[rows]
+    out = torch.full((len(queries), k), MISSING, dtype=torch.int64, device=queries.device)
+    step = max(1, _CELLS_AT_ONCE // (count * vectors.shape[1]))
+    for first in range(0, len(queries), step):
+        some = slice(first, first + step)
+        # Products and sums of one fixed order, so that equal rows have equal scores in every batch.
+        scores = (vectors[rows[some]].float() * queries[some, None].float()).sum(2)
+        keys = keys_of(scores, torch.where(used[some], rows[some], -1)).sort(1, descending=True).values
+        keys[:, 1:] = torch.where(keys[:, 1:] == keys[:, :-1], MISSING, keys[:, 1:])
+        best = keys.topk(min(k, count), dim=1).values
+        out[some, : best.shape[1]] = best
+    return out

@@ -1,0 +1,318 @@
+"""Two tiers of one index: the newest vectors dense and compared exactly, the others in a long-term index."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.index.flat import FlatIndex
+from memory.index.lsh import LSHIndex
+from memory.index.neighbours import Floats, Ids, LongTermIndex, Neighbours, best, check_dim
+
+#: A long-term index that holds this many times what it was made for is made anew.
+OUTGROWN = 4
+#: Rows that are handled at a time while a long-term index is made.
+_PORTION = 16_384
+#: Rows a thorough query of hash tables compares exactly.
+_THOROUGH_RERANK = 400
+
+
+class _Tiers(NamedTuple):
+    """What one search looks at: replaced as a whole, so that searches need no lock."""
+
+    recent: FlatIndex
+    long_term: LongTermIndex | None
+
+
+class Built(NamedTuple):
+    """A long-term index that is ready to take the place of another.
+
+    Attributes:
+        long_term: the new one.
+        moved: (rows,) ids that it took over from the recent tier.
+        replaces: what it is to replace; where that is gone meanwhile, it is not used.
+    """
+
+    long_term: LongTermIndex
+    moved: Ids
+    replaces: LongTermIndex | None
+
+
+class TieredIndex:
+    """New vectors are found at once and exactly; later they move on, a small portion at a time.
+
+    Up to ``dense`` vectors there is one tier, compared exactly. Beyond, a long-term index takes all but the
+    newest ``recent``; when it has outgrown what it was made for, another is built beside it and put in its
+    place. Nothing of that happens on its own: :meth:`move`, :meth:`build` and :meth:`replace` are called by
+    whoever has time (see :class:`memory.tiers.Mover`). A vector is found at every moment, whichever tier it
+    is in, and never twice.
+
+    One thread changes the index at a time (:meth:`build` may run beside it); any number may search.
+
+    Args:
+        dim: of a vector.
+        make: makes an empty long-term index for a number of vectors.
+        finish: called with a long-term index that was filled, to train it.
+        dense: vectors up to which there is no long-term index.
+        recent: vectors that stay in the recent tier, at most ``dense``.
+
+    Attributes:
+        dim, dense, recent: as given.
+        generation: how far the index follows the store.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        make: Callable[[int], LongTermIndex],
+        finish: Callable[[LongTermIndex], None] | None = None,
+        dense: int = 20_000,
+        recent: int = 1024,
+    ) -> None:
+        self.dim = check_dim(dim)
+        for name, number, least in (("dense", dense, 1), ("recent", recent, 0)):
+            if number < least:
+                raise ValueError(f"{name} must be at least {least}, got {number}")
+        self.dense = dense
+        self.recent = min(recent, dense)
+        self.generation = 0
+        self._make = make
+        self._finish = finish
+        self._made_for = 0
+        self._tiers = _Tiers(FlatIndex(dim), None)
+        # Ids that were removed while a long-term index was built from a copy that has them.
+        self._gone: list[Ids] | None = None
+        self._building = threading.Lock()
+
+    def __len__(self) -> int:
+        recent, long_term = self._tiers
+        return len(recent) + (0 if long_term is None else len(long_term))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        recent, long_term = self._tiers
+        return recent.nbytes + (0 if long_term is None else long_term.nbytes)
+
+    @property
+    def tiers(self) -> tuple[FlatIndex, LongTermIndex | None]:
+        """The recent tier, and the long-term one where there is one."""
+        return self._tiers
+
+    @property
+    def waiting(self) -> int:
+        """Vectors that should move on."""
+        recent, long_term = self._tiers
+        if long_term is None:
+            return len(recent) - self.recent if len(recent) > self.dense else 0
+        return max(0, len(recent) - self.recent)
+
+    @property
+    def needs_building(self) -> bool:
+        """Whether a long-term index has to be made, the first or a larger one."""
+        recent, long_term = self._tiers
+        if long_term is None:
+            return len(recent) > self.dense
+        return len(long_term) > OUTGROWN * max(self._made_for, self.dense)
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
+        """Add (rows, dim) unit vectors under (rows,) new ids to the recent tier.
+
+        Raises:
+            ValueError: not unit vectors, or an id that is there; nothing is added.
+        """
+        self._tiers.recent.add(vectors, ids)
+
+    def fill(self, count: int, portions: Callable[[], tuple[Floats, Ids] | None]) -> None:
+        """Take very many vectors into an empty index, straight into the tier where they belong.
+
+        Args:
+            count: how many there will be, about.
+            portions: the next (rows, dim) vectors and (rows,) ids, or ``None`` after the last.
+        """
+        long_term = self._make(count) if count > self.dense else None
+        while (portion := portions()) is not None:
+            (self._tiers.recent if long_term is None else long_term).add(*portion)
+        if long_term is not None:
+            if self._finish is not None:
+                self._finish(long_term)
+            self._made_for = len(long_term)
+            self._tiers = self._tiers._replace(long_term=long_term)
+
+    def adopt(self, index: LongTermIndex) -> None:
+        """Use this, a flat index as the recent tier and any other as the long-term one, of an empty index."""
+        if isinstance(index, FlatIndex):
+            self._tiers = _Tiers(index, None)
+        else:
+            self._made_for = len(index)
+            self._tiers = _Tiers(FlatIndex(self.dim), index)
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Leave these out from now on; the number that was there."""
+        recent, long_term = self._tiers
+        if self._gone is not None:
+            self._gone.append(np.asarray(ids, dtype=np.int64))
+        found = recent.remove(ids)
+        self._shrink(recent)
+        return found + (0 if long_term is None else long_term.remove(ids))
+
+    def move(self, rows: int) -> int:
+        """Move at most this many of the oldest recent vectors to the long-term tier; how many it were."""
+        recent, long_term = self._tiers
+        if long_term is None:
+            return 0
+        count = min(rows, self.waiting)
+        if count <= 0:
+            return 0
+        ids, vectors = _oldest(recent, count)
+        self._gone = None  # What is being built from a copy lacks these: it will not be used.
+        # First there, then gone here: a search that runs meanwhile finds them once or twice, never not.
+        if isinstance(long_term, LSHIndex):
+            long_term.add(vectors, ids, merge=False)
+        else:
+            long_term.add(vectors, ids)
+        recent.remove(ids)
+        self._shrink(recent)
+        return count
+
+    def _shrink(self, recent: FlatIndex) -> None:
+        """Give back the space of what moved on or was removed."""
+        if recent.positions > 2 * len(recent) + 4096:
+            smaller = FlatIndex(self.dim)
+            smaller.add(*reversed(recent.stored(0, recent.positions)))
+            self._tiers = self._tiers._replace(recent=smaller)
+
+    def sort(self) -> bool:
+        """Sort what moved into the tables of a hashed index; may run beside searches and changes."""
+        long_term = self._tiers.long_term
+        if isinstance(long_term, LSHIndex) and long_term.tail > 0:
+            long_term.merge()
+            return True
+        return False
+
+    def build(self, pause: Callable[[], None] = lambda: None) -> Built:
+        """Make a long-term index of everything but the newest; searches and changes go on meanwhile.
+
+        Args:
+            pause: called between portions of work.
+        """
+        with self._building:
+            self._gone = []
+            recent, old = self._tiers
+            count = len(self)
+            new = self._make(max(count, 1))
+            for start in range(0, 0 if old is None else old.positions, _PORTION):
+                assert old is not None
+                ids, vectors = old.stored(start, start + _PORTION)
+                new.add(vectors, ids)
+                pause()
+            moved, vectors = _oldest(recent, max(0, len(recent) - self.recent))
+            for start in range(0, len(moved), _PORTION):
+                new.add(vectors[start : start + _PORTION], moved[start : start + _PORTION])
+                pause()
+            if self._finish is not None:
+                self._finish(new)
+            return Built(new, moved, old)
+
+    def replace(self, built: Built) -> bool:
+        """Put a built index in its place; False where what it replaces is not there any more."""
+        gone, self._gone = self._gone, None
+        recent, old = self._tiers
+        if old is not built.replaces or gone is None:
+            return False
+        for ids in gone:
+            built.long_term.remove(ids)
+        self._made_for = len(built.long_term)
+        self._tiers = _Tiers(recent, built.long_term)
+        # What was removed meanwhile and came again is new in the recent tier, and stays there.
+        again = np.concatenate(gone) if gone else np.zeros(0, np.int64)
+        recent.remove(np.setdiff1d(built.moved, again))
+        self._shrink(recent)
+        return True
+
+    def settle(self) -> None:
+        """Do all that waits at once."""
+        while self.needs_building:
+            self.replace(self.build())
+        while self.move(_PORTION):
+            pass
+        self.sort()
+
+    def search(
+        self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None, effort: int = 1
+    ) -> Neighbours:
+        """The k nearest of each query.
+
+        Args:
+            queries: (queries, dim) unit vectors.
+            k: neighbours a query.
+            allowed: (ids,) to choose from; ``None`` for all.
+            effort: how many times more buckets than usual a hashed long-term index looks into.
+        """
+        recent, long_term = self._tiers
+        found = recent.search(queries, k, allowed=allowed)
+        if long_term is None:
+            return found
+        if isinstance(long_term, LSHIndex) and effort > 1:
+            probes, rerank = effort * long_term.probes, max(_THOROUGH_RERANK, 3 * k)
+            older = long_term.search(queries, k, allowed=allowed, probes=probes, rerank=rerank)
+        else:
+            older = long_term.search(queries, k, allowed=allowed)
+        return _joined(found, older, k)
+
+    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
+        """The k nearest of each query among these ids, exactly."""
+        recent, long_term = self._tiers
+        found = recent.search_within(queries, ids, k)
+        return found if long_term is None else _joined(found, long_term.search_within(queries, ids, k), k)
+
+    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
+        """The k nearest of each query among the kept ones of many rising ids, exactly."""
+        recent, long_term = self._tiers
+        found = recent.search_marked(queries, k, ids, kept)
+        if long_term is None:
+            return found
+        return _joined(found, long_term.search_marked(queries, k, ids, kept), k)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the file of the long-term index, after all moved there, or that of the recent one."""
+        recent, long_term = self._tiers
+        if long_term is None:
+            recent.generation = self.generation
+            return recent.save(path)
+        keep, self.recent = self.recent, 0
+        try:
+            self.settle()
+        finally:
+            self.recent = keep
+        long_term = self._tiers.long_term
+        assert long_term is not None
+        long_term.generation = self.generation
+        return long_term.save(path)
+
+
+def _oldest(index: FlatIndex, count: int) -> tuple[Ids, Floats]:
+    """The first living rows: (rows,) ids and (rows, dim) vectors."""
+    if count <= 0:
+        return np.zeros(0, np.int64), np.zeros((0, index.dim), np.float32)
+    ids, vectors = index.stored(0, index.positions, most=count)
+    return ids, vectors
+
+
+def _joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
+    """The k best of two answers; what is in both counts once."""
+    if first.ids.size and second.ids.size:
+        # A row that is moving is in both for a moment, with the same score.
+        twice = (second.ids[:, :, None] == first.ids[:, None, :]).any(axis=2) & (second.ids >= 0)
+        if twice.any():
+            second = Neighbours(np.where(twice, -np.inf, second.scores).astype(np.float32), second.ids)
+    return best(
+        np.concatenate([first.scores, second.scores], 1), np.concatenate([first.ids, second.ids], 1), k
+    )

@@ -1,0 +1,178 @@
+"""An open store: its file, its connections and who may write."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from memory.errors import StoreClosedError, StoreReadOnlyError
+from memory.persistence import erase, files, operations
+from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
+from memory.persistence.group_commit import GroupCommit
+from memory.persistence.journal import Counters
+from memory.persistence.lock import WriterLock
+from memory.persistence.migrations import migrate
+from memory.persistence.operations import Addition, Applied
+from memory.types import check_integer
+
+Result = TypeVar("Result")
+
+
+class Handle:
+    """Opens and closes the file of a store, and lends its connections.
+
+    One connection writes, behind a queue; those that read come from a pool. A handle does not survive
+    ``os.fork``.
+
+    Attributes:
+        folder: of the store.
+        dim: length of the default vectors.
+        readonly: whether it was opened for reading only.
+    """
+
+    def __init__(self, folder: Path, *, dim: int | None, readonly: bool, lock: WriterLock | None) -> None:
+        """Used by :meth:`open`."""
+        self.folder = folder
+        self.readonly = readonly
+        self._file = folder / files.FILE_NAME
+        self._lock = lock
+        self._pid = os.getpid()
+        self._closed = False
+        self._counters = Counters()
+        self._readers = Readers(self._file)
+        self._writer: sqlite3.Connection | None = None
+        files.check_file(self._file)
+        with translated(self._file):
+            # Before a connection for writing, which would turn a database of any program into one with a log.
+            connection = connect_reader(self._file)
+            with closing(connection):
+                version = files.check_store(connection, self._file)
+            connection = connect_reader(self._file) if readonly else connect_writer(self._file)
+            try:
+                if readonly:
+                    files.check_current(version, self._file)
+                else:
+                    migrate(connection, name=str(self._file))
+                self.dim = files.check_dim(connection, self._file, dim)
+                self._counters.read(connection)
+                if not readonly and erase.is_pending(connection):
+                    erase.scrub(connection)
+            except BaseException:
+                connection.close()
+                raise
+        if readonly:
+            connection.close()
+        else:
+            self._writer = connection
+            self._group: GroupCommit[Addition, Applied] = GroupCommit(
+                connection,
+                lambda: self._counters.read(connection),
+                lambda connection, additions: operations.add_all(connection, self._counters, additions),
+            )
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        dim: int | None = None,
+        readonly: bool = False,
+        create: bool = True,
+    ) -> Self:
+        """Open or make a store.
+
+        Args:
+            folder: of the store.
+            dim: length of the vectors; needed for a new store, checked for an old one.
+            readonly: never change anything; may be while another process writes.
+            create: make the store where there is none, unless ``readonly``.
+
+        Raises:
+            NotAStoreError, StoreVersionError, CorruptStoreError: the file is not one that this release reads.
+            StoreLockedError: another process, or another handle, writes.
+            StoreReadOnlyError: the folder cannot be written.
+            DimensionError: the store has vectors of another length.
+        """
+        path = Path(folder).absolute()
+        if dim is not None and check_integer("dim", dim) < 1:
+            raise ValueError(f"dim must be at least 1, got {dim}")
+        if readonly:
+            return cls(path, dim=dim, readonly=True, lock=None)
+        if create:
+            files.make_folder(path)
+        elif not (path / files.FILE_NAME).exists():
+            files.check_file(path / files.FILE_NAME)
+        lock = WriterLock(path / files.LOCK_NAME)
+        try:
+            file = path / files.FILE_NAME
+            if create and not file.exists() and not Path(f"{file}-wal").exists():
+                if dim is None:
+                    raise ValueError(f"{path} is a new store: give dim, the length of its vectors")
+                files.create_file(path, dim)
+            return cls(path, dim=dim, readonly=False, lock=lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Let go of the files; a second call does nothing, nor does one in a forked process."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        if self._writer is None:
+            self._closed = True
+            self._readers.close()
+            return
+        with self._group.lock:
+            self._closed = True
+            self._readers.close()
+            try:
+                with translated(self._file):
+                    self._writer.close()
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+
+    def __enter__(self) -> Self:
+        """The database itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _add(self, addition: Addition) -> Applied:
+        self._check_writer()
+        with translated(self._file):
+            return self._group.run_together(addition)
+
+    def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        self._check_writer()
+        with translated(self._file):
+            return self._group.run(work)
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        self._check_usable()
+        with self._readers.borrow() as connection:
+            yield connection
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self.folder} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosedError(
+                f"{self.folder} was opened by process {self._pid}: open it anew after a fork"
+            )
+
+    def _check_writer(self) -> sqlite3.Connection:
+        self._check_usable()
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self.folder} was opened for reading only")
+        return self._writer

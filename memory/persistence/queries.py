@@ -1,0 +1,142 @@
+"""What can be asked of the database; every answer is of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.persistence import journal, poses, reading, tables
+from memory.persistence.filters import Filter
+from memory.persistence.handle import Handle
+from memory.persistence.ids import check_ids, id_array
+from memory.persistence.journal import Changes, LogEntry
+from memory.persistence.reading import Columns, Order, TextHits
+from memory.persistence.records import DEFAULT_SLOT
+from memory.persistence.statistics import Stats, read_stats
+from memory.persistence.tables import Vectors
+from memory.types import Memory, check_integer
+
+EVERYTHING = Filter()
+
+
+class Queries(Handle):
+    """Reads the tables; each call within a read transaction of its own."""
+
+    def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
+        """The memories in the order of the ids; without their vectors where these are not wanted.
+
+        Raises:
+            UnknownMemoryError: one is not there.
+        """
+        known = check_ids(ids)
+        with self._read() as connection:
+            return [image.memory() for image in tables.read_images(connection, known, vectors=vectors)]
+
+    def ids(
+        self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None
+    ) -> NDArray[np.int64]:
+        """Ids of the memories that match: rising, the newest or the oldest first (ties by id)."""
+        with self._read() as connection:
+            return reading.select_ids(connection, filter, order=order, limit=limit)
+
+    def count(self, filter: Filter = EVERYTHING) -> int:
+        """How many match, exactly."""
+        with self._read() as connection:
+            return reading.count_matches(connection, filter)
+
+    def estimate(self, filter: Filter = EVERYTHING) -> int:
+        """How many match, about, in a few milliseconds whatever the size."""
+        with self._read() as connection:
+            return reading.estimate_matches(connection, filter)
+
+    def search_text(
+        self, text: str, filter: Filter = EVERYTHING, *, limit: int = 100, any_word: bool = False
+    ) -> TextHits:
+        """The memories whose label and caption fit the words best, all of them or any."""
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, got {limit}")
+        with self._read() as connection:
+            return reading.search_words(connection, text, filter, limit=limit, any_word=any_word)
+
+    def maps(self) -> list[str]:
+        """The maps that memories are in."""
+        with self._read() as connection:
+            return reading.read_maps(connection)
+
+    def slots(self) -> dict[str, int]:
+        """Length of the vectors by the name of their encoder."""
+        with self._read() as connection:
+            return {name: slot.dim for name, slot in tables.read_slots(connection).items()}
+
+    def vectors(self, ids: Iterable[int], slot: str = DEFAULT_SLOT) -> Vectors:
+        """Vectors of those of the ids that have one, in their order; none for an unknown encoder."""
+        known = check_ids(ids)
+        with self._read() as connection:
+            found = tables.read_slots(connection).get(slot)
+            return (
+                tables.as_vectors([], [], 0)
+                if found is None
+                else tables.read_vectors(connection, known, found)
+            )
+
+    def scan_vectors(self, after_id: int = 0, limit: int = 65536, slot: str = DEFAULT_SLOT) -> Vectors:
+        """The next vectors in the order of their ids, for building an index; empty at the end."""
+        with self._read() as connection:
+            found = tables.read_slots(connection).get(slot)
+            if found is None:
+                return tables.as_vectors([], [], 0)
+            return reading.scan_vectors(connection, found, after_id=after_id, limit=limit)
+
+    def scan_columns(self, after_id: int = 0, limit: int = 65536) -> Columns:
+        """The next memories' columns in the order of their ids; empty at the end."""
+        with self._read() as connection:
+            return reading.scan_columns(connection, after_id=after_id, limit=limit)
+
+    def columns(self, ids: Iterable[int]) -> Columns:
+        """Columns of those of the ids that are there, by rising id."""
+        known = check_ids(ids)
+        with self._read() as connection:
+            return reading.scan_columns(connection, ids=known)
+
+    def poses(self, ids: Iterable[int]) -> NDArray[np.float64]:
+        """(n, 4) float64 of the ids: x, y, z in metres and yaw in radians; NaN where there is no memory."""
+        known = id_array(ids)
+        with self._read() as connection:
+            return poses.read(connection, known)
+
+    @property
+    def generation(self) -> int:
+        """Number of the last operation; caches compare it."""
+        with self._read() as connection:
+            return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
+
+    def changes(self, after_generation: int) -> Changes:
+        """What differs from an earlier generation."""
+        check_integer("after_generation", after_generation)
+        with self._read() as connection:
+            return journal.read_changes(connection, after_generation)
+
+    def log(self, after_generation: int = 0, *, limit: int | None = None) -> list[LogEntry]:
+        """Operations after a generation, in order."""
+        with self._read() as connection:
+            return journal.read_entries(connection, after=after_generation, limit=limit)
+
+    def history(self, id: int) -> list[LogEntry]:
+        """Operations that touched a memory, there or gone."""
+        check_integer("id", id)
+        with self._read() as connection:
+            return journal.read_history(connection, id)
+
+    def before(self, generation: int) -> list[Memory]:
+        """What an operation removed or changed, as it was before, unless it was erased or trimmed since."""
+        check_integer("generation", generation)
+        with self._read() as connection:
+            found = journal.read_before(connection, generation)
+            return [image.memory() for _, _, image in found if image is not None]
+
+    def stats(self) -> Stats:
+        """Sizes of everything."""
+        with self._read() as connection:
+            return read_stats(connection, self._file)

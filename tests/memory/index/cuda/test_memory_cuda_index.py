@@ -1,0 +1,264 @@
+"""The index as a whole: on the CPU, where the same steps run in plain torch, and on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory.index.cuda import CudaIndex
+from memory.index.cuda import index as index_module
+from memory.index.evaluation import clustered, recall
+from memory.index.flat import FlatIndex
+from memory.index.lsh import LSHIndex
+
+ROWS = 4000
+DATA = clustered(ROWS, 40, dim=48, centres=40, noise=0.1)
+SMALL: dict[str, Any] = {"probes": 300, "capacity": 4096, "rerank": 400, "scan_rerank": 200, "depth": 12}
+
+
+def both(rows: int = ROWS, **more: Any) -> tuple[CudaIndex, FlatIndex]:
+    made = CudaIndex(48, **({"device": "cpu", "expected": ROWS} | SMALL | more)), FlatIndex(48)
+    for index in made:
+        index.add(DATA.vectors[:rows], np.arange(rows))
+    return made
+
+
+def tensor(array: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))
+
+
+@pytest.mark.parametrize("method", ["scan", "buckets"])
+def test_recall_of_twenty_thousand(method: Any) -> None:
+    data = clustered(20_000, 64)
+    index, exact = CudaIndex(256, device="cpu", expected=20_000, **SMALL | {"probes": 900}), FlatIndex(256)
+    for known in (index, exact):
+        known.add(data.vectors, np.arange(20_000))
+    found = index.search_tensor(tensor(data.queries), 10, method=method)
+    right = exact.search(data.queries, 10)
+    assert recall(found.ids, right.ids) >= 0.95
+    same = found.ids.numpy() == right.ids
+    np.testing.assert_allclose(found.scores.numpy()[same], right.scores[same], atol=1e-5)
+
+
+def test_few_queries_scan_and_many_look_into_tables() -> None:
+    index, exact = both()
+    assert index.tail == ROWS
+    assert recall(index.search(DATA.queries[:8], 10).ids, exact.search(DATA.queries[:8], 10).ids) > 0.95
+    assert index.tail == ROWS
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
+    assert index.tail == 0
+    assert index.overflow == (0, 0)
+    assert index.nbytes > ROWS * (48 * 2 + 64)
+    with pytest.raises(ValueError, match="method"):
+        index.search_tensor(tensor(DATA.queries), 3, method="guess")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="queries"):
+        index.search_tensor(torch.zeros(2, 5), 3)
+
+
+def test_same_answers_again_and_one_by_one() -> None:
+    first, second = both()[0], both()[0]
+    for method in ("scan", "buckets"):
+        found = [known.search_tensor(tensor(DATA.queries), 7, method=method) for known in (first, second)]
+        assert torch.equal(found[0].ids, found[1].ids)
+        assert torch.equal(found[0].scores, found[1].scores)
+        alone = [first.search_tensor(tensor(query[None]), 7, method=method).ids[0] for query in DATA.queries]
+        assert (torch.stack(alone) == found[0].ids).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("method", ["scan", "buckets"])
+def test_fresh_rows_are_found_at_once_and_removed_ones_never(method: Any) -> None:
+    index, _ = both(3000)
+    index.search_tensor(tensor(DATA.queries), 1, method=method)
+    index.add(DATA.vectors[3000:3003], [3000, 3001, 3002])
+    own = tensor(DATA.vectors[3000:3003])
+    assert index.search_tensor(own, 1, method=method).ids[:, 0].tolist() == [3000, 3001, 3002]
+    assert index.tail == (3 if method == "buckets" else 3003)
+    assert index.remove([3001, 5, 10**6]) == 2
+    assert index.remove([3001]) == 0
+    assert len(index) == 3001
+    assert index.search_tensor(own, 3, method=method).ids[1].tolist().count(3001) == 0
+    index.merge()
+    assert index.tail == 0
+    assert index.search_tensor(own, 1, method=method).ids[[0, 2], 0].tolist() == [3000, 3002]
+    index.remove(np.arange(4000))
+    assert len(index) == 0
+    assert (index.search_tensor(own, 2, method=method).ids == -1).all()
+    index.compact()
+    index.add(DATA.vectors[:2], [7, 3])
+    assert index.search_tensor(tensor(DATA.vectors[:2]), 1, method=method).ids[:, 0].tolist() == [7, 3]
+
+
+def test_long_tails_and_many_removals_are_sorted_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "TAIL_LIMIT", 100)
+    index, exact = both(1000)
+    index.search(DATA.queries, 3)
+    for known in (index, exact):
+        known.add(DATA.vectors[1000:1100], np.arange(1000, 1100))
+    index.search(DATA.queries, 3)
+    assert index.tail == 100
+    for known in (index, exact):
+        known.add(DATA.vectors[1100:1101], [1100])
+        known.remove(np.arange(0, 900, 3))
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
+    assert index.tail == 0
+    index.remove(np.arange(1, 900, 3))
+    assert index._tables is not None
+    before = index._tables.postings.shape[1]
+    index.search(DATA.queries, 10)
+    assert index._tables.postings.shape[1] == before - 300
+
+
+@pytest.mark.parametrize("method", ["scan", "buckets"])
+def test_equal_scores_go_to_the_lower_id(method: Any) -> None:
+    index = CudaIndex(48, device="cpu", expected=ROWS, **SMALL)
+    ids = np.random.default_rng(0).permutation(300)
+    for part in np.array_split(np.arange(300), 3):
+        index.add(np.repeat(DATA.vectors[:1], len(part), axis=0), ids[part])
+    assert index.search_tensor(tensor(DATA.vectors[:1]), 5, method=method).ids.tolist() == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("method", ["scan", "buckets"])
+def test_few_rows(method: Any) -> None:
+    index = CudaIndex(48, device="cpu", **SMALL)
+    asked = tensor(DATA.queries[:3])
+    assert (index.search_tensor(asked, 2, method=method).ids == -1).all()
+    index.add(np.empty((0, 48), np.float32), [])
+    index.add(DATA.queries[:1], [9])
+    found = index.search_tensor(asked[:1], 3, method=method)
+    assert found.ids.tolist() == [[9, -1, -1]]
+    assert found.scores[0, 0] == pytest.approx(1.0, abs=1e-3)
+    assert found.scores[0, 1:].tolist() == [-np.inf, -np.inf]
+    assert index.search_tensor(asked[:0], 3, method=method).ids.shape == (0, 3)
+
+
+def test_subsets_are_exact() -> None:
+    index, exact = both()
+    allowed = np.random.default_rng(0).permutation(ROWS)[: ROWS // 2]
+    right = exact.search(DATA.queries, 10, allowed=allowed)
+    kept = np.isin(np.arange(ROWS), allowed)
+    for found in (
+        index.search(DATA.queries, 10, allowed=allowed),
+        index.search_within(DATA.queries, np.append(allowed, 10**7), 10),
+        index.search_marked(DATA.queries, 10, np.arange(ROWS), kept),
+    ):
+        assert (found.ids == right.ids).mean() > 0.99
+        np.testing.assert_allclose(found.scores, right.scores, atol=1e-5)
+    assert index.search_within(DATA.queries, [], 2).ids.max() == -1
+
+
+def test_overflow_is_reported() -> None:
+    index, _ = both(capacity=64)
+    index.search(DATA.queries, 5)
+    queries, rows = index.overflow
+    assert 0 < queries <= len(DATA.queries)
+    assert rows >= queries
+
+
+def test_file(tmp_path: Path) -> None:
+    index, _ = both(seed=3)
+    index.remove([4, 5])
+    index.generation = 12
+    loaded = CudaIndex.load(index.save(tmp_path / "cuda.index"), device="cpu")
+    assert (loaded.generation, loaded.seed, loaded.probes, len(loaded)) == (12, 3, 300, ROWS - 2)
+    left, right = index.search(DATA.queries, 10), loaded.search(DATA.queries, 10)
+    assert (left.ids == right.ids).mean() > 0.99
+    empty = CudaIndex(48, device="cpu")
+    assert len(CudaIndex.load(empty.save(tmp_path / "empty.index"), device="cpu")) == 0
+    with pytest.raises(ValueError, match="kind"):
+        CudaIndex.load(LSHIndex(48).save(tmp_path / "lsh.index"), device="cpu")
+
+
+def test_bad_rows_change_nothing() -> None:
+    index, _ = both(10)
+    for vectors, ids, words in (
+        (DATA.vectors[:1] * 2, [50], "unit"),
+        (DATA.vectors[:1] * np.nan, [50], "unit"),
+        (DATA.vectors[:2], [50], "one entry"),
+        (DATA.vectors[:2], [50, 50], "twice"),
+        (DATA.vectors[:1], [3], "there already"),
+        (DATA.vectors[:1, :5], [50], "shape"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            index.add(vectors, ids)
+    with pytest.raises(ValueError, match="unit"):
+        index.add_tensor(torch.zeros(1, 48), [50])
+    assert len(index) == 10
+    for bad in ({"bits": 512}, {"probes": 0}, {"seed": -1}):
+        with pytest.raises(ValueError):
+            CudaIndex(48, device="cpu", **bad)
+    with pytest.raises(ValueError, match="k must"):
+        index.search(DATA.queries, 2000)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("aarcms"), st.lists(st.integers(0, 40), max_size=8)), max_size=12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(STEPS)
+def test_any_order_of_changes(steps: list[tuple[str, list[int]]]) -> None:
+    index, exact = CudaIndex(48, device="cpu", expected=100, **SMALL), FlatIndex(48)
+    living: set[int] = set()
+    asked = DATA.queries[:10]
+    for step, numbers in steps:
+        if step == "a":
+            new = np.array([number for number in dict.fromkeys(numbers) if number not in living], np.int64)
+            for known in (index, exact):
+                known.add(DATA.vectors[new], new)
+            living |= set(new.tolist())
+        elif step == "r":
+            assert index.remove(numbers) == exact.remove(np.array(numbers, np.int64))
+            living -= set(numbers)
+        elif step == "c":
+            index.compact()
+        elif step == "m":
+            index.merge()
+        assert len(index) == len(living)
+        right = exact.search(asked, 50)
+        # All rows fit in the effort of a scan; a table finds what lies in its buckets, and no more.
+        found = index.search_tensor(tensor(asked), 50, method="scan")
+        np.testing.assert_allclose(found.scores.numpy(), right.scores, atol=1e-5)
+        assert (np.sort(found.ids.numpy()) == np.sort(right.ids)).all()
+        hashed = index.search_tensor(tensor(asked), 50, method="buckets")
+        assert set(hashed.ids.flatten().tolist()) - {-1} <= living
+
+
+@pytest.mark.gpu
+def test_graphs_give_the_same_bits_as_eager_calls(cuda: torch.device) -> None:
+    data = clustered(200_000, 1024)
+    index, exact = CudaIndex(256, device=cuda, expected=200_000), FlatIndex(256)
+    for known in (index, exact):
+        known.add(data.vectors, np.arange(200_000))
+    right = exact.search(data.queries, 10).ids
+    queries = tensor(data.queries).to(cuda)
+    for method in ("scan", "buckets"):
+        for size in (1, 8, 1024) if method == "buckets" else (1, 8):
+            asked = queries[:size]
+            eager = index.eager(asked, 10, method)
+            replayed = [index.search_tensor(asked, 10, method=method) for _ in range(3)]
+            for found in replayed:
+                assert torch.equal(found.ids, eager[1])
+                assert torch.equal(found.scores, eager[0])
+            assert recall(replayed[0].ids.cpu(), right[:size]) >= (0.95 if size > 1 else 0.8)
+    assert len(index._graphs) == 5
+
+
+@pytest.mark.gpu
+def test_changes_are_seen_by_captured_graphs(cuda: torch.device) -> None:
+    index, exact = both(device=cuda)
+    for known in (index, exact):
+        known.remove(np.arange(0, ROWS, 5))
+        known.add(DATA.queries[:3], [ROWS, ROWS + 1, ROWS + 2])
+    for method in ("scan", "buckets"):
+        found = index.search_tensor(tensor(DATA.queries).to(cuda), 10, method=method)
+        assert found.ids[:3, 0].tolist() == [ROWS, ROWS + 1, ROWS + 2]
+        assert recall(found.ids.cpu(), exact.search(DATA.queries, 10).ids) > 0.95
+        index.remove([ROWS + 1])
+        again = index.search_tensor(tensor(DATA.queries).to(cuda), 10, method=method)
+        assert ROWS + 1 not in again.ids
+        index.add(DATA.queries[1:2], [ROWS + 1])
