@@ -154,7 +154,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--queries", type=int)
     parser.add_argument("--real", type=Path, help="also embeddings of real sentences, kept in this folder")
-    parser.add_argument("--real-rows", type=int, default=20_000, help="sentences")
+    parser.add_argument("--real-rows", type=int, default=15_000, help="sentences")
     parser.add_argument("--seen-rows", type=int, help="memories for the last-seen question")
     options = parse(parser, arguments)
     quick = options.quick

@@ -91,6 +91,7 @@ class Lance:
     """LanceDB: a table on disk, filters before or after the vector search."""
 
     efforts = (4, 16, 64)
+    filtered_efforts = (64, 256)
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -146,13 +147,16 @@ class QdrantEdge:
     """Qdrant in the process: HNSW, with filters inside the search."""
 
     efforts = (32, 64, 128, 256)
+    filtered_efforts = (256, 1024)
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def build(self, vectors: Vectors, numbers: Ids) -> None:
-        """See :class:`Peer`."""
+        """See :class:`Peer`; numbers are indexed too."""
         self.insert(vectors, numbers)
+        edge = self._edge
+        self._shard.update(edge.UpdateOperation.create_field_index("number", edge.PayloadSchemaType.Integer))
         self._shard.optimize()
 
     def insert(self, vectors: Vectors, numbers: Ids) -> None:

@@ -22,6 +22,7 @@ from benchmarks import (
     bench_solvers,
     bench_sparse_attention,
     published_attention,
+    published_memory,
     published_nm,
     published_tables,
 )
@@ -42,6 +43,8 @@ FILES: dict[str, Blocks] = {
         "nm-layers": published_nm.layers,
         "nm-accuracy": published_nm.accuracy,
         "attention-speed": published_attention.speedups_in_short,
+        "memory-bars": published_memory.bars,
+        "memory-retention": published_memory.retention,
     },
     "docs/two-four.md": {
         "nm-layers": published_nm.layers_detail,
@@ -64,6 +67,15 @@ FILES: dict[str, Blocks] = {
         "attention-selection": published_attention.selection,
         "attention-encoder": published_attention.encoder,
         "attention-gathered": published_attention.gathered,
+    },
+    "docs/memory.md": {
+        "memory-bars": published_memory.bars,
+        "memory-searches": published_memory.searches,
+        "memory-filtered": published_memory.filtered,
+        "memory-inserts": published_memory.inserts,
+        "memory-moving": published_memory.moving,
+        "memory-retention": published_memory.retention,
+        "memory-places": published_memory.places,
     },
     "docs/decisions/0005-sparse-formats.md": {
         "aims": published_tables.aims,

@@ -3,7 +3,7 @@
 from memory.config import StoreConfig
 from memory.persistence.filters import Filter
 from memory.store import Consolidated, Kept, MemoryStore
-from memory.types import Explanation, Hit, Memory, Query
+from memory.types import Explanation, Hit, Memory, Query, Visit
 
 __all__ = [
     "Consolidated",
@@ -15,4 +15,5 @@ __all__ = [
     "MemoryStore",
     "Query",
     "StoreConfig",
+    "Visit",
 ]

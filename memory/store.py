@@ -375,6 +375,21 @@ class MemoryStore:
             ids = np.intersect1d(ids, self._database.ids(Filter(text=filter.text)))
         return self._present(ids.tolist(), vectors=False)
 
+    def find_seen(
+        self, filter: Filter, *, limit: int | None = None, vectors: bool = True
+    ) -> tuple[list[Memory], int]:
+        """Memories that pass a filter and were seen within its ``between_ns``, and how many there are.
+
+        Unlike :meth:`find`, which looks at ``time_ns`` alone, a merged memory is found by each of its visits.
+
+        Args:
+            filter: what they must be, with ``between_ns``.
+            limit: most of them; those that were seen first within that time.
+            vectors: with their vectors; without, it takes less time.
+        """
+        found = self._database.seen(filter, limit=limit)
+        return self._present(found.ids.tolist(), vectors=vectors), found.total
+
     def count(self, filter: Filter) -> int:
         """How many pass a filter, exactly."""
         return self._database.count(filter)
@@ -489,6 +504,18 @@ class MemoryStore:
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
         """What was done, by rising number; each can be given to :meth:`undo`."""
         return self._database.log(after, limit=limit)
+
+    @property
+    def database(self) -> Database:
+        """The tables below, which are the store's to close. A second handle in one process is no safe way to
+        them: opening one lets go of the locks that SQLite holds for the first.
+        """
+        return self._database
+
+    @property
+    def readonly(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._database.readonly
 
     @property
     def generation(self) -> int:

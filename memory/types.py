@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,21 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 State = Literal["present", "moved", "gone", "unknown"]
 STATES: tuple[State, ...] = get_args(State)
 Position = tuple[float, float, float]
+#: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
+MOST_VISITS = 512
+
+
+class Visit(NamedTuple):
+    """A stretch of time during which something was seen.
+
+    Attributes:
+        first_ns, last_ns: of the first and the last sight.
+        sights: how many.
+    """
+
+    first_ns: int
+    last_ns: int
+    sights: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +58,9 @@ class Memory:
         marked: kept whatever its importance.
         count: how many observations it stands for.
         first_seen_ns, last_seen_ns: of these; ``time_ns`` where not given.
+        visits: when it was seen, where it stands for several observations and this is known: up to
+            ``MOST_VISITS`` stretches (first, last, sights), rising and apart. Empty for one sight, which
+            ``time_ns`` tells all of.
         state: whether the thing is believed to be there still.
         importance: from 0 to 1 when it was stored, or ``None``.
     """
@@ -66,6 +84,7 @@ class Memory:
     count: int = 1
     first_seen_ns: int | None = None
     last_seen_ns: int | None = None
+    visits: tuple[Visit, ...] = ()
     state: State = "present"
     importance: float | None = None
     id: int | None = None
@@ -89,6 +108,8 @@ class Memory:
         check_integer("count", self.count)
         if self.count < 1:
             raise ValueError(f"count must be at least 1, got {self.count}")
+        if type(self.visits) is not tuple or self.visits:
+            object.__setattr__(self, "visits", check_visits(self.visits))
         if self.covariance is not None:
             object.__setattr__(self, "covariance", check_covariance(self.covariance))
         if self.embedding is not None:
@@ -249,6 +270,29 @@ def check_text(name: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{name} is not valid Unicode: {error}") from error
     return value
+
+
+def check_visits(value: object) -> tuple[Visit, ...]:
+    """Visits in order, none touching another, each with at least one sight."""
+    try:
+        rows = [tuple(row) for row in value]  # type: ignore[attr-defined]
+    except TypeError as error:
+        raise TypeError(f"visits must be rows of first_ns, last_ns and sights, got {value!r}") from error
+    if len(rows) > MOST_VISITS:
+        raise ValueError(f"visits must be at most {MOST_VISITS}, got {len(rows)}: join the closest")
+    found: list[Visit] = []
+    for at, row in enumerate(rows):
+        if len(row) != 3:
+            raise ValueError(f"visits[{at}] must be first_ns, last_ns and sights, got {len(row)} numbers")
+        visit = Visit(*(check_integer(f"visits[{at}]", number) for number in row))
+        if visit.first_ns > visit.last_ns:
+            raise ValueError(f"visits[{at}] must not end before it begins, got {visit[:2]}")
+        if visit.sights < 1:
+            raise ValueError(f"visits[{at}] must have at least 1 sight, got {visit.sights}")
+        if found and visit.first_ns <= found[-1].last_ns:
+            raise ValueError(f"visits must rise and not touch each other: visits[{at}] does")
+        found.append(visit)
+    return tuple(found)
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -19,7 +19,9 @@ from memory.cli import (
     forget,
     importing,
     init,
+    mcp,
     query,
+    serve,
     stats,
     undo,
 )
@@ -29,6 +31,7 @@ from sparse_core.errors import SparseError
 
 _COMMANDS = (
     init, add, importing, query, ask, explain, forget, undo, consolidate, stats, export, check, backup, bench,
+    serve, mcp,
 )  # fmt: skip
 
 

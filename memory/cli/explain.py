@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memory.cli.console import UsageError, add_command, output, print_json, say, split_words, table
-from memory.cli.listing import memories_table
+from memory.cli.listing import memories_table, visits_table
 from memory.errors import UnknownMemoryError
 from memory.exchange.records import record_of
 from memory.exchange.times import format_time
@@ -51,3 +51,5 @@ def _print(found: Explanation, memory: Memory | None) -> None:
         say("  " + ", ".join(f"{name} {value:g}" for name, value in found.parts.items()))
     rows = [[format_time(moment, digits=0), operation, detail] for moment, operation, detail in found.history]
     output().print(table("what happened", ("when", "operation", "detail"), rows))
+    if memory is not None and memory.visits:
+        output().print(visits_table(memory))

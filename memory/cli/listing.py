@@ -13,6 +13,7 @@ from memory.exchange.times import format_time
 from memory.types import Hit, Memory
 
 _LONGEST_CAPTION = 60
+_LAST_VISITS = 20
 #: Of a score, in the order of their columns.
 PARTS = ("similarity", "text", "distance_m", "recency")
 
@@ -36,6 +37,21 @@ def memories_table(title: str, memories: Sequence[Memory]) -> Table:
     """A row a memory."""
     rows = [[str(memory.id), *_cells(memory)] for memory in memories]
     return table(title, ["id", *_COLUMNS], rows, right="id,x m,y m,confidence")
+
+
+def visits_table(memory: Memory) -> Table:
+    """When a merged memory was seen: a row for each of the last visits."""
+    shown = memory.visits[-_LAST_VISITS:]
+    more = f", the last {len(shown)} of {len(memory.visits)}" if len(shown) < len(memory.visits) else ""
+    rows = [
+        [
+            format_time(visit.first_ns, digits=0)[:-1].replace("T", " "),
+            format_time(visit.last_ns, digits=0)[:-1].replace("T", " "),
+            str(visit.sights),
+        ]
+        for visit in shown
+    ]
+    return table(f"visits{more}", ["first (UTC)", "last (UTC)", "sights"], rows, right="sights")
 
 
 def hit_to_json(hit: Hit) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 A column a field, times as int64 nanoseconds (``time_ns``, ``first_seen_ns``, ``last_seen_ns``), the position
 as ``x``, ``y``, ``z``, the covariance as nine numbers row by row, the payload as JSON text, vectors as lists
-of float32. Files of others may have fewer columns; ``time_ns`` may be a timestamp.
+of float32, visits as lists of structs of ``first_ns``, ``last_ns`` and ``sights``. Files of others may have
+fewer columns; ``time_ns`` may be a timestamp.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from memory.errors import DataError
-from memory.types import Memory
+from memory.types import Memory, Visit
 
 #: In the metadata of the table.
 FORMAT = {"sparsight_format": "memories", "sparsight_version": "1"}
@@ -111,7 +112,8 @@ def _schema(pyarrow: Any, *, vectors: bool) -> Any:
     fields += [("covariance", pyarrow.list_(number)), ("confidence", number), ("reward", number)]
     fields += [("payload", text), ("evidence", text), ("provenance", text), ("marked", pyarrow.bool_())]
     fields += [("count", integer), ("first_seen_ns", integer), ("last_seen_ns", integer), ("state", text)]
-    fields += [("importance", number)]
+    visit = pyarrow.struct([(name, integer) for name in Visit._fields])
+    fields += [("importance", number), ("visits", pyarrow.list_(visit))]
     if vectors:
         fields += [("embedding", floats), ("embeddings", pyarrow.map_(text, floats))]
     return pyarrow.schema(fields, metadata=FORMAT)
@@ -121,6 +123,7 @@ def _row(memory: Memory, *, vectors: bool) -> dict[str, Any]:
     row = {name: getattr(memory, name) for name in _PLAIN}
     row["x"], row["y"], row["z"] = memory.position
     row["covariance"] = None if memory.covariance is None else memory.covariance.reshape(-1).tolist()
+    row["visits"] = [visit._asdict() for visit in memory.visits] or None
     row["payload"] = json.dumps(memory.payload) if memory.payload else None
     if vectors:
         row["embedding"] = memory.embedding
@@ -149,6 +152,8 @@ def _records(pyarrow: Any, batch: Any) -> Iterator[dict[str, Any]]:
         if record.get("covariance") is not None:
             flat = np.asarray(record["covariance"], dtype=np.float64)
             record["covariance"] = flat.reshape(3, 3) if flat.size == 9 else flat
+        if record.get("visits") is not None:
+            record["visits"] = [_visit(value) for value in record["visits"]]
         if isinstance(record.get("payload"), str):
             record["payload"] = _payload(record["payload"])
         if record.get("embeddings") is not None:
@@ -158,6 +163,11 @@ def _records(pyarrow: Any, batch: Any) -> Iterator[dict[str, Any]]:
 
 def _array(value: Any) -> Any:
     return value.values.to_numpy(zero_copy_only=False) if value.is_valid else None
+
+
+def _visit(value: Any) -> Any:
+    """The numbers of a struct in their order; whatever else it is, which is then refused or read as a row."""
+    return [value.get(name) for name in Visit._fields] if isinstance(value, dict) else value
 
 
 def _payload(text: str) -> Any:

@@ -3,7 +3,8 @@
 A record has the fields of :class:`memory.types.Memory` by name. Only the time is needed: ``time_ns``, or
 ``time`` in ISO 8601 (as are ``first_seen`` and ``last_seen`` for ``first_seen_ns`` and ``last_seen_ns``).
 ``position`` is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of
-numbers. An ``id`` is read over: the store gives its own.
+numbers. ``visits`` are rows of the first and the last time, in ISO 8601 or nanoseconds, and the sights. An
+``id`` is read over: the store gives its own.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
         values["position"] = [coordinates["x"], coordinates["y"], coordinates.get("z", 0.0)]
     elif "position" in values:
         values["position"] = _position(values["position"])
+    if "visits" in values:
+        values["visits"] = _visits(values["visits"])
     unknown = sorted(values.keys() - _FIELDS)
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}: what is not a field of a memory goes into payload")
@@ -94,6 +97,10 @@ def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
         moment = getattr(memory, f"{name}_ns")
         if moment is not None:
             record[name] = format_time(moment)
+    if memory.visits:
+        record["visits"] = [
+            [format_time(visit.first_ns), format_time(visit.last_ns), visit.sights] for visit in memory.visits
+        ]
     if vectors and memory.embedding is not None:
         record["embedding"] = memory.embedding.tolist()
     if vectors and memory.embeddings:
@@ -120,6 +127,13 @@ def _position(value: Any) -> list[float]:
     if not all(math.isfinite(number) for number in value):
         raise ValueError(f"position must be finite, got {value!r}")
     return [float(number) for number in value] + [0.0] * (3 - len(value))
+
+
+def _visits(value: Any) -> list[list[Any]]:
+    """Rows with times in nanoseconds; what else is wrong with them, the memory says."""
+    if not isinstance(value, list | tuple) or not all(isinstance(row, list | tuple) for row in value):
+        raise TypeError(f"visits must be rows of first, last and sights, got {value!r}")
+    return [[parse_time(part) if isinstance(part, str) else part for part in row] for row in value]
 
 
 def _text(name: str, value: Any) -> str:

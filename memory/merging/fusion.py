@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.types import Memory
+from memory.merging.visits import join_visits, known_visits
+from memory.types import Memory, Visit
 
 
 def position_covariances(
@@ -68,9 +69,10 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
     Position and covariance are those of the product of the Gaussians (inverse covariance weighting); yaw is
     the circular mean, embeddings the mean of unit vectors at length 1, and reward the mean, all weighted by
     count. Where a mean has no direction, the most recent counts. Counts are added; first and last seen span
-    all; confidence and importance are the highest; time, state, caption and label are of the most recent, a
-    caption of the most recent that has one; payloads are joined, the more recent wins; evidence and
-    provenance are joined line by line.
+    all; visits are those of all, joined where at most a minute is between them
+    (:mod:`memory.merging.visits`); confidence and importance are the highest; time, state, caption and label
+    are of the most recent, a caption of the most recent that has one; payloads are joined, the more recent
+    wins; evidence and provenance are joined line by line.
 
     Args:
         memories: at least one, of one map and kind; the most recent is the one with the latest ``time_ns``,
@@ -127,9 +129,17 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
         last_seen_ns=max(
             memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns for memory in ordered
         ),
+        visits=_joined_visits(ordered),
         state=latest.state,
         importance=max(importances, default=None),
     )
+
+
+def _joined_visits(memories: Sequence[Memory]) -> tuple[Visit, ...]:
+    """Those of all of them; none for one sight, which its time tells all of."""
+    if len(memories) == 1:
+        return memories[0].visits
+    return join_visits(visit for memory in memories for visit in known_visits(memory))
 
 
 def _fused_position(

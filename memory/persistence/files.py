@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 from memory.errors import (
@@ -23,6 +25,10 @@ from memory.persistence.tables import read_slots
 FILE_NAME = "memory.db"
 LOCK_NAME = "writer.lock"
 MAGIC = b"SQLite format 3\0"
+
+Identity = tuple[int, int]
+_open: Counter[Identity] = Counter()
+_opening = threading.Lock()
 
 
 def make_folder(folder: Path) -> None:
@@ -63,8 +69,32 @@ def create_file(folder: Path, dim: int) -> None:
     sync_folder(folder.parent)
 
 
-def check_file(file: Path) -> None:
-    """Look at the first bytes and the length, before SQLite does.
+def hold(file: Path) -> Identity:
+    """Check the file, and note that this process is about to open it; to be given to :func:`let_go`.
+
+    Raises:
+        NotAStoreError, CorruptStoreError: see :func:`check_file`.
+    """
+    with _opening:
+        identity = check_file(file)
+        _open[identity] += 1
+        return identity
+
+
+def let_go(identity: Identity) -> None:
+    """The connections of a :func:`hold` are closed."""
+    with _opening:
+        _open[identity] -= 1
+        if _open[identity] <= 0:
+            del _open[identity]
+
+
+def check_file(file: Path) -> Identity:
+    """Look at the first bytes and the length, before SQLite does; device and number of the file.
+
+    A file that this process has open as a store is only looked at from outside: closing any descriptor of
+    a file lets go of all locks (POSIX) that the process has on it, SQLite's too, and the next process that
+    closes the store would then remove the log that this one goes on writing to.
 
     Raises:
         NotAStoreError: no file, or no database.
@@ -76,7 +106,10 @@ def check_file(file: Path) -> None:
         if log_size:
             raise CorruptStoreError(f"{file} is missing but its log {log.name} is there: put it back")
         raise NotAStoreError(f"{file.parent} holds no store: {file.name} is missing")
-    size = file.stat().st_size
+    status = file.stat()
+    size, identity = status.st_size, (status.st_dev, status.st_ino)
+    if _open[identity]:
+        return identity
     with file.open("rb") as stream:
         header = stream.read(100)
     if header[:16] != MAGIC[: len(header)] or (not header and not size):
@@ -89,6 +122,7 @@ def check_file(file: Path) -> None:
     # While the log holds pages that were not copied yet, the file may rightly be shorter.
     if len(header) < 100 or (size < expected and not log_size):
         raise CorruptStoreError(f"{file} is cut off: {size} bytes of {expected}; restore a backup")
+    return identity
 
 
 def check_store(connection: sqlite3.Connection, file: Path) -> int:

@@ -46,25 +46,12 @@ class Handle:
         self._counters = Counters()
         self._readers = Readers(self._file)
         self._writer: sqlite3.Connection | None = None
-        files.check_file(self._file)
-        with translated(self._file):
-            # Before a connection for writing, which would turn a database of any program into one with a log.
-            connection = connect_reader(self._file)
-            with closing(connection):
-                version = files.check_store(connection, self._file)
-            connection = connect_reader(self._file) if readonly else connect_writer(self._file)
-            try:
-                if readonly:
-                    files.check_current(version, self._file)
-                else:
-                    migrate(connection, name=str(self._file))
-                self.dim = files.check_dim(connection, self._file, dim)
-                self._counters.read(connection)
-                if not readonly and erase.is_pending(connection):
-                    erase.scrub(connection)
-            except BaseException:
-                connection.close()
-                raise
+        self._identity = files.hold(self._file)
+        try:
+            connection = self._connected(dim)
+        except BaseException:
+            files.let_go(self._identity)
+            raise
         if readonly:
             connection.close()
         else:
@@ -74,6 +61,28 @@ class Handle:
                 lambda: self._counters.read(connection),
                 lambda connection, additions: operations.add_all(connection, self._counters, additions),
             )
+
+    def _connected(self, dim: int | None) -> sqlite3.Connection:
+        """The first connection, to a store that was looked at and is up to date."""
+        with translated(self._file):
+            # Before a connection for writing, which would turn a database of any program into one with a log.
+            connection = connect_reader(self._file)
+            with closing(connection):
+                version = files.check_store(connection, self._file)
+            connection = connect_reader(self._file) if self.readonly else connect_writer(self._file)
+            try:
+                if self.readonly:
+                    files.check_current(version, self._file)
+                else:
+                    migrate(connection, name=str(self._file))
+                self.dim = files.check_dim(connection, self._file, dim)
+                self._counters.read(connection)
+                if not self.readonly and erase.is_pending(connection):
+                    erase.scrub(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
     @classmethod
     def open(
@@ -126,6 +135,7 @@ class Handle:
         if self._writer is None:
             self._closed = True
             self._readers.close()
+            files.let_go(self._identity)
             return
         with self._group.lock:
             self._closed = True
@@ -134,6 +144,7 @@ class Handle:
                 with translated(self._file):
                     self._writer.close()
             finally:
+                files.let_go(self._identity)
                 if self._lock is not None:
                     self._lock.release()
 

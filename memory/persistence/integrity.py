@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
-from memory.persistence import places, poses
+from memory.persistence import places, poses, visits
 from memory.persistence.journal import Counters
 from memory.persistence.records import SLOTS
 
@@ -209,6 +209,21 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
     return found
 
 
+def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Visits belong to a memory, can be read, and are of the time that their row says."""
+    orphans = "SELECT id FROM visited WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
+    found = [f"visited: {id} has no memory" for (id,) in connection.execute(orphans, (SHOWN,))]
+    for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
+        try:
+            kept = visits.unpack(id, blob)
+        except CorruptStoreError as error:
+            found.append(f"visited: {error}")
+        else:
+            if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
+                found.append(f"visited: those of memory {id} are not of the time of their row")
+    return found[:SHOWN]
+
+
 SORTS = {
     "file": check_pages,
     "body": check_bodies,
@@ -217,6 +232,7 @@ SORTS = {
     "words": check_words,
     "place": check_place,
     "vector": check_vectors,
+    "visited": check_visits,
 }
 
 
@@ -239,12 +255,28 @@ def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
         counters.placed = counters.next_id - 1
     except CorruptStoreError:
         done = ["the indexes over time, labels and words were rebuilt"]
+    done += repair_visits(connection)
     keyless = f"DELETE FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory)"
     for name, sql in (
         ("vectors", keyless),
         ("texts", "DELETE FROM body WHERE id NOT IN (SELECT id FROM memory)"),
+        ("visits", "DELETE FROM visited WHERE id NOT IN (SELECT id FROM memory)"),
     ):
         count = connection.execute(sql).rowcount
         if count:
             done.append(f"{count} {name} without a memory were dropped")
     return done
+
+
+def repair_visits(connection: sqlite3.Connection) -> list[str]:
+    """Make the time of each row that of its visits, where these can be read."""
+    wrong = {}
+    for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
+        try:
+            kept = visits.unpack(id, blob)
+        except CorruptStoreError:
+            continue
+        if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
+            wrong[id] = kept
+    visits.write(connection, wrong)
+    return [f"the times of {len(wrong)} rows of visits were set right"] if wrong else []

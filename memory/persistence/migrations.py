@@ -120,8 +120,22 @@ VERSION_1 = Migration(
     ),
 )
 
+VERSION_2 = Migration(
+    "visits of merged memories",
+    (
+        # Apart from ``memory``: one that is a single sight has no row here, and costs nothing.
+        """CREATE TABLE visited (
+            id INTEGER PRIMARY KEY,
+            first_ns INTEGER NOT NULL,
+            last_ns INTEGER NOT NULL,
+            visits BLOB NOT NULL
+        )""",
+        "CREATE INDEX visited_span ON visited (first_ns, last_ns)",
+    ),
+)
+
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1,)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

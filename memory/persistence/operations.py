@@ -126,7 +126,8 @@ def image_of(old: Image, prepared: Prepared) -> Image:
     texts = tuple(prepared.texts[name][0] for name in TEXTS)
     pose = tuple(prepared.poses[0].tolist())
     covariance = pose[poses.POSE :] or None
-    return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors)
+    seen = prepared.visits.get(0, ())
+    return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors, seen)
 
 
 def undo(connection: sqlite3.Connection, counters: Counters, generation: int) -> Applied:

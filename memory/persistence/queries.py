@@ -12,7 +12,7 @@ from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
-from memory.persistence.reading import Columns, Order, TextHits
+from memory.persistence.reading import Columns, Order, Seen, TextHits
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.statistics import Stats, read_stats
 from memory.persistence.tables import Vectors
@@ -40,6 +40,11 @@ class Queries(Handle):
         """Ids of the memories that match: rising, the newest or the oldest first (ties by id)."""
         with self._read() as connection:
             return reading.select_ids(connection, filter, order=order, limit=limit)
+
+    def seen(self, filter: Filter, *, limit: int | None = None) -> Seen:
+        """What matches and was seen within ``between_ns``, merged memories by each of their visits."""
+        with self._read() as connection:
+            return reading.select_seen(connection, filter, limit=limit)
 
     def count(self, filter: Filter = EVERYTHING) -> int:
         """How many match, exactly."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import places, poses
+from memory.persistence import places, poses, visits
 from memory.persistence.filters import (
     Condition,
     Filter,
@@ -87,6 +88,18 @@ class TextHits(NamedTuple):
 
     ids: NDArray[np.int64]
     scores: NDArray[np.float64]
+
+
+class Seen(NamedTuple):
+    """Memories that were seen within a time.
+
+    Attributes:
+        ids: (n,) int64, in the order of when they were first seen within it; ties by id.
+        total: how many there are, whatever the limit.
+    """
+
+    ids: NDArray[np.int64]
+    total: int
 
 
 def where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
@@ -208,6 +221,56 @@ def select_ids(
     most = -1 if limit is None or allowed is not None else limit
     ids = fetch_ids(connection, sql, [*parameters, most])
     return ids if allowed is None else ids[among(ids, allowed)][:limit]
+
+
+def select_seen(connection: sqlite3.Connection, filter: Filter, *, limit: int | None = None) -> Seen:
+    """Memories that match, with the filter's time as that of any of their sights that is known.
+
+    A memory with visits is there where one of them shares a nanosecond with the time; others, and those of
+    stores from before there were visits, by ``time_ns``.
+
+    Args:
+        connection: to read from.
+        filter: with ``between_ns``.
+        limit: most of them.
+    """
+    if filter.between_ns is None:
+        raise ValueError("between_ns is needed: it says when the memories were seen")
+    first, last = filter.between_ns
+    ids = select_ids(connection, filter, order="oldest", limit=limit)
+    full = limit is not None and len(ids) == limit
+    total = count_matches(connection, filter) if full else len(ids)
+    merged = visits.overlapping(connection, first, last)
+    kept = select_among(connection, replace(filter, between_ns=None), merged.ids)
+    merged_ids, merged_first = merged.ids[kept], merged.first_ns[kept]
+    if not len(merged_ids):
+        return Seen(ids, total)
+    own = times_of(connection, merged_ids)
+    total += int(((own < first) | (own > last)).sum())
+    # Of the others the limit left all that count: merged ones only move to the front, or come in addition.
+    ids = ids[~among(ids, merged_ids)]
+    found = np.concatenate([ids, merged_ids])
+    when = np.concatenate([times_of(connection, ids), merged_first])
+    return Seen(found[np.lexsort((found, when))][:limit], total)
+
+
+def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the rising ids are of memories that match."""
+    allowed = indexed_ids(connection, filter) if len(ids) else None
+    kept = ids if allowed is None else ids[among(ids, allowed)]
+    conditions = column_conditions(filter)
+    if len(kept) and conditions:
+        clause, parameters = where([id_condition(kept), *conditions])
+        sql = f"SELECT m.id AS id FROM memory AS m{clause} ORDER BY m.id"
+        kept = fetch_ids(connection, sql, parameters)
+    return among(ids, kept)
+
+
+def times_of(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) int64 ``time_ns`` of memories that are there, in the order of the ids."""
+    sql = "SELECT m.time_ns FROM json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value ORDER BY j.key"
+    rows = [time for part in chunks(ids.tolist()) for (time,) in connection.execute(sql, (json.dumps(part),))]
+    return np.array(rows, dtype=np.int64)
 
 
 def pairs_of(connection: sqlite3.Connection, filter: Filter) -> list[tuple[str, str | None]] | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from memory.errors import DimensionError
 from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
-from memory.types import Memory, check_text
+from memory.types import Memory, Visit, check_text
 
 #: Name of the slot of :attr:`Memory.embedding`.
 DEFAULT_SLOT = "default"
@@ -60,6 +60,7 @@ class Prepared(NamedTuple):
         texts: ``TEXTS`` by name, a value a row.
         poses: (size, ``POSE_COLUMNS``) float64; (size, ``POSE``) where no row has a covariance.
         vectors: by slot name: (positions in the rows, half-precision bytes, dim).
+        visits: of the rows that have some, by their position.
     """
 
     size: int
@@ -67,6 +68,7 @@ class Prepared(NamedTuple):
     texts: dict[str, list[str]]
     poses: NDArray[np.float64]
     vectors: Vectors
+    visits: dict[int, tuple[Visit, ...]]
 
 
 def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
@@ -104,7 +106,8 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
         "evidence": [row.evidence for row in rows],
         "provenance": [row.provenance for row in rows],
     }
-    return Prepared(len(rows), scalars, texts, poses_of(rows), encode(rows, slots))
+    visits = {position: row.visits for position, row in enumerate(rows) if row.visits}
+    return Prepared(len(rows), scalars, texts, poses_of(rows), encode(rows, slots), visits)
 
 
 def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
@@ -122,8 +125,10 @@ def join(parts: Sequence[Prepared]) -> Prepared:
         DimensionError: vectors of one encoder differ in length.
     """
     vectors: dict[str, tuple[list[int], list[bytes], int]] = {}
+    visits: dict[int, tuple[Visit, ...]] = {}
     start = 0
     for part in parts:
+        visits |= {start + position: kept for position, kept in part.visits.items()}
         for name, (positions, blobs, dim) in part.vectors.items():
             places, halves, length = vectors.setdefault(name, ([], [], dim))
             if length != dim:
@@ -145,6 +150,7 @@ def join(parts: Sequence[Prepared]) -> Prepared:
         {name: [value for part in parts for value in part.texts[name]] for name in TEXTS},
         poses,
         dict(vectors),
+        visits,
     )
 
 
@@ -239,6 +245,7 @@ class Image(NamedTuple):
         covariance: xx, xy, xz, yy, yz, zz, or ``None``.
         texts: the columns ``TEXTS``.
         vectors: half-precision bytes by slot name.
+        visits: of a merged memory.
     """
 
     id: int
@@ -248,6 +255,7 @@ class Image(NamedTuple):
     covariance: tuple[float, ...] | None
     texts: tuple[Any, ...]
     vectors: dict[str, bytes]
+    visits: tuple[Visit, ...] = ()
 
     def memory(self) -> Memory:
         """As the caller knows it."""
@@ -267,6 +275,7 @@ class Image(NamedTuple):
             provenance=provenance,
             embedding=arrays.pop(DEFAULT_SLOT, None),
             embeddings=arrays,
+            visits=self.visits,
             **values,
         )
 
@@ -278,7 +287,7 @@ class Image(NamedTuple):
         return json.dumps(
             {
                 "id": self.id, "memory": columns, "pose": self.pose, "covariance": self.covariance,
-                "body": texts, "vectors": vectors,
+                "body": texts, "vectors": vectors, "visits": self.visits,
             }
         )  # fmt: skip
 
@@ -294,4 +303,6 @@ class Image(NamedTuple):
             None if found["covariance"] is None else tuple(found["covariance"]),
             tuple(found["body"][name] for name in TEXTS),
             {name: base64.b64decode(blob) for name, blob in found["vectors"].items()},
+            # The log of version 1 has none.
+            tuple(Visit(*visit) for visit in found.get("visits", ())),
         )

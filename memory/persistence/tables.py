@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
-from memory.persistence import places, poses
+from memory.persistence import places, poses, visits
 from memory.persistence.records import ACCESS, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
 from memory.types import Memory
 
@@ -25,8 +25,9 @@ INSERT_WORDS = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 DELETE_WORDS = "INSERT INTO words (words, rowid, label, caption) VALUES ('delete', ?, ?, ?)"
 SELECT_IMAGES = (
     f"SELECT m.id, {', '.join('m.' + name for name in SCALARS + ACCESS)},"
-    f" {', '.join('b.' + name for name in TEXTS)}"
+    f" {', '.join('b.' + name for name in TEXTS)}, v.visits"
     " FROM json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value JOIN body AS b ON b.id = m.id"
+    " LEFT JOIN visited AS v ON v.id = m.id"
 )
 SELECT_VECTORS = (
     "SELECT v.key, v.half FROM json_each(?) AS j CROSS JOIN vector AS v"
@@ -98,6 +99,8 @@ def insert_prepared(
         slot = SLOTS * first_id + add_slot(connection, slots, name, dim).number
         keys = [slot + SLOTS * position for position in positions]
         connection.executemany(INSERT_VECTOR, zip(keys, blobs, strict=True))
+    if prepared.visits:
+        visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
     if prepared.poses.shape == (1, poses.POSE):
         poses.write_one(connection, first_id, prepared.poses[0].tolist())
     else:
@@ -145,8 +148,9 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
             pose, covariance = where[row[0]]
             if np.isnan(pose[0]):
                 raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
-            texts, vectors_of = row[texts_from:], blobs.get(row[0], {})
-            found[row[0]] = Image(row[0], scalars, access, pose, covariance, texts, vectors_of)
+            texts, vectors_of = row[texts_from:-1], blobs.get(row[0], {})
+            seen = visits.unpack(row[0], row[-1])
+            found[row[0]] = Image(row[0], scalars, access, pose, covariance, texts, vectors_of, seen)
     missing = [id for id in ids if id not in found]
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
@@ -181,6 +185,7 @@ def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> No
     connection.executemany("DELETE FROM vector WHERE key BETWEEN ? AND ?", ranges)
     connection.executemany("DELETE FROM body WHERE id = ?", ids)
     connection.executemany("DELETE FROM memory WHERE id = ?", ids)
+    visits.delete(connection, [image.id for image in images if image.visits])
     poses.clear(connection, np.array([image.id for image in images], dtype=np.int64))
 
 
@@ -191,6 +196,7 @@ def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images
     )
     connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
     connection.executemany(INSERT_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
+    visits.write(connection, {image.id: image.visits for image in images})
     write_places(connection, images)
     for image in images:
         write_vectors(connection, slots, image)
@@ -224,6 +230,9 @@ def replace_images(
             low = SLOTS * old.id
             connection.execute("DELETE FROM vector WHERE key BETWEEN ? AND ?", (low, low + SLOTS - 1))
             write_vectors(connection, slots, new)
+        if old.visits != new.visits:
+            visits.delete(connection, [old.id])
+            visits.write(connection, {new.id: new.visits})
     pairs = zip(before, after, strict=True)
     write_places(connection, [b for a, b in pairs if (a.pose, a.covariance) != (b.pose, b.covariance)])
 

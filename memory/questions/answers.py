@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.questions.visits import first_within
 from memory.questions.words import (
     counted,
     duration,
@@ -111,7 +112,7 @@ class Happened:
 
     Attributes:
         between_ns: both included.
-        memories: in the order of their times, as many as were asked for.
+        memories: in the order in which they were first seen then, as many as were asked for.
         total: how many there are.
     """
 
@@ -124,7 +125,9 @@ class Happened:
         span = f"between {moment(self.between_ns[0])} and {moment(self.between_ns[1])}"
         if not self.total:
             return f"Nothing is remembered {span}."
-        parts = [f"{name(memory)} on {moment(memory.time_ns)}" for memory in self.memories]
+        parts = [
+            f"{name(memory)} on {moment(first_within(memory, self.between_ns))}" for memory in self.memories
+        ]
         return f"{plural(self.total, 'memory', 'memories')} {span}: {listed(parts, total=self.total)}."
 
     def to_json(self) -> dict[str, Any]:

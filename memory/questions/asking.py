@@ -132,7 +132,10 @@ class Questions:
         text: str | None = None,
         limit: int = 100,
     ) -> Happened:
-        """What is remembered of a time, both ends included, in its order.
+        """What is remembered of a time, both ends included, in the order in which it was first seen then.
+
+        A merged memory is there where one of its visits touches the time, and not where the time lies between
+        two of them; one that was merged before visits were kept is there by its ``time_ns``.
 
         Args:
             first_ns, last_ns: nanoseconds.
@@ -150,8 +153,7 @@ class Questions:
             kinds=kinds,
             text=text,
         )
-        memories = self._store.find(wanted, newest_first=False, limit=limit)
-        total = len(memories) if len(memories) < limit else self._store.count(wanted)
+        memories, total = self._store.find_seen(wanted, limit=limit)
         return Happened((first_ns, last_ns), tuple(memories), total)
 
     def changed_since(
@@ -194,10 +196,14 @@ class Questions:
     ) -> HowOften:
         """How often and how long something was seen.
 
+        Merging changes nothing in the answer for a ``gap_s`` of a minute or more. Shorter pauses, and the
+        shortest of more than 512 pauses, were joined when memories were merged. What reaches beyond the time
+        that is asked for is cut off there; sights are counted in proportion then.
+
         Args:
             what: see the class.
             map_id: ``None`` for all maps.
-            between_ns: only memories of this time.
+            between_ns: only sights of this time, both ends included.
             gap_s: observations that are at most so far apart belong to one visit.
 
         Raises:
@@ -208,17 +214,20 @@ class Questions:
             raise ValueError(f"gap_s must not be negative, got {gap_s}")
         meant = self._meanings.of(what, map_id, between_ns)
         memories = self._meanings.memories(meant, newest_first=False)
-        visits = visits_of(memories, gap_s)
+        if between_ns is not None:
+            memories = [memory for memory in memories if visits_of([memory], gap_s, between_ns).spans]
+        visits = visits_of(memories, gap_s, between_ns)
+        sightings = visits.sightings if between_ns else sum(memory.count for memory in memories)
         return HowOften(
             what=meant.words,
             memories=len(memories),
-            sightings=sum(memory.count for memory in memories),
+            sightings=sightings,
             days=visits.days,
             visits=len(visits.spans),
             total_s=visits.total_s,
             longest_s=visits.longest_s,
-            first_ns=min(map(first_seen, memories), default=None),
-            last_ns=max(map(last_seen, memories), default=None),
+            first_ns=visits.spans[0][0] if visits.spans else None,
+            last_ns=visits.spans[-1][1] if visits.spans else None,
         )
 
     def still_there(

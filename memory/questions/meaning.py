@@ -68,14 +68,16 @@ class Meanings:
         return Meant("What looks like this", "similar", filter, self._alike(np.asarray(what), filter))
 
     def _alike(self, vector: NDArray, filter: Filter) -> dict[int, float]:
-        """Ids of everything similar enough, asking for more until the last one is not."""
+        """Ids of everything similar enough, asking for more until the last one is not.
+
+        Of any time: a merged memory may have been seen at other times than its own.
+        """
         k = LATEST
         while True:
             query = Query(
                 embedding=vector,
                 encoder=self._encoder,
                 map_id=filter.map_id,
-                between_ns=filter.between_ns,
                 k=k,
             )
             hits = self._store.query(query)
@@ -89,7 +91,12 @@ class Meanings:
             k *= 4
 
     def memories(self, meant: Meant, *, newest_first: bool, limit: int | None = None) -> list[Memory]:
-        """What was asked for, in the order of time; without vectors."""
+        """What was asked for, in the order of time; without vectors.
+
+        The oldest of a time are those that were seen first within it, merged ones by each of their visits.
+        """
+        if meant.ids is None and meant.filter.between_ns is not None and not newest_first:
+            return self._store.find_seen(meant.filter, limit=limit, vectors=False)[0]
         if meant.ids is None:
             return self._store.find(meant.filter, newest_first=newest_first, limit=limit, vectors=False)
         memories = self._store.get(meant.ids)

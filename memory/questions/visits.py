@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memory.questions.words import DAY_S, first_seen, last_seen
-from memory.types import Memory
+from memory.merging.visits import join_visits, known_visits
+from memory.questions.words import DAY_S
+from memory.types import Memory, Visit
 
 DAY_NS = int(DAY_S) * 1_000_000_000
 
@@ -17,10 +18,12 @@ class Visits(NamedTuple):
     Attributes:
         spans: (first, last) nanoseconds of each, in order, none touching another.
         days: distinct days, UTC, with a known observation.
+        sightings: observations, as far as they are known to be of this time.
     """
 
     spans: list[tuple[int, int]]
     days: int
+    sightings: int
 
     @property
     def total_s(self) -> float:
@@ -33,30 +36,42 @@ class Visits(NamedTuple):
         return max((last - first for first, last in self.spans), default=0) / 1e9
 
 
-def visits_of(memories: Sequence[Memory], gap_s: float) -> Visits:
-    """Join observations that are at most ``gap_s`` apart.
+def visits_of(memories: Sequence[Memory], gap_s: float, between_ns: tuple[int, int] | None = None) -> Visits:
+    """Join sights that are at most ``gap_s`` apart.
 
-    A memory that stands for many observations knows their number and the first and last of them. Where these
-    are so many that they are at most ``gap_s`` apart on average, it was in view from the first to the last;
-    otherwise the first, the last and the time of the memory are all that is known.
+    A merged memory keeps its visits, which are exact where ``gap_s`` is at least
+    :data:`memory.merging.visits.VISIT_GAP_S`: shorter pauses were joined when it was merged, and so were the
+    shortest where there were more than :data:`memory.types.MOST_VISITS`. What one without visits knows is
+    told in :func:`memory.merging.visits.known_visits`.
+
+    Args:
+        memories: of one thing.
+        gap_s: seconds.
+        between_ns: only this time, both ends included. What reaches beyond is cut off there, and counts in
+            proportion.
     """
     gap_ns = round(gap_s * 1e9)
-    spans: list[tuple[int, int]] = []
-    days: set[int] = set()
-    for memory in memories:
-        first, last = first_seen(memory), last_seen(memory)
-        first, last = min(first, last), max(first, last)
-        known = sorted({first, last, memory.time_ns})
-        if memory.count > 1 and last - first <= gap_ns * (memory.count - 1):
-            spans.append((first, last))
-            days.update(range(first // DAY_NS, last // DAY_NS + 1))
-            known = [time for time in known if not first <= time <= last]
-        spans += [(time, time) for time in known]
-        days.update(time // DAY_NS for time in known)
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if joined and first - joined[-1][1] <= gap_ns:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
-        else:
-            joined.append((first, last))
-    return Visits(joined, len(days))
+    known = [visit for memory in memories for visit in known_visits(memory, gap_ns)]
+    if between_ns is not None:
+        known = [part for visit in known if (part := cut(visit, between_ns)) is not None]
+    joined = join_visits(known, gap_ns=gap_ns, most=None)
+    # Days of what is known, not of the pauses between.
+    days = {day for visit in known for day in range(visit.first_ns // DAY_NS, visit.last_ns // DAY_NS + 1)}
+    sightings = sum(visit.sights for visit in known)
+    return Visits([(visit.first_ns, visit.last_ns) for visit in joined], len(days), sightings)
+
+
+def cut(visit: Visit, between_ns: tuple[int, int]) -> Visit | None:
+    """What of a visit is within a time; ``None`` for nothing."""
+    first, last = max(visit.first_ns, between_ns[0]), min(visit.last_ns, between_ns[1])
+    if first > last:
+        return None
+    whole = visit.last_ns - visit.first_ns
+    share = (last - first) / whole if whole else 1.0
+    return Visit(first, last, max(1, round(share * visit.sights)))
+
+
+def first_within(memory: Memory, between_ns: tuple[int, int]) -> int:
+    """When a memory was first seen within a time; its own time where that is not known."""
+    parts = (cut(visit, between_ns) for visit in known_visits(memory))
+    return next((part.first_ns for part in parts if part is not None), memory.time_ns)

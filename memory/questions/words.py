@@ -92,6 +92,7 @@ def memory_json(memory: Memory | None) -> dict[str, Any] | None:
         "count": memory.count,
         "first_seen_ns": first_seen(memory),
         "last_seen_ns": last_seen(memory),
+        "visits": [list(visit) for visit in memory.visits],
         "state": memory.state,
         "importance": memory.importance,
     }

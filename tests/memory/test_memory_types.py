@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.types import Memory, Query
+from memory.types import Memory, Query, Visit
 
 NAN = float("nan")
 
@@ -32,6 +32,19 @@ NAN = float("nan")
         ({"caption": "a\0b"}, ValueError, "caption must not contain a zero character"),
         ({"map_id": "\ud800"}, ValueError, "map_id is not valid Unicode"),
         ({"count": 0}, ValueError, "count must be at least 1"),
+        ({"visits": 5}, TypeError, "visits must be rows of first_ns, last_ns and sights, got 5"),
+        ({"visits": [5]}, TypeError, "visits must be rows"),
+        (
+            {"visits": [(1, 2)]},
+            ValueError,
+            r"visits\[0\] must be first_ns, last_ns and sights, got 2 numbers",
+        ),
+        ({"visits": [(1, 2.5, 1)]}, TypeError, r"visits\[0\] must be an integer"),
+        ({"visits": [(1, 2**63, 1)]}, ValueError, r"visits\[0\] must fit into 64 bits"),
+        ({"visits": [(3, 2, 1)]}, ValueError, r"visits\[0\] must not end before it begins, got \(3, 2\)"),
+        ({"visits": [(1, 2, 0)]}, ValueError, r"visits\[0\] must have at least 1 sight, got 0"),
+        ({"visits": [(1, 2, 1), (2, 3, 1)]}, ValueError, r"must rise .*: visits\[1\] does"),
+        ({"visits": [(4 * i, 4 * i, 1) for i in range(513)]}, ValueError, "at most 512, got 513"),
         ({"covariance": np.eye(2)}, ValueError, r"covariance must have shape \(3, 3\)"),
         ({"covariance": -np.eye(3)}, ValueError, "positive semidefinite"),
         ({"covariance": np.eye(3) * NAN}, ValueError, "covariance must be finite"),
@@ -88,6 +101,16 @@ def test_numbers_become_plain_ones() -> None:
     query = Query(near=[1, 2], polygon=np.eye(3)[:, :2].tolist())  # type: ignore[arg-type]
     assert query.near == (1.0, 2.0)
     assert query.polygon == ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
+
+
+def test_visits_become_plain_tuples_and_are_copied_and_compared() -> None:
+    rows = np.array([[1, 2, 3], [5, 5, 1]])
+    memory = Memory(time_ns=5, count=4, visits=rows)  # type: ignore[arg-type]
+    assert memory.visits == (Visit(1, 2, 3), Visit(5, 5, 1)) == ((1, 2, 3), (5, 5, 1))
+    assert {type(number) for visit in memory.visits for number in visit} == {int}
+    assert dataclasses.replace(memory, label="cup").visits == memory.visits
+    assert memory != dataclasses.replace(memory, visits=())
+    assert Memory(time_ns=5, visits=[]).visits == ()  # type: ignore[arg-type]
 
 
 def test_a_covariance_is_made_symmetric_to_the_last_bit() -> None:

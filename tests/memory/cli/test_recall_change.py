@@ -155,6 +155,32 @@ def test_secure_with_yes(recall: Recall, store: Path) -> None:
     assert "was erased for good" in refused.remarks
 
 
+def test_visits_are_shown(recall: Recall, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    recall("init", folder, "--dim", 2)
+    for hour in range(22):
+        for second in (5, 25):
+            moment = f"2026-01-02T{hour:02}:00:{second:02}Z"
+            recall("add", folder, "--kind", "object", "--label", "door", "--at", 1, 1, "--time", moment)
+    (merged,) = recall("consolidate", folder, "--json").json["merged"]
+    found = recall("explain", folder, merged["id"], "--json").json["memory"]["visits"]
+    assert (len(found), found[0]) == (22, ["2026-01-02T00:00:05Z", "2026-01-02T00:00:25Z", 2])
+    (hit,) = recall("query", folder, "--json").json["hits"]
+    assert hit["memory"]["visits"] == found
+    shown = recall("explain", folder, merged["id"]).output
+    assert "visits, the last 20 of 22" in shown
+    assert "2026-01-02 21:00:25" in shown
+    assert "2026-01-02 01:00:05" not in shown
+    answer = recall("ask", folder, "how-often", "door", "--json").json
+    assert (answer["sightings"], answer["visits"], answer["total_s"]) == (44, 22, 440.0)
+    for name in ("out.jsonl", "out.parquet"):
+        assert recall("export", folder, tmp_path / name).status == 0
+        recall("init", tmp_path / f"store of {name}", "--dim", 2)
+        recall("import", tmp_path / f"store of {name}", tmp_path / name)
+        (hit,) = recall("query", tmp_path / f"store of {name}", "--json").json["hits"]
+        assert hit["memory"]["visits"] == found
+
+
 def test_consolidate(recall: Recall, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     recall("init", folder, "--dim", 2, "--capacity", 2)

@@ -35,12 +35,14 @@ def earth_centred(longitude_deg: float, latitude_deg: float) -> np.ndarray:
 
 
 def test_metres_say_so() -> None:
-    found = written([Memory(time_ns=1, position=(1, 2, 3), id=5, label="Car"), Memory(time_ns=2)])
+    merged = Memory(time_ns=1, position=(1, 2, 3), id=5, label="Car", count=2, visits=((0, 10**9, 2),))
+    found = written([merged, Memory(time_ns=2)])
     assert found["coordinates"] == "metres in the map frame, not degrees"
     first, second = found["features"]
     assert (first["type"], first["id"]) == ("Feature", 5)
     assert first["geometry"] == {"type": "Point", "coordinates": [1.0, 2.0, 3.0]}
     assert first["properties"]["label"] == "Car"
+    assert first["properties"]["visits"] == [["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", 2]]
     assert not {"position", "embedding", "id"} & first["properties"].keys()
     assert "id" not in second
 

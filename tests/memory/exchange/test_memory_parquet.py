@@ -46,6 +46,19 @@ def test_single_precision_is_kept_on_reading(tmp_path: Path) -> None:
     assert row["embedding"].dtype == "float32"
 
 
+def test_visits_as_rows_or_structs(tmp_path: Path) -> None:
+    visits = pyarrow.array([[[1, 2, 3], [5, 5, 1]], None], pyarrow.list_(pyarrow.list_(pyarrow.int64())))
+    path = write(tmp_path / "a.parquet", time_ns=[5, 6], visits=visits)
+    first, second = (memory_from_record(row) for row in read_rows(path))
+    assert (first.visits, second.visits) == (((1, 2, 3), (5, 5, 1)), ())
+    write_parquet(path, [[first]])
+    (row,) = pyarrow.parquet.read_table(path).to_pylist()
+    assert row["visits"][0] == {"first_ns": 1, "last_ns": 2, "sights": 3}
+    path = write(tmp_path / "b.parquet", time_ns=[5], visits=[[{"first_ns": 1, "until": 2}]])
+    with pytest.raises(TypeError, match=r"visits\[0\] must be an integer"):
+        memory_from_record(next(read_rows(path)))
+
+
 def test_an_unknown_column(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", time_ns=[1], colour=["red"])
     with pytest.raises(DataError, match=r"a\.parquet: unknown column 'colour'"):

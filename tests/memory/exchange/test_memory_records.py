@@ -41,6 +41,13 @@ def test_times() -> None:
     assert (found.time_ns, found.first_seen_ns, found.last_seen_ns) == (2 * 10**9, 10**9, 9)
 
 
+def test_visits() -> None:
+    found = memory_from_record({"time_ns": 9, "visits": [["1970-01-01T00:00:01Z", 2 * 10**9, 3]]})
+    assert found.visits == ((10**9, 2 * 10**9, 3),)
+    written = record_of(found)["visits"]
+    assert written == [["1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z", 3]]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -50,6 +57,11 @@ def test_times() -> None:
         ({"time_ns": "5"}, "time_ns must be an integer, got str"),
         ({"time_ns": 2.5}, "time_ns must be an integer"),
         ({"time_ns": None, "time": 5}, "time must be text in ISO 8601, got 5"),
+        ({"visits": "monday"}, "visits must be rows of first, last and sights, got 'monday'"),
+        ({"visits": [5]}, "visits must be rows of first, last and sights"),
+        ({"visits": [["noon", 5, 1]]}, "'noon' is no time"),
+        ({"visits": [[5, 4, 1]]}, r"visits\[0\] must not end before it begins"),
+        ({"visits": [{"first_ns": 1}]}, "visits must be rows"),
         ({"colour": "red"}, "unknown field 'colour': .* goes into payload"),
         ({"position": [1]}, r"position must be \[x, y, z\] or \[x, y\], got \[1\]"),
         ({"position": ["1", 2]}, "position must be numbers"),

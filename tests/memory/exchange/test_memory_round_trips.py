@@ -38,6 +38,11 @@ def _covariance(scale: float) -> np.ndarray:
     return np.diag([scale, 2 * scale, 1.0]) + 0.1 * scale * np.ones((3, 3))
 
 
+def _visits(times: list[int]) -> list[tuple[int, int, int]]:
+    """Each two of the rising times as a visit."""
+    return [(first, last, 1 + first % 7) for first, last in zip(times[::2], times[1::2], strict=False)]
+
+
 memories = st.builds(
     Memory,
     time_ns=_TIME,
@@ -59,6 +64,7 @@ memories = st.builds(
     count=st.integers(1, 10**6),
     first_seen_ns=st.none() | _TIME,
     last_seen_ns=st.none() | _TIME,
+    visits=st.lists(_TIME, max_size=8, unique=True).map(sorted).map(_visits),
     state=st.sampled_from(STATES),
     importance=st.none() | st.floats(0, 1),
 )

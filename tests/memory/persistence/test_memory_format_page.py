@@ -11,12 +11,13 @@ import pytest
 
 from memory.config import FILE_NAME
 from memory.index import files as index_files
+from memory.merging.visits import VISIT_GAP_S
 from memory.persistence import connection, operations, places, poses
 from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS
 from memory.persistence.records import SLOTS
 from memory.persistence.sqlite import Database
 from memory.reservoir import FORMAT
-from memory.types import Memory
+from memory.types import MOST_VISITS, Memory
 
 PAGE = (Path(__file__).parents[3] / "docs" / "memory-format.md").read_text(encoding="utf-8")
 
@@ -52,6 +53,9 @@ def test_every_table_column_and_index_is_named(tmp_path: Path) -> None:
         f"as much as {places.BROAD} rows",
         f"= {SLOTS} · memory id + slot",
         f"up to {operations.POSE_PART:,} memories",
+        f"there are at most {MOST_VISITS}",
+        f"more than {MOST_VISITS} remain",
+        f"at most {VISIT_GAP_S:.0f} s apart",
         f"`{index_files.FORMAT}`",
         f"`{FORMAT}`",
         f"`{FILE_NAME}`",

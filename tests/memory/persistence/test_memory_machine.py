@@ -41,6 +41,9 @@ memories = st.builds(
     payload=st.dictionaries(st.text(st.characters(blacklist_categories=["Cs"]), max_size=3), st.integers()),
     marked=st.booleans(),
     count=st.integers(1, 9),
+    visits=st.lists(st.integers(0, 9), max_size=4, unique=True).map(
+        lambda times: [(3 * time, 3 * time + time % 3, 1 + time) for time in sorted(times)]
+    ),
 )
 
 

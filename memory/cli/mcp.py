@@ -1,0 +1,54 @@
+"""``recall mcp``: the store's questions as tools for language models, over standard input and output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+from typing import Any
+
+from memory.cli.console import add_command, split_words
+from memory.store import MemoryStore
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands,
+        "mcp",
+        "Tools for language models, by the Model Context Protocol on stdin and stdout.",
+        run,
+    )
+    parser.add_argument("--readonly", action="store_true", help="no tool that changes anything")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the input ends, or the process is asked to."""
+    folder, _ = split_words(options)
+    try:
+        from memory.serve.tools import create_tool_server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "pydantic"):
+            raise
+        raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
+
+    with MemoryStore.open(folder, readonly=options.readonly, create=False) as store:
+        server = create_tool_server(store)
+        _close_when_asked(store)
+        server.run("stdio")
+    return 0
+
+
+def _close_when_asked(store: MemoryStore) -> None:
+    """Close the store on a signal: a thread that waits for input cannot be told to end."""
+
+    def end(number: int, frame: object) -> None:
+        def close() -> None:
+            store.close()
+            os._exit(0)
+
+        threading.Thread(target=close).start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)

@@ -1,0 +1,69 @@
+"""``recall serve``: the store as a service on this computer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from memory.cli.console import UsageError, add_command, counted, remark, say, split_words
+from memory.serve.options import ServeOptions
+from memory.store import MemoryStore
+
+TOKEN_VARIABLE = "RECALL_TOKEN"
+_USUAL = ServeOptions()
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "serve", "Serve a store over HTTP, with a page and live updates.", run)
+    parser.add_argument("--host", default="127.0.0.1", help="other than this computer only with a token")
+    parser.add_argument("--port", type=int, default=8713, help="default: 8713; 0 for any that is free")
+    parser.add_argument(
+        "--token", help=f"that requests must bring (better: ${TOKEN_VARIABLE}, which other users do not see)"
+    )
+    parser.add_argument("--readonly", action="store_true", help="change nothing; another process may write")
+    parser.add_argument(
+        "--max-body-mb", type=float, default=_USUAL.max_body_bytes / 2**20, metavar="MB",
+        help="largest request (default: %(default)g)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rate", type=float, default=_USUAL.rate, metavar="N",
+        help="requests a second of one client, 0 for no limit (default: %(default)g)",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the process is asked to end."""
+    from memory.serve.running import options_for, serve
+
+    folder, _ = split_words(options)
+    token = options.token if options.token is not None else os.environ.get(TOKEN_VARIABLE) or None
+    if not 0 <= options.port < 65536:
+        raise UsageError(f"--port must be from 0 to 65535, got {options.port}")
+    if not 0.0 < options.max_body_mb <= 1024.0:
+        raise UsageError(f"--max-body-mb must be above 0 and at most 1024, got {options.max_body_mb}")
+    if not 0.0 <= options.rate < float("inf"):
+        raise UsageError(f"--rate must be 0 or more, got {options.rate}")
+    limits = ServeOptions(
+        max_body_bytes=max(1, int(options.max_body_mb * 2**20)),
+        rate=options.rate,
+        burst=max(1, int(2 * options.rate)),
+    )
+    # Before the store is opened, which takes longer.
+    options_for(options.host, token, limits)
+    with MemoryStore.open(folder, readonly=options.readonly, create=False) as store:
+
+        def ready(address: str) -> None:
+            if options.json:
+                print(json.dumps({"address": address, "process": os.getpid()}), flush=True)
+            else:
+                say(f"{counted(len(store))} at {address} (end with Ctrl-C)")
+
+        serve(
+            store, host=options.host, port=options.port, token=token, options=limits, ready=ready
+        )  # fmt: skip
+    if not options.json:
+        remark("the store is closed", style="green")
+    return 0

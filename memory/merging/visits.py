@@ -1,0 +1,81 @@
+"""When the one thing that several memories are of was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from memory.types import MOST_VISITS, Memory, Visit
+
+#: Sights that are at most so far apart are one visit of a merged memory; shorter pauses cannot be told later.
+VISIT_GAP_S = 60.0
+VISIT_GAP_NS = round(VISIT_GAP_S * 1e9)
+
+
+def known_visits(memory: Memory, gap_ns: int = VISIT_GAP_NS) -> list[Visit]:
+    """What a memory knows of when its thing was seen, rising.
+
+    These are its visits, and its time, first and last sight where they lie outside. A memory that stands for
+    many observations and keeps no visits, as one merged before there were any, was in view from the first to
+    the last where these are at most ``gap_ns`` apart on average; otherwise the first, the last and its time
+    are all that is known, with the rest of the count at its time.
+
+    Args:
+        memory: any.
+        gap_ns: nanoseconds; for those without visits.
+    """
+    time = int(memory.time_ns)
+    if memory.first_seen_ns is None and memory.last_seen_ns is None and not memory.visits:
+        return [Visit(time, time, memory.count)]
+    ends = [time if end is None else int(end) for end in (memory.first_seen_ns, memory.last_seen_ns)]
+    first, last = min(ends), max(ends)
+    found = list(memory.visits)
+    if not found and memory.count > 1 and last - first <= gap_ns * (memory.count - 1):
+        found = [Visit(first, last, memory.count)]
+    alone = [moment for moment in dict.fromkeys((first, last, time)) if not _within(moment, found)]
+    left = memory.count - sum(visit.sights for visit in found)
+    for place, moment in enumerate(alone):
+        rest = left - place if place == len(alone) - 1 else 1
+        found.append(Visit(moment, moment, max(rest, 1)))
+    return sorted(found)
+
+
+def join_visits(
+    visits: Iterable[Visit], *, gap_ns: int = VISIT_GAP_NS, most: int | None = MOST_VISITS
+) -> tuple[Visit, ...]:
+    """Visits that are at most ``gap_ns`` apart, or overlap, become one, and their counts are added.
+
+    Joining in any order and in several rounds gives the same: sights belong together where no pause between
+    them is longer (single linkage).
+
+    Args:
+        visits: in any order.
+        gap_ns: nanoseconds.
+        most: where more remain, those with the shortest pauses between them are joined too, of equal pauses
+            the earlier; ``None`` for all of them.
+    """
+    found: list[Visit] = []
+    for visit in sorted(visits):
+        if found and visit.first_ns - found[-1].last_ns <= gap_ns:
+            found[-1] = _joined(found[-1], visit)
+        else:
+            found.append(Visit(*visit))
+    if most is None or len(found) <= most:
+        return tuple(found)
+    pauses = [after.first_ns - before.last_ns for before, after in pairwise(found)]
+    short = set(sorted(range(len(pauses)), key=pauses.__getitem__)[: len(found) - most])
+    kept = found[:1]
+    for place, visit in enumerate(found[1:]):
+        if place in short:
+            kept[-1] = _joined(kept[-1], visit)
+        else:
+            kept.append(visit)
+    return tuple(kept)
+
+
+def _joined(one: Visit, other: Visit) -> Visit:
+    return Visit(one.first_ns, max(one.last_ns, other.last_ns), one.sights + other.sights)
+
+
+def _within(time_ns: int, visits: Iterable[Visit]) -> bool:
+    return any(visit.first_ns <= time_ns <= visit.last_ns for visit in visits)

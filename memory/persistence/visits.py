@@ -1,0 +1,80 @@
+"""The visits of merged memories: a row of ``visited`` for each that has some."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import CorruptStoreError
+from memory.types import Visit, check_visits
+
+#: Bytes of a visit: first_ns, last_ns and sights.
+VISIT_BYTES = 24
+INSERT = "INSERT OR REPLACE INTO visited (id, first_ns, last_ns, visits) VALUES (?, ?, ?, ?)"
+
+
+class Overlapping(NamedTuple):
+    """Memories with a visit within a time.
+
+    Attributes:
+        ids: (n,) int64, rising.
+        first_ns: (n,) int64, when each was first seen within it.
+    """
+
+    ids: NDArray[np.int64]
+    first_ns: NDArray[np.int64]
+
+
+def pack(visits: Iterable[Visit]) -> bytes:
+    """Three little-endian int64 a visit."""
+    return np.array(list(visits), dtype="<i8").tobytes()
+
+
+def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
+    """The visits of a memory; none without a row.
+
+    Raises:
+        CorruptStoreError: they are damaged.
+    """
+    if blob is None:
+        return ()
+    if not blob or len(blob) % VISIT_BYTES:
+        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: restore a backup")
+    try:
+        return check_visits(np.frombuffer(blob, "<i8").reshape(-1, 3).tolist())
+    except ValueError as error:
+        raise CorruptStoreError(f"memory {id} has damaged visits ({error}): restore a backup") from error
+
+
+def write(connection: sqlite3.Connection, visits: Mapping[int, tuple[Visit, ...]]) -> None:
+    """Make the visits of memories these; those without any must have no row."""
+    rows = [(id, kept[0].first_ns, kept[-1].last_ns, pack(kept)) for id, kept in visits.items() if kept]
+    if rows:
+        connection.executemany(INSERT, rows)
+
+
+def delete(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+    """Take the visits of memories away."""
+    connection.executemany("DELETE FROM visited WHERE id = ?", [(id,) for id in ids])
+
+
+def overlapping(connection: sqlite3.Connection, first_ns: int, last_ns: int) -> Overlapping:
+    """Which memories have a visit that shares a nanosecond with a time, both ends included."""
+    # All of it from the index, but for what began earlier: there the visits themselves are looked at.
+    rows = connection.execute(
+        "SELECT id, first_ns FROM visited WHERE first_ns BETWEEN ? AND ?", (first_ns, last_ns)
+    ).fetchall()
+    earlier = connection.execute(
+        "SELECT id, visits FROM visited WHERE first_ns < ? AND last_ns >= ?", (first_ns, first_ns)
+    )
+    for id, blob in earlier:
+        table = np.frombuffer(blob[: len(blob) // VISIT_BYTES * VISIT_BYTES], "<i8").reshape(-1, 3)
+        at = int(np.searchsorted(table[:, 1], first_ns))
+        if at < len(table) and table[at, 0] <= last_ns:
+            rows.append((id, max(int(table[at, 0]), first_ns)))
+    found = np.array(sorted(rows), dtype=np.int64).reshape(-1, 2)
+    return Overlapping(found[:, 0], found[:, 1])

@@ -1,0 +1,131 @@
+"""Answers as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.responses import Response
+
+from memory.persistence.journal import LogEntry
+from memory.questions.words import memory_json
+from memory.serve.errors import Problem
+from memory.store import Consolidated, Kept
+from memory.types import Explanation, Memory
+
+#: Of an operation's detail, what is told: the rest names files and is for programs.
+_TOLD = ("reason", "sources")
+
+
+class Answer(Response):
+    """JSON in ASCII, which holds any text; what is not finite is ``null``."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return dump(content)
+
+
+def dump(content: Any) -> bytes:
+    """JSON; what is not finite is ``null``."""
+    try:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        return json.dumps(_finite(content), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def problem_answer(problem: Problem) -> Answer:
+    """The answer to a request that failed."""
+    return Answer(problem.to_json(), status_code=problem.status, headers=problem.headers)
+
+
+def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:
+    """Everything of a memory, with or without its vectors."""
+    found = memory_json(memory)
+    assert found is not None
+    if vectors:
+        found["embedding"] = None if memory.embedding is None else memory.embedding.tolist()
+        found["embeddings"] = {name: vector.tolist() for name, vector in memory.embeddings.items()}
+    return found
+
+
+def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, Any]:
+    """An operation, in few words.
+
+    Args:
+        entry: of the log.
+        touched: memories that it added, changed or removed.
+        undone: whether it was taken back.
+    """
+    ids = {"first": entry.added[0], "last": entry.added[-1]} if entry.added else None
+    detail = {name: entry.detail[name] for name in _TOLD if name in entry.detail}
+    return {
+        "generation": entry.generation,
+        "time_ns": entry.time_ns,
+        "operation": entry.operation,
+        "ids_count": touched,
+        "added": ids,
+        "undoes": entry.undoes,
+        "undone": undone,
+        "detail": detail,
+    }
+
+
+def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, Any]:
+    """Why a memory is as it is, with the memory where it is still there."""
+    history = [
+        {"time_ns": when, "operation": operation, "detail": detail}
+        for when, operation, detail in found.history
+    ]
+    return {
+        "id": found.id,
+        "status": found.status,
+        "reasons": list(found.reasons),
+        "parts": dict(found.parts),
+        "history": history,
+        "into": found.into,
+        "sources": list(found.sources),
+        "memory": None if memory is None else memory_answer(memory),
+    }
+
+
+def kept_answer(kept: Iterable[Kept]) -> list[dict[str, Any]]:
+    """What became of observations."""
+    return [{"id": each.id, "reason": each.reason, "importance": each.importance} for each in kept]
+
+
+def consolidated_answer(done: Consolidated, most: int) -> dict[str, Any]:
+    """What consolidation did: the numbers, and the first of each sort."""
+    merged = [{"id": id, "sources": list(sources)} for id, sources in done.merged[:most]]
+    forgotten = [{"id": id, "reason": reason} for id, reason in list(done.forgotten.items())[:most]]
+    return {
+        "merged": merged,
+        "merged_count": len(done.merged),
+        "forgotten": forgotten,
+        "forgotten_count": len(done.forgotten),
+        "generations": done.generations,
+    }
+
+
+def shortened(answer: dict[str, Any], most: int) -> dict[str, Any]:
+    """The answer to a question with at most so many memories in each list, and how many there were."""
+    found: dict[str, Any] = {}
+    for name, value in answer.items():
+        if isinstance(value, dict) and name == "changed":
+            found[name] = shortened(value, most)
+        elif isinstance(value, list) and len(value) > most and name in ("new", "gone", "moved"):
+            found[name], found[f"{name}_total"] = value[:most], len(value)
+        else:
+            found[name] = value
+    return found

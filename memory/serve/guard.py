@@ -1,0 +1,146 @@
+"""What every request passes first: host, rate, origin, token, size; and the headers of every answer."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from memory.serve.answers import problem_answer
+from memory.serve.errors import Problem, problem_of
+from memory.serve.options import ServeOptions
+from memory.serve.rate import RateLimit, client_of, retry_after
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LOG = logging.getLogger(__name__)
+_CONTENT = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+)
+HEADERS = {
+    "content-security-policy": _CONTENT,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+#: Where the token may be part of the address, because a browser's EventSource sends no header.
+EVENTS = "/api/events"
+
+
+class Guard:
+    """Refuses what must not reach the service, and turns what nobody foresaw into an answer.
+
+    Args:
+        app: the service.
+        token: that requests to ``/api`` must bring, or ``None``.
+        folder: of the store, which no answer names.
+        options: limits.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str | None, folder: Path, options: ServeOptions) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode()
+        self._folder = folder
+        self._options = options
+        self._rate = RateLimit(options.rate, options.burst) if options.rate > 0.0 else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or pass on a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if scope["path"].startswith("/api"):
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        problem = self._refusal(scope)
+        if problem is not None:
+            await problem_answer(problem)(scope, receive, guarded)
+            return
+        try:
+            await self._app(scope, receive, guarded)
+        except Exception as error:
+            if started:
+                raise
+            problem = problem_of(error, self._folder)
+            if problem is None:
+                _LOG.exception("%s %s failed", scope["method"], scope["path"])
+                problem = Problem(500, "internal", "something went wrong; the log of the service says what")
+            await problem_answer(problem)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> Problem | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return Problem(400, "bad_host", "the service is not known under this host name")
+        if self._rate is not None:
+            wait = self._rate.take(client_of(scope.get("client")))
+            if wait > 0.0:
+                seconds = retry_after(wait)
+                message = f"too many requests: try again in {seconds} s"
+                return Problem(429, "rate_limited", message, headers={"retry-after": seconds})
+        if not _same_origin(headers, hosts[0]):
+            return Problem(403, "cross_origin", "other web pages may not use this service")
+        if not self._is_authorised(scope, headers):
+            message = "send the token: Authorization: Bearer TOKEN"
+            return Problem(401, "unauthorised", message, headers={"www-authenticate": "Bearer"})
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > self._options.max_body_bytes:
+            most = self._options.max_body_bytes
+            return Problem(413, "too_large", f"a request holds at most {most} bytes: send less at a time")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        if self._options.hosts is None:
+            return True
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        return name is not None and name.rstrip(".") in self._options.hosts
+
+    def _is_authorised(self, scope: Scope, headers: Headers) -> bool:
+        if self._token is None or not scope["path"].startswith("/api"):
+            return True
+        given: list[bytes] = []
+        kind, _, value = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            given.append(value.strip().encode("latin-1"))
+        if scope["path"] == EVENTS and scope["method"] == "GET":
+            given += _tokens(scope["query_string"])
+        return any(hmac.compare_digest(each, self._token) for each in given)
+
+
+def _tokens(query: bytes) -> Iterable[bytes]:
+    try:
+        return [value.encode() for value in parse_qs(query.decode("ascii"), max_num_fields=20)["token"][:1]]
+    except (KeyError, ValueError):
+        return []
+
+
+def _same_origin(headers: Headers, host: str) -> bool:
+    """Whether a browser says that a page of this service asks; programs say nothing."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        # Somebody may follow a link to the page, or type its address.
+        return headers.get("sec-fetch-mode") == "navigate" and "origin" not in headers
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    return origin.lower().partition("://")[2] == host.lower()

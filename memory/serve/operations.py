@@ -1,0 +1,129 @@
+"""Requests that change the store, and about what was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from memory.serve.answers import Answer, consolidated_answer, entry_answer
+from memory.serve.errors import ServiceError
+from memory.serve.requests import ConsolidateBody, ForgetBody, UndoBody, at_most, moment, plain
+from memory.serve.service import ServiceOf
+
+router = APIRouter(prefix="/api")
+Generation = Annotated[int, Query(ge=0, lt=2**62)]
+
+
+@router.post("/forget", summary="Forget memories")
+async def forget(request: Request, service: ServiceOf) -> Answer:
+    """One operation, which can be undone unless it is secure."""
+    body = await service.body(request, ForgetBody)
+    service.check_writable()
+    at_most("ids", len(body.ids), service.options.max_batch)
+    plain("reason", body.reason)
+    ids = sorted(set(body.ids))
+    generation = await service.work(service.store.forget, ids, secure=body.secure, reason=body.reason)
+    service.feed.tell(generation)
+    return Answer({"generation": generation, "forgotten": len(ids), "can_be_undone": not body.secure})
+
+
+@router.post("/undo", summary="Take an operation back")
+async def undo(request: Request, service: ServiceOf) -> Answer:
+    """The answer has the operation of doing so, which can be undone in turn."""
+    body = await service.body(request, UndoBody)
+    service.check_writable()
+    generation = await service.work(service.store.undo, body.generation)
+    service.feed.tell(generation)
+    return Answer({"generation": generation, "undone": body.generation})
+
+
+@router.post("/consolidate", summary="Merge memories of the same thing, forget over capacity")
+async def consolidate(request: Request, service: ServiceOf) -> Answer:
+    """Each merge and the forgetting are operations that can be undone."""
+    body = await service.body(request, ConsolidateBody)
+    service.check_writable()
+    now = None if body.now is None else moment("now", body.now)
+    done = await service.work(service.store.consolidate, now_ns=now)
+    service.feed.tell(max(done.generations, default=None))
+    return Answer(consolidated_answer(done, service.options.max_page))
+
+
+@router.get("/log", summary="What was done, by rising number")
+async def log(
+    service: ServiceOf,
+    after: Annotated[Generation | None, Query(description="operations after this one")] = None,
+    before: Annotated[Generation | None, Query(description="the last operations before this one")] = None,
+    limit: Annotated[int, Query(ge=1)] = 100,
+) -> Answer:
+    """Without ``after`` and ``before`` the last operations."""
+    at_most("limit", limit, service.options.max_page)
+    if after is not None and before is not None:
+        raise ServiceError(422, "invalid", "after: give after or before, not both", "after")
+
+    def read() -> dict[str, Any]:
+        latest = service.reading.generation
+        start, most = after, limit
+        if start is None:
+            # The numbers have no gaps.
+            end = latest + 1 if before is None else min(before, latest + 1)
+            start = max(end - 1 - limit, 0)
+            most = max(end - 1 - start, 0)
+        operations = service.reading.operations(start, most) if most else []
+        entries = [entry_answer(each.entry, touched=each.touched, undone=each.undone) for each in operations]
+        return {"operations": entries, "generation": latest}
+
+    return Answer(await service.work(read))
+
+
+@router.get("/stats", summary="Sizes, counts, tiers and the last check")
+async def stats(
+    service: ServiceOf,
+    check: Annotated[bool, Query(description="check the files now, unless that was just done")] = False,
+) -> Answer:
+    """Numbers about the store."""
+
+    def read() -> dict[str, Any]:
+        return {
+            **service.store.stats().to_json(),
+            "dim": service.store.dim,
+            "encoders": service.store.encoders(),
+            "readonly": service.readonly,
+            **service.overview(),
+            "tiers": {name: tier.to_json() for name, tier in service.store.tiers().items()},
+            "check": service.checked(anew=check),
+            "followers": service.feed.followers,
+        }
+
+    return Answer(await service.work(read))
+
+
+@router.get("/health", summary="Whether the store answers")
+async def health(service: ServiceOf) -> Answer:
+    """Reads one number from the disk."""
+    generation = await service.work(lambda: service.reading.generation)
+    return Answer({"status": "ok", "generation": generation, "readonly": service.readonly})
+
+
+@router.get("/events", summary="Follow what happens", response_class=StreamingResponse)
+async def events(
+    service: ServiceOf,
+    after: Annotated[Generation | None, Query(description="tell also what was done after this one")] = None,
+    last_event_id: Annotated[str | None, Header(max_length=40)] = None,
+    token: Annotated[str | None, Query(description="instead of the header, which EventSource lacks")] = None,
+) -> StreamingResponse:
+    """Server-sent events: ``start``, then an ``operation`` each with its number as id.
+
+    A client that comes back sends the last id, and is told what it missed.
+    """
+    service.feed.admit()
+    start = after
+    if last_event_id is not None:
+        if not (last_event_id.isascii() and last_event_id.isdecimal()):
+            raise ServiceError(422, "invalid", "Last-Event-ID: expected a number", "last_event_id")
+        start = min(int(last_event_id), 2**62)
+    stream: AsyncIterator[bytes] = service.feed.stream(start)
+    headers = {"x-accel-buffering": "no"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)

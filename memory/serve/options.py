@@ -1,0 +1,60 @@
+"""Limits of the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from memory.types import check_integer, check_numbers
+
+#: Names under which a service on the loopback interface is asked for.
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How much a client may ask for.
+
+    Attributes:
+        hosts: names that a request may be addressed to, which keeps web pages from reaching a service on
+            the loopback interface under a name of their own; ``None`` for any, which needs a token.
+        max_body_bytes: of a request.
+        rate: requests a second of one client on average; 0 for no limit.
+        burst: requests that a client may make at once, where there is a rate.
+        max_batch: memories of one request, and ids to forget.
+        max_page: memories or log entries of one answer.
+        max_k: hits of a query.
+        max_vector: numbers of a vector.
+        max_subscribers: clients that follow what happens.
+        threads: that work on the store; as many requests to add can share a commit.
+        heartbeat_s: seconds between signs of life to those who follow.
+        poll_s: seconds between looks for what other processes did.
+        check_every_s: seconds for which the result of a check is given again instead of checking anew.
+    """
+
+    hosts: tuple[str, ...] | None = LOOPBACK_NAMES
+    max_body_bytes: int = 16 << 20
+    rate: float = 200.0
+    burst: int = 400
+    max_batch: int = 10_000
+    max_page: int = 1_000
+    max_k: int = 1_000
+    max_vector: int = 8_192
+    max_subscribers: int = 64
+    threads: int = 32
+    heartbeat_s: float = 15.0
+    poll_s: float = 0.25
+    check_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name == "hosts":
+                continue
+            if isinstance(entry.default, int):
+                if check_integer(entry.name, value) < 1:
+                    raise ValueError(f"{entry.name} must be at least 1, got {value}")
+            elif check_numbers(entry.name, (value,), 1)[0] < 0.0:
+                raise ValueError(f"{entry.name} must not be negative, got {value}")
+        if self.heartbeat_s == 0.0 or self.poll_s == 0.0:
+            raise ValueError("heartbeat_s and poll_s must be above 0")

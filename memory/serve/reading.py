@@ -1,0 +1,199 @@
+"""What the service reads beside the store's own questions: pages, operations, labels."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import UnknownMemoryError
+from memory.exchange.exporting import PORTION
+from memory.persistence import integrity, journal
+from memory.persistence.filters import Filter
+from memory.persistence.integrity import CheckReport
+from memory.persistence.journal import LogEntry
+from memory.persistence.sqlite import Database
+from memory.serve.errors import ServiceError
+from memory.types import Memory
+
+PageOrder = Literal["newest", "oldest"]
+#: Labels that are counted by name.
+LABELS = 1000
+
+
+class Page(NamedTuple):
+    """Memories in an order.
+
+    Attributes:
+        memories: of this page.
+        cursor: of the next one, or ``None`` where there is none.
+    """
+
+    memories: list[Memory]
+    cursor: str | None
+
+
+class Operation(NamedTuple):
+    """An operation with what became of it.
+
+    Attributes:
+        entry: of the log.
+        touched: memories that it added, changed or removed.
+        undone: whether it was taken back.
+    """
+
+    entry: LogEntry
+    touched: int
+    undone: bool
+
+
+class Reading:
+    """Reads the database of a store; it blocks no writer.
+
+    Args:
+        database: open, the store's own.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def generation(self) -> int:
+        """Number of the last operation."""
+        return self._database.generation
+
+    def count(self, filter: Filter) -> int:
+        """How many pass, exactly."""
+        return self._database.count(filter)
+
+    def get(self, ids: Sequence[int], *, vectors: bool = False) -> list[Memory]:
+        """Memories by their ids, all of them or :class:`UnknownMemoryError`."""
+        return self._database.get(ids, vectors=vectors)
+
+    def check(self) -> CheckReport:
+        """Look for damage as a reader can, while others write."""
+        with self._database._read() as connection:
+            return integrity.report(connection, integrity.find_problems(connection, writer=False))
+
+    def page(
+        self,
+        filter: Filter,
+        *,
+        order: PageOrder = "newest",
+        limit: int = 100,
+        cursor: str | None = None,
+        vectors: bool = False,
+    ) -> Page:
+        """The next memories that pass a filter.
+
+        What comes or goes meanwhile shifts nothing: a memory that is there all the time is on one page.
+
+        Raises:
+            ServiceError: the cursor is none, or of another order.
+        """
+        start = None if cursor is None else read_cursor(cursor, order)
+        if start is not None:
+            filter = _from(filter, order, start[0])
+            if filter is _NOTHING:
+                return Page([], None)
+        fetch = limit + 1
+        while True:
+            ids = self._database.ids(filter, order=order, limit=fetch)
+            rest = ids if start is None else ids[self._after(ids, order, start)]
+            if len(rest) <= limit and len(ids) == fetch:
+                fetch *= 4  # Many of the same time.
+                continue
+            times = dict(self._times(rest[:limit]))
+            if len(rest) <= limit:
+                return Page(self.present(rest.tolist(), vectors=vectors), None)
+            if times:
+                break  # Otherwise all of them are gone just now.
+        last = next(id for id in reversed(rest[:limit].tolist()) if id in times)
+        following = write_cursor(order, times[last], last)
+        return Page(self.present(rest[:limit].tolist(), vectors=vectors), following)
+
+    def _after(self, ids: NDArray[np.int64], order: PageOrder, start: tuple[int, int]) -> NDArray[np.bool_]:
+        times = self._times(ids)
+        beyond = {id for id, at in times if ((at, id) < start if order == "newest" else (at, id) > start)}
+        return np.array([id in beyond for id in ids.tolist()], dtype=np.bool_)
+
+    def _times(self, ids: NDArray[np.int64]) -> list[tuple[int, int]]:
+        columns = self._database.columns(ids)
+        return list(zip(columns.ids.tolist(), columns.time_ns.tolist(), strict=True))
+
+    def present(self, ids: Sequence[int], *, vectors: bool = False) -> list[Memory]:
+        """Those of the memories that are there."""
+        while True:
+            try:
+                return self.get(ids, vectors=vectors)
+            except UnknownMemoryError:
+                there = set(self._database.columns(ids).ids.tolist())
+                ids = [id for id in ids if id in there]
+
+    def portions(self, filter: Filter, *, vectors: bool, size: int = PORTION // 4) -> Iterator[list[Memory]]:
+        """Everything that passes, the oldest first, without what is removed meanwhile."""
+        ids = self._database.ids(filter, order="oldest").tolist()
+        for start in range(0, len(ids), size):
+            yield self.present(ids[start : start + size], vectors=vectors)
+
+    def operations(self, after: int, limit: int) -> list[Operation]:
+        """Operations after one, in order."""
+        with self._database._read() as connection:
+            return [
+                Operation(
+                    entry,
+                    len(np.unique(journal.touched_by(connection, entry))),
+                    journal.is_undone(connection, entry.generation),
+                )
+                for entry in journal.read_entries(connection, after=after, limit=limit)
+            ]
+
+    def overview(self) -> dict[str, Any]:
+        """Counts by label and state, and the span of time."""
+        with self._database._read() as connection:
+            label_rows = connection.execute(
+                "SELECT label, count(*) FROM memory GROUP BY label ORDER BY 2 DESC, 1 LIMIT ?", (LABELS,)
+            )
+            labels = dict(label_rows.fetchall())
+            states = dict(connection.execute("SELECT state, count(*) FROM memory GROUP BY state").fetchall())
+            first, last = connection.execute("SELECT min(time_ns), max(time_ns) FROM memory").fetchone()
+        return {"by_label": labels, "by_state": states, "first_time_ns": first, "last_time_ns": last}
+
+
+def write_cursor(order: PageOrder, time_ns: int, id: int) -> str:
+    """Where a page ended."""
+    return base64.urlsafe_b64encode(f"{order} {time_ns} {id}".encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, order: PageOrder) -> tuple[int, int]:
+    """Time and id of where a page ended.
+
+    Raises:
+        ServiceError: no cursor, or of another order.
+    """
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+        kind, time_ns, id = text.split(" ")
+        found = int(time_ns), int(id)
+        if not all(-(2**63) <= number < 2**63 for number in found):
+            raise ValueError(text)
+    except (ValueError, binascii.Error) as error:
+        raise ServiceError(422, "invalid", "cursor: not one that this service gave", "cursor") from error
+    if kind != order:
+        raise ServiceError(422, "invalid", f"cursor: it belongs to order {kind!r}"[:80], "cursor")
+    return found
+
+
+#: Stands for a filter that nothing passes.
+_NOTHING = Filter(labels=())
+
+
+def _from(filter: Filter, order: PageOrder, time_ns: int) -> Filter:
+    first, last = filter.between_ns or (-(2**63), 2**63 - 1)
+    first, last = (first, min(last, time_ns)) if order == "newest" else (max(first, time_ns), last)
+    return _NOTHING if first > last else replace(filter, between_ns=(first, last))

@@ -1,0 +1,305 @@
+"""What requests hold, and how their bodies are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+import numpy as np
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from memory.exchange.records import memory_from_record
+from memory.exchange.times import parse_time
+from memory.serve.errors import ServiceError
+from memory.serve.options import ServeOptions
+from memory.types import Kind, Memory, Order, Query, State
+
+Model = TypeVar("Model", bound=BaseModel)
+#: An integer of 64 bits; ``true`` is none.
+Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Vector = Annotated[list[Number], Field(min_length=1)]
+Point = Annotated[list[Number], Field(min_length=2, max_length=3, description="x, y (and z) in metres")]
+Corner = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Polygon = Annotated[list[Corner], Field(min_length=3, description="corners x, y in metres")]
+Moment = Annotated[
+    str | Integer, Field(description="ISO 8601 (UTC without a zone), now, or integer nanoseconds")
+]
+Span = Annotated[list[Moment], Field(min_length=2, max_length=2)]
+Visit = Annotated[list[Moment], Field(min_length=3, max_length=3)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class Body(BaseModel):
+    """Of a request: fields that it does not have are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MemoryRecord(Body):
+    """A memory to store: the fields of the library's ``Memory`` by name; only a time is needed.
+
+    ``time``, ``first_seen`` and ``last_seen`` are ISO 8601 and stand for those in nanoseconds. An ``id`` is
+    read over: the store gives its own.
+    """
+
+    time_ns: Integer | None = None
+    time: str | None = None
+    position: Point | None = None
+    x: Number | None = None
+    y: Number | None = None
+    z: Number | None = None
+    yaw: Number | None = None
+    covariance: list[list[Number]] | None = None
+    map_id: str | None = None
+    kind: Kind | None = None
+    label: str | None = None
+    caption: str | None = None
+    embedding: Vector | None = None
+    embeddings: dict[str, Vector] | None = None
+    confidence: Annotated[Number, Field(ge=0.0, le=1.0)] | None = None
+    reward: Number | None = None
+    payload: dict[str, Any] | None = None
+    evidence: str | None = None
+    provenance: str | None = None
+    marked: Flag | None = None
+    count: Annotated[Integer, Field(ge=1)] | None = None
+    first_seen_ns: Integer | None = None
+    last_seen_ns: Integer | None = None
+    first_seen: str | None = None
+    last_seen: str | None = None
+    visits: list[Visit] | None = Field(None, description="rows of first time, last time and count")
+    state: State | None = None
+    importance: Number | None = None
+    id: Integer | None = None
+
+
+class AddBody(Body):
+    """Memories to store, all of them or none."""
+
+    memories: list[MemoryRecord]
+    observe: Flag = Field(False, description="score them, and keep only those that matter")
+
+
+class QueryBody(Body):
+    """What is searched; every part that is given must hold."""
+
+    text: str | None = Field(None, description="words that label or caption should have")
+    embedding: Vector | None = Field(None, description="that hits should be similar to")
+    like: Integer | None = Field(None, description="id of a memory that hits should be similar to")
+    encoder: str = "default"
+    near: Point | None = None
+    radius_m: Annotated[Number, Field(ge=0.0)] | None = None
+    polygon: Polygon | None = None
+    between_ns: Annotated[list[Integer], Field(min_length=2, max_length=2)] | None = None
+    between: Span | None = None
+    labels: list[str] | None = None
+    kinds: list[Kind] | None = None
+    map_id: str | None = None
+    min_confidence: Number = 0.0
+    k: Annotated[Integer, Field(ge=1)] = 10
+    order: Order | None = None
+    aggregate: Flag = Field(False, description="also the attention-weighted mean of the vectors")
+
+
+Question = Literal[
+    "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there", "summarise",
+    "similar_situations", "pose_to", "search",
+]  # fmt: skip
+
+
+class AskBody(Body):
+    """A question: ``text`` as people type it, or ``question`` with what it needs; not both."""
+
+    text: str | None = Field(None, max_length=500, description="such as: where is the red mug?")
+    question: Question | None = None
+    what: str | Integer | Vector | None = Field(None, description="label or words, id of a memory, vector")
+    near: Point | None = None
+    radius_m: Annotated[Number, Field(ge=0.0)] | None = None
+    polygon: Polygon | None = None
+    between: Span | None = None
+    since: Moment | None = None
+    labels: list[str] | None = None
+    kinds: list[Kind] | None = None
+    map_id: str | None = None
+    k: Annotated[Integer, Field(ge=1)] = 10
+    gap_s: Annotated[Number, Field(ge=0.0)] = 60.0
+    distance_m: Annotated[Number, Field(ge=0.0)] = 1.0
+    coming_from: Point | None = None
+    now: Moment | None = Field(None, description="that words such as yesterday count from")
+
+
+class ForgetBody(Body):
+    """Memories to forget."""
+
+    ids: list[Integer] = Field(min_length=1)
+    secure: Flag = Field(False, description="erase them from the files for good; cannot be undone")
+    reason: str = Field("asked for", max_length=500)
+
+
+class UndoBody(Body):
+    """An operation to take back."""
+
+    generation: Annotated[Integer, Field(ge=1)]
+
+
+class ConsolidateBody(Body):
+    """When freshness is judged at."""
+
+    now: Moment | SkipJsonSchema[None] = None
+
+
+MODELS: tuple[type[BaseModel], ...] = (AddBody, QueryBody, AskBody, ForgetBody, UndoBody, ConsolidateBody)
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body of a request.
+
+    Raises:
+        ServiceError: longer than ``most`` bytes, or not declared as JSON.
+    """
+    sort = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sort != "application/json":
+        raise ServiceError(415, "media_type", "send JSON with Content-Type: application/json")
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def too_large(most: int) -> ServiceError:
+    """The refusal of a body."""
+    return ServiceError(413, "too_large", f"a request holds at most {most} bytes: send less at a time")
+
+
+def parse(model: type[Model], body: bytes) -> Model:
+    """The request of a body; NaN and infinity are no JSON.
+
+    Raises:
+        ServiceError: no JSON.
+        ValidationError: not what the request holds.
+    """
+    try:
+        found = json.loads(body.decode("utf-8"), parse_constant=_reject)
+    except _NotANumber as error:
+        raise ServiceError(422, "invalid", str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(400, "bad_json", f"the body is no JSON: {error}") from error
+    return model.model_validate(found)
+
+
+class _NotANumber(ValueError):
+    """NaN or infinity."""
+
+
+def _reject(word: str) -> NoReturn:
+    raise _NotANumber(f"{word} is no number in JSON")
+
+
+def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> list[Memory]:
+    """The memories to store.
+
+    Args:
+        body: of the request.
+        options: limits.
+        dims: length of the vectors by encoder.
+
+    Raises:
+        ServiceError: one is not right; names it.
+    """
+    at_most("memories", len(body.memories), options.max_batch)
+    found = []
+    for row, record in enumerate(body.memories):
+        values = record.model_dump(exclude_none=True, exclude={"id"})
+        try:
+            for vector in (values.get("embedding", ()), *values.get("embeddings", {}).values()):
+                at_most("vectors", len(vector), options.max_vector)
+            found.append(memory_from_record(values, dims))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ServiceError(422, "invalid", f"memories[{row}]: {error}", f"memories[{row}]") from error
+    return found
+
+
+def query_of(body: QueryBody, options: ServeOptions) -> Query:
+    """The query of a request.
+
+    Raises:
+        ServiceError, ValueError, TypeError: a field is not right; names it.
+    """
+    at_most("k", body.k, options.max_k)
+    at_most("embedding", len(body.embedding or ()), options.max_vector)
+    if body.between is not None and body.between_ns is not None:
+        raise ServiceError(422, "invalid", "give between or between_ns, not both", "between")
+    values: dict[str, Any] = body.model_dump(exclude={"between"})
+    if body.between is not None:
+        values["between_ns"] = span(body.between)
+    elif body.between_ns is not None:
+        values["between_ns"] = tuple(body.between_ns)
+    if body.embedding is not None:
+        values["embedding"] = vector_of("embedding", body.embedding)
+    for name in ("text", "encoder", "map_id"):
+        plain(name, values[name])
+    return Query(**values)
+
+
+def vector_of(name: str, numbers: Sequence[float]) -> Any:
+    """(dim,) float32.
+
+    Raises:
+        ValueError: a number is too large for single precision.
+    """
+    with np.errstate(over="ignore"):
+        vector = np.asarray(numbers, dtype=np.float32)
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be of numbers that single precision holds")
+    return vector
+
+
+def moment(name: str, value: str | int, *, end: bool = False) -> int:
+    """Nanoseconds of a time.
+
+    Raises:
+        ServiceError: none; names the field.
+    """
+    if isinstance(value, int):
+        return value
+    try:
+        return parse_time(value, end=end)
+    except ValueError as error:
+        raise ServiceError(422, "invalid", f"{name}: {error}", name) from error
+
+
+def span(values: Sequence[str | int], name: str = "between") -> tuple[int, int]:
+    """First and last nanosecond.
+
+    Raises:
+        ServiceError: no times, or they do not rise.
+    """
+    first, last = moment(name, values[0]), moment(name, values[1], end=True)
+    if first > last:
+        raise ServiceError(422, "invalid", f"{name} must rise", name)
+    return first, last
+
+
+def at_most(name: str, found: int, most: int) -> None:
+    """Raise :class:`ServiceError` where more is asked for than is given."""
+    if found > most:
+        raise ServiceError(422, "invalid", f"{name}: at most {most} at a time, got {found}", name)
+
+
+def plain(name: str, text: str | None) -> None:
+    """Raise ``ServiceError`` for text that SQLite or UTF-8 does not hold."""
+    if text is None:
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ServiceError(422, "invalid", f"{name} is not valid Unicode", name) from error
+    if "\0" in text:
+        raise ServiceError(422, "invalid", f"{name} must not contain a zero character", name)

@@ -1,0 +1,134 @@
+"""Run the service until it is asked to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from memory.serve import create_app
+from memory.serve.options import LOOPBACK_NAMES, ServeOptions
+from memory.store import MemoryStore
+
+#: Seconds that open requests have to finish.
+GRACE_S = 30
+_BACKLOG = 2048
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this computer reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def options_for(host: str, token: str | None, options: ServeOptions) -> ServeOptions:
+    """The options for an address.
+
+    Raises:
+        ValueError: others could reach it, and there is no token.
+    """
+    if is_loopback(host):
+        return replace(options, hosts=tuple(dict.fromkeys((*LOOPBACK_NAMES, host))))
+    if token is None:
+        raise ValueError(
+            f"{host} can be reached from other computers: give --token or $RECALL_TOKEN, or stay on 127.0.0.1"
+        )
+    return replace(options, hosts=None)
+
+
+def serve(
+    store: MemoryStore,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8713,
+    token: str | None = None,
+    options: ServeOptions | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; open requests then finish. Only in the main thread.
+
+    Args:
+        store: open; the caller closes it afterwards.
+        host: to listen at; other than the loopback interface only with a token.
+        port: 0 for any that is free.
+        token: see :func:`memory.serve.create_app`.
+        options: limits.
+        ready: called with the address of the page once requests are taken.
+
+    Raises:
+        ImportError: uvicorn or FastAPI is not installed.
+        ValueError: the address needs a token.
+        OSError: the address cannot be listened at.
+    """
+    try:
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise ImportError("serving needs uvicorn: pip install sparsight[serve]") from error
+
+    app = create_app(store, token=token, options=options_for(host, token, options or ServeOptions()))
+    listener = _listen(host, port)
+
+    class Server(uvicorn.Server):
+        """Ends the streams of those who follow, which otherwise would never be done."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            """End what is open, then the service."""
+            app.state.service.feed.stop()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # It would name tokens.
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    shown = f"[{host}]" if ":" in host else host
+    with _signals_let_pass(), listener:
+        if ready is not None:
+            ready(f"http://{shown}:{listener.getsockname()[1]}/")
+        Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot listen at {host} port {port}: {error.strerror}") from error
+    return listener
+
+
+@contextmanager
+def _signals_let_pass() -> Iterator[None]:
+    """The server raises the signals that ended it once more when it is done, to be heard by whoever runs it.
+
+    Here they have been heard: the store is to be closed next.
+    """
+    before = {number: signal.signal(number, _heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _heard(number: int, frame: object) -> None:
+    return None

@@ -1,0 +1,113 @@
+"""What the requests share: the store, threads to work in, and who follows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from memory.errors import StoreReadOnlyError
+from memory.questions import Questions
+from memory.serve.errors import without_paths
+from memory.serve.events import Feed
+from memory.serve.options import ServeOptions
+from memory.serve.reading import Reading
+from memory.serve.requests import Model, parse, read_body
+from memory.store import MemoryStore
+
+Result = TypeVar("Result")
+
+
+class Service:
+    """A store that is being served.
+
+    Attributes:
+        store: whose it is to close is said at :func:`memory.serve.create_app`.
+        reading: what it reads beside the store's questions.
+        options: limits.
+        readonly: whether nothing may be changed.
+        feed: of operations.
+        questions: to the store.
+    """
+
+    def __init__(self, store: MemoryStore, options: ServeOptions) -> None:
+        self.store = store
+        self.options = options
+        self.reading = Reading(store.database)
+        self.questions = Questions(store)
+        self.feed = Feed(self.reading, self.work, options)
+        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="recall")
+        self._checking = threading.Lock()
+        self._checked: dict[str, Any] | None = None
+        self._overview: tuple[int, dict[str, Any]] = (-1, {})
+
+    @property
+    def readonly(self) -> bool:
+        """Whether nothing may be changed."""
+        return self.store.readonly
+
+    async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """Call a function in a thread: the event loop never waits for the disk."""
+        context = contextvars.copy_context()
+        call = functools.partial(context.run, function, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def body(self, request: Request, model: type[Model]) -> Model:
+        """What a request holds."""
+        raw = await read_body(request, self.options.max_body_bytes)
+        return await self.work(parse, model, raw)
+
+    def check_writable(self) -> None:
+        """Raise :class:`StoreReadOnlyError` where nothing may be changed."""
+        if self.readonly:
+            raise StoreReadOnlyError("served for reading only")
+
+    def checked(self, *, anew: bool) -> dict[str, Any] | None:
+        """The last check of the files, or a new one where that is old; blocks no writer."""
+        known = self._checked
+        if not anew:
+            return known
+        with self._checking:
+            known = self._checked
+            now = time.time_ns()
+            if known is None or now - known["time_ns"] > self.options.check_every_s * 1e9:
+                report = self.reading.check().to_json()
+                problems = [without_paths(text, self.store.folder) for text in report["problems"]]
+                self._checked = known = {"time_ns": now, **report, "problems": problems}
+            return known
+
+    def overview(self) -> dict[str, Any]:
+        """Counts by label and state, counted anew after an operation."""
+        generation, known = self._overview
+        now = self.reading.generation
+        if generation != now:
+            known = self.reading.overview()
+            self._overview = (now, known)
+        return known
+
+    @asynccontextmanager
+    async def running(self, _: object = None) -> AsyncIterator[None]:
+        """As long as the service runs; at the end nothing works on the store any more."""
+        try:
+            yield
+        finally:
+            self.feed.stop()
+            await asyncio.to_thread(self._threads.shutdown)
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    found = request.app.state.service
+    assert isinstance(found, Service)
+    return found
+
+
+ServiceOf = Annotated[Service, Depends(service_of)]

@@ -1,0 +1,303 @@
+"""The store's questions as tools of the Model Context Protocol, for language models."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from memory.errors import RecallError
+from memory.exchange.times import format_time, parse_time
+from memory.questions import Questions
+from memory.questions.words import hits_json
+from memory.serve.answers import explanation_answer, memory_answer, shortened
+from memory.serve.errors import problem_of
+from memory.serve.when import since_of, span_of
+from memory.store import MemoryStore
+from memory.types import Kind, Memory, Query
+
+_LOG = logging.getLogger(__name__)
+#: Memories in a list of changes.
+_MOST = 100
+_INSTRUCTIONS = (
+    "A robot's long-term memory: what it saw, when and where. Positions are metres in the frame of a map (x"
+    " forward or east, y left or north); times are ISO 8601 in UTC. Memories have ids; name them as evidence."
+    " 'what' is a label such as Car, some words, or the id of a memory. Start with stats to see the maps and"
+    " labels that there are. An answer of 'not remembered' means just that: it does not mean that the thing"
+    " never was there."
+)
+
+What = Annotated[
+    str | int,
+    Field(description="What is meant: a label (as stats lists them), words of its caption, or a memory's id"),
+]
+MapId = Annotated[str | None, Field(description="Only in this map; all maps if left out")]
+When = Annotated[
+    str,
+    Field(description="ISO 8601 such as 2026-01-02T10:00:00Z or 2026-01-02, now, yesterday, or 2 hours ago"),
+]
+Labels = Annotated[list[str] | None, Field(description="Only these labels, any of them")]
+Kinds = Annotated[list[Kind] | None, Field(description="Only these kinds, any of them")]
+X = Annotated[float, Field(description="metres")]
+Radius = Annotated[float, Field(description="metres around the point", ge=0.0)]
+Most = Annotated[int, Field(description="most memories to give", ge=1, le=100)]
+Id = Annotated[int, Field(description="id of a memory", ge=1)]
+
+
+class StoreTools:
+    """The tools; each method is one, and its docstring is what a model reads.
+
+    Args:
+        store: open; whoever opened it closes it.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._questions = Questions(store)
+
+    def query(
+        self,
+        text: Annotated[str | None, Field(description="words that label or caption should have")] = None,
+        like: Annotated[int | None, Field(description="id of a memory to be similar to")] = None,
+        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="metres")] = None,
+        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
+        start: Annotated[str | None, Field(description="first time; ISO 8601, yesterday ...")] = None,
+        end: Annotated[str | None, Field(description="last time")] = None,
+        labels: Labels = None,
+        kinds: Kinds = None,
+        map_id: MapId = None,
+        order: Annotated[
+            Literal["relevance", "recency", "distance"] | None, Field(description="what comes first")
+        ] = None,
+        k: Most = 10,
+    ) -> dict[str, Any]:
+        """Search the memories by words, similarity, place, time and label; all that is given must hold."""
+        near = None if x is None or y is None else (x, y)
+        between = None
+        if start is not None or end is not None:
+            first = -(2**63) if start is None else _since(start)
+            between = (first, 2**63 - 1 if end is None else _until(end))
+        hits = self._store.query(
+            Query(
+                text=text, like=like, near=near, radius_m=radius_m, between_ns=between, labels=labels,
+                kinds=kinds, map_id=map_id, order=order, k=k,
+            )
+        )  # fmt: skip
+        return {"hits": hits_json(hits)}
+
+    def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
+        """Where and when something was last seen. Use it for 'where is ...?'"""
+        return _said(self._questions.last_seen(what, map_id=map_id))
+
+    def first_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
+        """When and where something was seen for the first time."""
+        return _said(self._questions.first_seen(what, map_id=map_id))
+
+    def near(
+        self, x: X, y: X, radius_m: Radius = 5.0, map_id: MapId = None, labels: Labels = None,
+        kinds: Kinds = None, k: Most = 20,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What is remembered around a point, the closest first, with distances in metres."""
+        return _said(self._questions.near((x, y), radius_m, map_id=map_id, labels=labels, kinds=kinds, k=k))
+
+    def between(
+        self, start: When, end: When, map_id: MapId = None, labels: Labels = None, kinds: Kinds = None,
+        text: Annotated[str | None, Field(description="words that they must have")] = None, limit: Most = 50,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What happened, or was seen, between two times, in their order."""
+        return _said(
+            self._questions.between(
+                _since(start), _until(end), map_id=map_id, labels=labels, kinds=kinds, text=text, limit=limit
+            )
+        )
+
+    def changed_since(self, since: When, map_id: MapId = None) -> dict[str, Any]:
+        """What is new, gone or has moved since a time."""
+        return _said(self._questions.changed_since(_since(since), map_id))
+
+    def how_often(
+        self,
+        what: What,
+        start: Annotated[str | None, Field(description="only from this time on")] = None,
+        end: Annotated[str | None, Field(description="only up to this time")] = None,
+        map_id: MapId = None,
+    ) -> dict[str, Any]:
+        """How often, on how many days and for how long something was seen."""
+        between = None
+        if start is not None or end is not None:
+            first = -(2**63) if start is None else _since(start)
+            between = (first, 2**63 - 1 if end is None else _until(end))
+        return _said(self._questions.how_often(what, map_id=map_id, between_ns=between))
+
+    def still_there(self, what: What, map_id: MapId = None) -> dict[str, Any]:
+        """Whether something is believed to be where it was seen last, and why."""
+        return _said(self._questions.still_there(what, map_id=map_id))
+
+    def summarise(
+        self,
+        map_id: MapId = None,
+        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="metres")] = None,
+        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
+        since: Annotated[str | None, Field(description="also say what changed since then")] = None,
+    ) -> dict[str, Any]:
+        """What is remembered of a place, or of everything: how many of what, and the most important."""
+        near = None if x is None or y is None else (x, y)
+        since_ns = None if since is None else _since(since)
+        return _said(
+            self._questions.summarise(map_id=map_id, near=near, radius_m=radius_m, since_ns=since_ns)
+        )
+
+    def similar_situations(self, id: Id, k: Most = 10, map_id: MapId = None) -> dict[str, Any]:
+        """Memories like one, and the reward that they let expect."""
+        return _said(self._questions.similar_situations(id, k=k, map_id=map_id))
+
+    def explain(self, id: Id) -> dict[str, Any]:
+        """Why a memory was kept, merged or forgotten, with its history; also of those that are gone."""
+        found = self._store.explain(id)
+        try:
+            (memory,) = self._store.get([id])
+        except RecallError:
+            return explanation_answer(found, None)
+        return explanation_answer(found, memory)
+
+    def stats(self) -> dict[str, Any]:
+        """How many memories there are, by map and kind, the labels, and the number of the last operation."""
+        found = self._store.stats().to_json()
+        summary = self._questions.summarise(most=1)
+        labels = sorted(summary.by_label.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST]
+        told = {name: found[name] for name in ("memories", "by_map", "by_kind", "vectors", "generation")}
+        return told | {"by_label": dict(labels), "first_ns": summary.first_ns, "last_ns": summary.last_ns}
+
+    def add_note(
+        self,
+        text: Annotated[str, Field(description="what to remember", min_length=1, max_length=10_000)],
+        label: Annotated[str, Field(description="a name to find it by")] = "",
+        x: X = 0.0,
+        y: X = 0.0,
+        map_id: Annotated[str, Field(description="map that the place is in")] = "default",
+        important: Annotated[bool, Field(description="never forget it on its own")] = False,
+    ) -> dict[str, Any]:
+        """Remember a note, durably. Only when asked to remember something."""
+        note = Memory(
+            time_ns=time.time_ns(), position=(x, y, 0.0), map_id=map_id, kind="note", label=label,
+            caption=text, marked=important, provenance="mcp",
+        )  # fmt: skip
+        (id,) = self._store.add([note])
+        return {"id": id, "memory": memory_answer(self._store.get([id])[0])}
+
+    def forget(
+        self,
+        ids: Annotated[list[int], Field(description="ids of the memories", min_length=1, max_length=1000)],
+        reason: Annotated[str, Field(description="why, for explain", max_length=500)] = "asked for",
+    ) -> dict[str, Any]:
+        """Forget memories. Only when asked to; the operation it gives can be taken back with undo."""
+        known = sorted(set(ids))
+        return {"operation": self._store.forget(known, reason=reason), "forgotten": known}
+
+    def undo(
+        self, operation: Annotated[int, Field(description="number of the operation", ge=1)]
+    ) -> dict[str, Any]:
+        """Take an operation back, such as a forgetting."""
+        return {"operation": self._store.undo(operation), "undone": operation}
+
+
+_READING = (
+    "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there",
+    "summarise", "similar_situations", "explain", "stats",
+)  # fmt: skip
+_WRITING = ("add_note", "forget", "undo")
+
+
+def create_tool_server(store: MemoryStore) -> Any:
+    """The server with its tools, those that change something only where the store may be changed.
+
+    Args:
+        store: open; whoever opened it closes it.
+
+    Returns:
+        An ``MCPServer``; ``run("stdio")`` serves.
+
+    Raises:
+        ImportError: the package ``mcp`` is not installed.
+    """
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp_types import ToolAnnotations
+    except ModuleNotFoundError as error:
+        raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
+
+    server = MCPServer("recall", title="A robot's memory", instructions=_INSTRUCTIONS, log_level="WARNING")
+    tools = StoreTools(store)
+    for name in (*_READING, *(() if store.readonly else _WRITING)):
+        notes = ToolAnnotations(
+            read_only_hint=name in _READING,
+            destructive_hint=name == "forget",
+            open_world_hint=False,
+        )
+        server.tool(name=name, annotations=notes)(_told(getattr(tools, name), store))
+    return server
+
+
+def _told(method: Callable[..., dict[str, Any]], store: MemoryStore) -> Callable[..., dict[str, Any]]:
+    """A tool whose times are readable and whose errors a model can act upon."""
+    import functools
+
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @functools.wraps(method)
+    def tool(**arguments: Any) -> dict[str, Any]:
+        try:
+            found = readable(method(**arguments))
+        except Exception as error:
+            problem = problem_of(error, store.folder)
+            if problem is None:
+                raise
+            raise ToolError(problem.message) from error
+        assert isinstance(found, dict)
+        return found
+
+    return tool
+
+
+def readable(value: Any) -> Any:
+    """JSON with ISO 8601 instead of nanoseconds: ``time_ns`` becomes ``time``."""
+    if isinstance(value, list | tuple):
+        return [readable(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = {}
+    for name, entry in value.items():
+        if name.endswith("_ns") and isinstance(entry, int):
+            found[name[:-3]] = format_time(entry)
+        elif name == "visits" and isinstance(entry, list):
+            found[name] = [[format_time(first), format_time(last), count] for first, last, count in entry]
+        elif name.endswith("_ns") and isinstance(entry, list | tuple):
+            found[name[:-3]] = [format_time(at) for at in entry]
+        elif name.endswith("_ns") and entry is None:
+            found[name[:-3]] = None
+        else:
+            found[name] = readable(entry)
+    return found
+
+
+def _said(answer: Any) -> dict[str, Any]:
+    return {"sentence": str(answer), **shortened(answer.to_json(), _MOST)}
+
+
+def _since(text: str) -> int:
+    try:
+        return since_of(text, time.time_ns())
+    except ValueError:
+        return parse_time(text)
+
+
+def _until(text: str) -> int:
+    try:
+        return span_of(text, time.time_ns()).last
+    except ValueError:
+        return parse_time(text, end=True)

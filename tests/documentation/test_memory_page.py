@@ -1,0 +1,55 @@
+"""The page about the memory: its example runs and does what the page says, its links lead on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from memory.config import IndexName
+
+
+@pytest.fixture
+def page(repository: Path) -> str:
+    return (repository / "docs/memory.md").read_text()
+
+
+def test_example_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, "memory.md", "exec"), names)
+    printed = capsys.readouterr().out
+    stored, offered = map(int, re.findall(r"(\d+) of (\d+) kept", printed)[0])
+    assert offered == 3601
+    assert 1 < stored < 36, "a parked hour shrinks by 100"
+    assert names["kept"][1800].id is not None, "and the one event in it stays"
+    assert names["similar"][0].memory.label == "cup"
+    assert names["hit"].memory.caption.startswith("charger")
+    assert "cup" in printed
+
+
+def test_links_lead_somewhere(page: str, repository: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page)
+    assert len(links) >= 4
+    assert [link for link in links if not (repository / "docs" / link).exists()] == []
+
+
+def test_all_indexes_are_named(page: str) -> None:
+    for name in get_args(IndexName):
+        assert f'| `"{name}"` |' in page
+
+
+def test_figures_are_those_of_the_results(page: str, repository: Path) -> None:
+    values = json.loads((repository / "benchmarks/results/memory-cpu.json").read_text())
+    (block,) = re.findall(r"<!-- memory-bars:begin -->\n(.*?)<!-- memory-bars:end -->", page, flags=re.DOTALL)
+    lines = [line for line in block.splitlines() if line.startswith("|")][2:]
+    assert len(lines) == len(values["bars"])
+    found = [float(line.split("|")[3].replace("ms", "").replace(",", "")) for line in lines]
+    for shown, figure in zip(found, values["bars"].values(), strict=True):
+        assert shown == pytest.approx(figure, rel=0.01, abs=0.51 if shown > 1000 else 0.006)

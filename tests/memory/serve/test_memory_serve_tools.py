@@ -1,0 +1,122 @@
+"""The tools for language models, asked by the protocol's own client."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters, stdio_client
+
+from memory.cli import main
+from memory.store import MemoryStore
+from memory.types import Memory
+
+READING = {
+    "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there",
+    "summarise", "similar_situations", "explain", "stats",
+}  # fmt: skip
+HOUR = 3600 * 10**9
+START = 490_000 * HOUR
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "robot-store"
+    with MemoryStore.open(made, dim=3) as store:
+        store.add(
+            [
+                Memory(time_ns=START, label="Mug", caption="red", position=(1, 2, 0), embedding=[1, 0, 0]),
+                Memory(time_ns=START + HOUR, label="Mug", position=(5, 2, 0), embedding=[1, 0.1, 0]),
+                Memory(time_ns=START + 2 * HOUR, label="Door", embedding=[0, 0, 1]),
+            ]
+        )
+    return made
+
+
+def with_tools(folder: Path, work: Callable[[Any], Awaitable[None]], *options: str) -> None:
+    async def run() -> None:
+        command = ["-m", "memory.cli", "mcp", str(folder), *options]
+        async with Client(
+            stdio_client(StdioServerParameters(command=sys.executable, args=command))
+        ) as client:
+            await work(client)
+
+    anyio.run(run)
+
+
+def test_a_model_can_ask_and_change(folder: Path) -> None:
+    async def work(client: Any) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == READING | {"add_note", "forget", "undo"}
+        assert all(tool.description for tool in tools.values())
+        for tool in tools.values():
+            for name, schema in tool.input_schema["properties"].items():
+                assert schema.get("description"), (tool.name, name)
+        assert tools["last_seen"].annotations.read_only_hint is True
+        assert tools["last_seen"].input_schema["required"] == ["what"]
+
+        async def ask(name: str, **arguments: Any) -> Any:
+            answer = await client.call_tool(name, arguments)
+            assert not answer.is_error, answer.content
+            return answer.structured_content
+
+        seen = await ask("last_seen", what="Mug")
+        assert (seen["memory"]["id"], seen["time"]) == (2, "2025-11-24T17:00:00Z")
+        assert seen["sentence"].startswith("Mug was last seen on 2025-11-24 17:00:00 UTC")
+        assert (await ask("first_seen", what="Mug"))["memory"]["id"] == 1
+        assert [hit["memory"]["id"] for hit in (await ask("query", text="red"))["hits"]] == [1]
+        assert [hit["memory"]["id"] for hit in (await ask("near", x=5, y=2, radius_m=1))["hits"]] == [2]
+        day = await ask("between", start="2025-11-24T16:30:00Z", end="2025-11-24")
+        assert [memory["id"] for memory in day["memories"]] == [2, 3]
+        new = await ask("changed_since", since="2025-11-24T17:30:00Z")
+        assert [memory["id"] for memory in new["new"]] == [3]
+        assert (await ask("how_often", what="Mug"))["sightings"] == 2
+        assert (await ask("still_there", what="Door"))["state"] == "present"
+        assert (await ask("summarise"))["by_label"] == {"Mug": 2, "Door": 1}
+        assert (await ask("similar_situations", id=1, k=1))["hits"][0]["memory"]["id"] == 2
+        assert (await ask("stats"))["by_label"] == {"Mug": 2, "Door": 1}
+        note = (await ask("add_note", text="the red mug is chipped", label="remark"))["id"]
+        assert (await ask("explain", id=note))["status"] == "kept"
+        operation = (await ask("forget", ids=[note], reason="wrong"))["operation"]
+        assert (await ask("explain", id=note))["status"] == "forgotten"
+        await ask("undo", operation=operation)
+        assert (await ask("explain", id=note))["memory"]["caption"] == "the red mug is chipped"
+        for name, arguments, words in (
+            ("explain", {"id": 99}, "never was"), ("undo", {"operation": 99}, "no operation 99"),
+            ("near", {"x": 1}, "y"), ("between", {"start": "soon", "end": "now"}, "no time"),
+            ("query", {"k": 1000}, "k"),
+        ):  # fmt: skip
+            failed = await client.call_tool(name, arguments)
+            assert failed.is_error
+            text = failed.content[0].text
+            assert words in text
+            assert str(folder) not in text
+
+    with_tools(folder, work)
+    with MemoryStore.open(folder) as store:
+        assert len(store) == 4
+
+
+def test_reading_only_offers_nothing_that_changes(folder: Path) -> None:
+    async def work(client: Any) -> None:
+        assert {tool.name for tool in (await client.list_tools()).tools} == READING
+
+    with MemoryStore.open(folder):
+        with_tools(folder, work, "--readonly")
+
+
+def test_without_the_packages_the_other_commands_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stats", str(folder), "--json"]) == 0
+    capsys.readouterr()
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    assert main(["mcp", str(folder)]) == 2
+    assert "pip install sparsight[mcp]" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", str(folder)]) == 2
+    assert "pip install sparsight[serve]" in capsys.readouterr().err
