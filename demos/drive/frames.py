@@ -1,0 +1,166 @@
+"""Scans with poses, one after the other: of the simulated drive, or from files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drive.town import Town, positions
+from memory.exchange.poses import read_poses
+from perception import PointCloud
+from perception.io import find_point_clouds, load_point_cloud
+from perception.simulate import Scanner, SensorModel
+
+SECOND_NS, HOUR_NS, DAY_NS = 10**9, 3600 * 10**9, 24 * 3600 * 10**9
+START_NS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * SECOND_NS
+#: When loops begin, and how fast they are driven; what is farther than this is not remembered.
+LOOP_HOURS, SPEED_M_S, RANGE_M = (9, 13, 17, 20), 5.0, 35.0
+#: As wide as the camera's view that the detector was trained with.
+FIELD_DEG = 50.0
+#: Standard deviations of the poses that the robot takes for its own.
+LOCATED_M, LOCATED_RAD = 0.05, math.radians(0.2)
+#: An object counts as visible from so many points on.
+LEAST_POINTS = 15
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known about an object in a scan.
+
+    Attributes:
+        key: number of the object.
+        label: class name.
+        position: (2,) metres in the map.
+    """
+
+    key: int
+    label: str
+    position: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A scan with its pose.
+
+    Attributes:
+        name: of the frame.
+        day: from 0.
+        time_ns: nanoseconds since the epoch.
+        cloud: points in the LiDAR frame.
+        map_from_lidar: (4, 4) float64.
+        visible: true objects in view and range with enough points; empty for real scans.
+        present: true objects of the whole town at this moment; empty for real scans.
+        standing: the robot stands still.
+    """
+
+    name: str
+    day: int
+    time_ns: int
+    cloud: PointCloud
+    map_from_lidar: NDArray[np.float64]
+    visible: tuple[Seen, ...] = ()
+    present: dict[int, tuple[str, NDArray[np.float64]]] = field(default_factory=dict)
+    standing: bool = False
+
+
+@dataclass(frozen=True)
+class DriveConfig:
+    """How the town is driven through.
+
+    Attributes:
+        days: how many.
+        loops: a day, at most four.
+        step_m: between scans.
+        stop_scans: at the long stop of each day, a second apart.
+        seed: of noise and walkers.
+    """
+
+    days: int
+    loops: int
+    step_m: float
+    stop_scans: int
+    seed: int
+
+    def frames(self, town: Town) -> int:
+        """How many scans the drive has."""
+        return self.days * (self.loops * len(town.route(self.step_m)) + self.stop_scans)
+
+
+def simulated(town: Town, config: DriveConfig) -> Iterator[Frame]:
+    """Drive through the town: every loop of every day, with a stop in the first loop of a day."""
+    sensor = SensorModel.preset("64", azimuth_deg=(-FIELD_DEG, FIELD_DEG))
+    noise = np.random.default_rng([config.seed, 41])
+    for day in range(config.days):
+        for loop in range(config.loops):
+            scene = town.scene(day, config.seed * 10_000 + day * 10 + loop)
+            scanner = Scanner(scene, sensor)
+            route = town.route(
+                config.step_m, start=float(noise.random()), aside_m=float(noise.normal(0.0, 0.2))
+            )
+            stop_at = len(route) // 3
+            spots = list(enumerate(route))
+            if loop == 0:
+                spots[stop_at:stop_at] = [(stop_at, route[stop_at])] * config.stop_scans
+            start_ns = START_NS + day * DAY_NS + LOOP_HOURS[loop] * HOUR_NS
+            time_s, before = 0.0, None
+            for number, (place, spot) in enumerate(spots):
+                standing = place == before
+                if number:
+                    time_s += 1.0 if standing else config.step_m / SPEED_M_S
+                before = place
+                scan = scanner.scan(
+                    scene.world_from_lidar(spot, sensor.height_m),
+                    seed=np.random.SeedSequence([config.seed, day, loop, number]),
+                    time_s=time_s,
+                )
+                present = positions(scene, time_s)
+                # Positions in the map are those of the boxes' centres, which are the objects' own.
+                away = np.hypot(scan.boxes.boxes[:, 0], scan.boxes.boxes[:, 1])
+                rows = np.flatnonzero((scan.point_counts >= LEAST_POINTS) & (away <= RANGE_M))
+                yield Frame(
+                    f"day{day}-loop{loop}-{number:03d}",
+                    day,
+                    start_ns + round(time_s * 1e9),
+                    scan.cloud,
+                    _located(scan.world_from_lidar, noise),
+                    tuple(Seen(k, *present[k]) for k in scan.track_ids[rows].tolist()),
+                    present,
+                    standing,
+                )
+
+
+def _located(pose: NDArray[np.float64], noise: np.random.Generator) -> NDArray[np.float64]:
+    """A pose as the robot's localisation gives it: not quite where it is."""
+    turn = float(noise.normal(0.0, LOCATED_RAD))
+    error = np.eye(4)
+    error[:2, :2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]
+    error[:2, 3] = noise.normal(0.0, LOCATED_M, 2)
+    return pose @ error
+
+
+def recorded(folder: Path, poses_file: Path, *, rate_hz: float = 10.0) -> Iterator[Frame]:
+    """Scans of a folder with their poses.
+
+    Args:
+        folder: of ``.bin``, ``.npy``, ``.pcd`` or ``.ply`` files, in the order of their names.
+        poses_file: see :mod:`memory.exchange.poses`.
+        rate_hz: scans a second where neither scan nor pose knows the time.
+
+    Raises:
+        DataError: a file cannot be read; names it.
+        ValueError: a scan has no pose.
+    """
+    poses = read_poses(poses_file)
+    first_day: int | None = None
+    for position, path in enumerate(find_point_clouds([folder])):
+        cloud, pose = load_point_cloud(path), poses.find(path.stem, position)
+        known = cloud.timestamp_ns if cloud.timestamp_ns is not None else pose.time_ns
+        time_ns = START_NS + round(position * 1e9 / rate_hz) if known is None else known
+        first_day = time_ns // DAY_NS if first_day is None else first_day
+        yield Frame(path.name, time_ns // DAY_NS - first_day, time_ns, cloud, pose.map_from_lidar)

@@ -1,0 +1,152 @@
+"""The drive as a picture: the map, what was kept of what was offered, and the questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from drive.asking import Answer
+from drive.truth import Place
+from memory import Memory
+
+COLOURS = {"Car": "tab:blue", "Pedestrian": "tab:green", "Cyclist": "tab:purple", "": "tab:orange"}
+_RIGHT, _WRONG = "tab:green", "tab:red"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn.
+
+    Attributes:
+        title: above all.
+        path: of the robot, in metres.
+        timeline: (offered, held) after each scan.
+        memories: all that are held.
+        lost: observations that were not kept.
+        places: true objects at the end; none where nobody knows.
+        answers: to questions; none where nobody knows the right ones.
+    """
+
+    title: str
+    path: Sequence[tuple[float, float]]
+    timeline: Sequence[tuple[int, int]]
+    memories: Sequence[Memory]
+    lost: Sequence[Memory] = ()
+    places: Sequence[Place] = ()
+    answers: Sequence[Answer] = ()
+
+
+def draw(file: Path, drawn: Drawn) -> Path:
+    """Write the picture as PNG."""
+    figure = plt.figure(figsize=(17, 10), layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.65, 1), height_ratios=(1, 2.4))
+    _map(figure.add_subplot(grid[:, 0]), drawn)
+    _timeline(figure.add_subplot(grid[0, 1]), drawn)
+    _questions(figure.add_subplot(grid[1, 1]), drawn.answers)
+    figure.suptitle(drawn.title)
+    figure.savefig(file, dpi=100)
+    plt.close(figure)
+    return file
+
+
+def _map(axes: Axes, drawn: Drawn) -> None:
+    axes.plot(*np.array(drawn.path).reshape(-1, 2).T, color="0.75", linewidth=1, label="path of the robot")
+    _scatter(axes, drawn.lost, label="observed, not kept", marker=".", color="0.8", s=10, zorder=1)
+    if drawn.places:
+        at = np.array([place.position for place in drawn.places])
+        axes.scatter(
+            at[:, 0],
+            at[:, 1],
+            marker="s",
+            s=130,
+            facecolor="none",
+            edgecolor="black",
+            label="true object",
+            zorder=2,
+        )
+    stops = [memory for memory in drawn.memories if memory.kind == "place"]
+    _scatter(axes, stops, label="remembered place", marker="+", color="tab:orange", s=25, zorder=2)
+    objects = [memory for memory in drawn.memories if memory.kind == "object"]
+    for label in sorted({memory.label for memory in objects}):
+        there = [memory for memory in objects if memory.label == label and memory.state != "gone"]
+        colour = COLOURS.get(label, COLOURS[""])
+        _scatter(axes, there, label=f"remembered {label.lower()}", marker="o", color=colour, s=38, zorder=3)
+    gone = [memory for memory in objects if memory.state == "gone"]
+    _scatter(axes, gone, label="remembered, marked as gone", marker="x", color="tab:red", s=34, zorder=3)
+    for right, colour in ((True, _RIGHT), (False, _WRONG)):
+        at = np.array([a.position for a in drawn.answers if a.right is right and a.position is not None])
+        if len(at):
+            name = f"asked about, {'right' if right else 'wrong'}"
+            axes.scatter(
+                at[:, 0],
+                at[:, 1],
+                s=330,
+                facecolor="none",
+                edgecolor=colour,
+                linewidth=1.2,
+                alpha=0.7,
+                label=name,
+                zorder=1,
+            )
+    _frame_of(axes, drawn)
+    axes.set(xlabel="x in metres", ylabel="y in metres", aspect="equal")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False)
+
+
+def _frame_of(axes: Axes, drawn: Drawn) -> None:
+    """As large as what was driven and seen; people who walked out of the town are out of the picture."""
+    at = np.array([*drawn.path, *(memory.position[:2] for memory in drawn.memories)]).reshape(-1, 2)
+    if len(at):
+        low, high = at.min(axis=0), at.max(axis=0)
+        margin = 0.05 * max(float((high - low).max()), 1.0)
+        axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin))
+
+
+def _scatter(axes: Axes, memories: Sequence[Memory], **style: Any) -> None:
+    if memories:
+        axes.scatter(*np.array([memory.position[:2] for memory in memories]).T, **style)
+
+
+def _timeline(axes: Axes, drawn: Drawn) -> None:
+    counts = np.array(drawn.timeline).reshape(-1, 2)
+    axes.plot(counts[:, 0], color="0.5", label="offered")
+    axes.plot(counts[:, 1], color="tab:blue", label="held")
+    axes.set(xlabel="scan", ylabel="observations", title="Offered and held")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+
+
+def _questions(axes: Axes, answers: Sequence[Answer], most: int = 30) -> None:
+    axes.axis("off")
+    if not answers:
+        axes.text(0, 1, "No ground truth: nothing to judge answers by", va="top")
+        return
+    right = sum(answer.right for answer in answers)
+    shown = _some_of_each_kind(answers, most)
+    left_out = "" if len(shown) == len(answers) else f"; {len(shown)} of them"
+    axes.set_title(f"{right} of {len(answers)} answers are right{left_out}", loc="left")
+    for row, answer in enumerate(shown):
+        line = 1 - (row + 0.5) / max(len(shown), 12)
+        colour = _RIGHT if answer.right else _WRONG
+        axes.text(0, line, "✓" if answer.right else "✗", color=colour, weight="bold", va="center")
+        said = answer.said if answer.right else f"{answer.said} (true: {answer.expected})"
+        axes.text(0.035, line, f"{answer.text}  {said}", fontsize=8, va="center", clip_on=False)
+
+
+def _some_of_each_kind(answers: Sequence[Answer], most: int) -> list[Answer]:
+    """At most so many, of each kind about as many, in their order."""
+    kinds: dict[str, int] = {}
+    turns = []
+    for place, answer in enumerate(answers):
+        kinds[answer.kind] = kinds.get(answer.kind, 0) + 1
+        turns.append((kinds[answer.kind], place))
+    return [answers[place] for place in sorted(place for _, place in sorted(turns)[:most])]
