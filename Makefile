@@ -36,8 +36,9 @@ system-packages:
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $$missing >/dev/null; \
 	fi
 
-demo: $(READY)  ## detect objects in one scan and draw them (a real KITTI frame where there is one)
+demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is one); then drive, remember and answer
 	$(BIN)/python demos/detect.py --data "$(DATA)" --out $(OUT)/demo
+	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
 test: $(READY)  ## lint, types and the default test suite
 	$(BIN)/ruff check .
