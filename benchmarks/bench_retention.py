@@ -14,6 +14,7 @@ left.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import tempfile
 import time
@@ -245,18 +246,7 @@ def _config_for(observations: Sequence[Observation], wanted: int) -> ReservoirCo
 def _count(observations: Sequence[Observation], share: float, window_s: float) -> int:
     reservoir = Reservoir(ReservoirConfig(share=share, most=None, window_s=window_s))
     for row, entry in enumerate(observations):
-        memory = entry.memory
-        reservoir.offer(
-            row,
-            importance=0.0,
-            time_ns=memory.time_ns,
-            position=memory.position,
-            map_id=memory.map_id,
-            kind=memory.kind,
-            label=memory.label,
-            embedding=memory.embedding,
-            marked=memory.marked,
-        )
+        reservoir.offer_memory(dataclasses.replace(entry.memory, importance=0.0), key=row)
     return len(reservoir)
 
 

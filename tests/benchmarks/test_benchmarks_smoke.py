@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import types
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +20,6 @@ detector:
   head: {channels: 8, top_k: 8}
 """
 SUMMARY = {"count", "median_ms", "lower_quartile_ms", "upper_quartile_ms", "iqr_ms", "p99_ms", "minimum_ms"}
-
-
-@pytest.fixture(autouse=True)
-def _same_threads() -> Any:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT))
-
-    def load_module(name: str) -> types.ModuleType:
-        return importlib.import_module(f"benchmarks.{name}")
-
-    return load_module
 
 
 @pytest.fixture

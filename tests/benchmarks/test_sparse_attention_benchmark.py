@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import types
 from collections.abc import Callable
@@ -16,19 +15,6 @@ from sparse_core.attention import bigbird, sparse_attention
 
 ROOT = Path(__file__).resolve().parents[2]
 Load = Callable[[str], types.ModuleType]
-
-
-@pytest.fixture(autouse=True)
-def _same_threads() -> Any:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Load:
-    monkeypatch.syspath_prepend(str(ROOT))
-    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 def _row(length: int, target: float, over: float, **others: Any) -> dict[str, Any]:

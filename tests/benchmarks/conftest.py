@@ -1,0 +1,26 @@
+"""What tests of benchmarks share."""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Iterator[None]:
+    """A benchmark sets the number of threads for itself."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], types.ModuleType]:
+    """Import a module of the benchmarks, which are no installed package."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
