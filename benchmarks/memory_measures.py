@@ -174,8 +174,8 @@ def ours(
     store: MemoryStore, data: Any, truth: NDArray[np.int64], options: argparse.Namespace, *, name: str
 ) -> list[dict[str, Any]]:
     """The store's public search for many vectors at once; ids are places plus one."""
-    tiers = store._retriever._index("default").tiers
-    index: Any = tiers[1] or tiers[0]
+    recent, long_term = store._retriever._index("default").tiers
+    index: Any = recent if long_term is None else long_term
     knob = "probes"
     usual = getattr(index, knob, 1)
     if isinstance(index, LSHIndex):

@@ -162,13 +162,14 @@ class Retriever:
     def save(self, folder: Path) -> None:
         """Write the indexes, to be mapped at the next start; they are caches and may be deleted."""
         with self._lock:
-            self._follow_indexes()
+            self._follow_indexes(self._database.generation)
             for encoder, index in self._indexes.items():
                 if self._on_disk.get(encoder) == index.generation:
                     continue
                 folder.mkdir(exist_ok=True)
                 recent, long_term = index.tiers
-                file = _index_file(folder, encoder, type(long_term or recent))
+                # Not "or": an index without vectors is false.
+                file = _index_file(folder, encoder, type(recent if long_term is None else long_term))
                 index.save(file)
                 self._on_disk[encoder] = index.generation
                 for other in folder.glob(f"{file.stem}.*"):
@@ -333,15 +334,16 @@ class Retriever:
         return self._columns
 
     def _follow(self) -> None:
+        generation = self._database.generation
         if self._columns is None:
             self._columns = ColumnCache.of(self._database)
-        elif self._columns.generation != self._database.generation:
+        elif self._columns.generation != generation:
             self._columns.follow(self._database)
-        self._follow_indexes()
+        self._follow_indexes(generation)
 
-    def _follow_indexes(self) -> None:
+    def _follow_indexes(self, generation: int) -> None:
         for encoder, index in self._indexes.items():
-            if index.generation != self._database.generation:
+            if index.generation != generation:
                 self._catch_up(encoder, index)
 
     def _catch_up(self, encoder: str, index: TieredIndex) -> None:

@@ -187,15 +187,11 @@ class FaissIndex:
 
     def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
         """The k nearest of each query among these ids: their vectors are gathered and compared exactly."""
-        asked = check_units("queries", queries, self.dim)
-        return self._rows.within(asked, self._rows.among(self._rows.count, ids), check_k(k))
+        return self._rows.search_within(queries, ids, k)
 
     def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
         """The k nearest of each query among the kept ones of many rising ids: all rows are compared."""
-        asked = check_units("queries", queries, self.dim)
-        rows = self._rows
-        count = rows.count
-        return rows.exact(asked, check_k(k), 0, count, rows.marked(count, ids, kept))
+        return self._rows.search_marked(queries, k, ids, kept)
 
     def _candidates(
         self, queries: Floats, count: int, mask: NDArray[np.bool_] | None, probes: int

@@ -96,16 +96,11 @@ class FlatIndex:
             ids: (ids,) to choose from; those that are not here are left out.
             k: neighbours a query.
         """
-        asked = check_units("queries", queries, self.dim)
-        rows = self._rows
-        return rows.within(asked, rows.among(rows.count, ids), check_k(k))
+        return self._rows.search_within(queries, ids, k)
 
     def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
         """The k nearest of each query among the kept ones of many rising ids: all rows are compared."""
-        asked = check_units("queries", queries, self.dim)
-        rows = self._rows
-        count = rows.count
-        return rows.exact(asked, check_k(k), 0, count, rows.marked(count, ids, kept))
+        return self._rows.search_marked(queries, k, ids, kept)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file that :meth:`load` maps into memory."""

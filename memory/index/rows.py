@@ -15,6 +15,7 @@ from memory.index.neighbours import (
     Positions,
     best,
     check_ids,
+    check_k,
     check_units,
     joined,
     nothing,
@@ -192,6 +193,17 @@ class Rows:
         size = min(max(256, SCORES_AT_ONCE // max(queries, 1)), ROWS_AT_ONCE)
         for first in range(start, stop, size):
             yield first, min(first + size, stop)
+
+    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
+        """The k nearest of each unit vector among these ids: their rows are gathered and compared."""
+        asked = check_units("queries", queries, self.dim)
+        return self.within(asked, self.among(self.count, ids), check_k(k))
+
+    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
+        """The k nearest of each unit vector among the kept ones of many rising ids: all rows are compared."""
+        asked = check_units("queries", queries, self.dim)
+        count = self.count
+        return self.exact(asked, check_k(k), 0, count, self.marked(count, ids, kept))
 
     def exact(
         self, queries: Floats, k: int, start: int, stop: int, mask: NDArray[np.bool_] | None

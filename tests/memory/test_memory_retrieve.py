@@ -430,6 +430,20 @@ def test_closing_ends_the_background_thread_at_once(tmp_path: Path) -> None:
         assert len(store.search(np.ones((1, 16)), 2000).ids[0]) == 2000, "what waited is there"
 
 
+def test_a_long_term_index_that_lost_its_vectors_is_saved_as_what_it_is(tmp_path: Path) -> None:
+    config = StoreConfig(index_from=10, tiers=TierOptions(recent=10, background=False))
+    with MemoryStore.open(tmp_path, dim=16, config=config) as store:
+        store.search(np.ones((1, 16)), 1)
+        store.add(vectors_of(15))
+        store.settle()
+        store.forget([1, 2, 3, 4, 5])
+        assert store.search(np.ones((1, 16)), 1).ids.min() > 5
+        assert store.tiers()["default"].long_term == 0
+    assert [file.name for file in (tmp_path / "indexes").iterdir()] == ["default.lshindex"]
+    with MemoryStore.open(tmp_path) as store:
+        assert store.tiers()["default"].long_term == 10
+
+
 def test_an_index_that_became_another_leaves_no_old_file(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
 
