@@ -1,9 +1,11 @@
-"""One sparse convolution layer: gather and product against spconv against the dense layer.
+"""One sparse convolution layer: this library against spconv, spconv-triton and the dense layer.
 
     python benchmarks/bench_conv.py --device cpu
 
 Over the pillars of real scans, with and without building the kernel map. A dense layer has no map: with it,
-the time includes scattering the features into the dense canvas that it needs.
+the time includes scattering the features into the dense canvas that it needs. A second part times a
+submanifold layer alone at round numbers of active cells, on a GPU also in a CUDA graph. On a GPU tiles are
+measured first, unless --quick.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,17 +23,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor, nn
 
+from benchmarks import conv_sites
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Side, Summary, interleave
 from perception.config import PillarConfig
 from perception.pillars import make_pillars
-from sparse_core.conv import CoordinateTable, SparseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.conv import (
+    CoordinateTable,
+    SparseConv2d,
+    SparseTensor,
+    SubmanifoldConv2d,
+    convolution_tuning,
+)
 from sparse_core.dispatch import Impl, module_available
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 Layer = Literal["submanifold", "strided"]
+_SIDE_NAMES: dict[Impl, str] = {"reference": "gather", "triton": "triton", "vendor": "spconv"}
+#: Active cells and channels of the case with the most work.
+_LARGEST = (50_000, 256)
 
 
 class Case(NamedTuple):
@@ -57,12 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = [make_pillars([torch.from_numpy(p).to(device)], config).table for p in frames.points]
     notes: list[str] = []
     half = "float16" if device.type == "cuda" else "bfloat16"
-    rows = [
-        _measure(Case(layer, channels, dtype), tables, device, options, notes)
-        for layer in ("submanifold", "strided")
-        for channels in options.channels
-        for dtype in ("float32", half)
-    ]
+    tuned = device.type == "cuda" and not options.quick
+    with convolution_tuning() if tuned else nullcontext():
+        rows = [
+            _measure(Case(layer, channels, dtype), tables, device, options, notes)
+            for layer in ("submanifold", "strided")
+            for channels in options.channels
+            for dtype in ("float32", half)
+        ]
+        site_rows = _measure_sites(tables, device, options, notes)
     settings = {
         "device": options.device,
         "frames": len(frames),
@@ -71,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seed": options.seed,
         "quick": options.quick,
         "channels": options.channels,
+        "tuned": tuned,
         "grid": list(config.grid_shape),
     }
     pillars = [len(entry) for entry in tables]
@@ -80,10 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings,
         frames={"kind": frames.kind, "names": list(frames.names), "pillars": pillars},
         cases=rows,
+        sites=site_rows,
         notes=list(dict.fromkeys(notes)),
     )
     write(values, options.out or RESULTS / f"conv-{device.type}.json")
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    site_tables = conv_sites.report(site_rows, frames.kind)
+    show(values, [*_tables(values), *site_tables], values["notes"], as_json=options.json)
     return 0
 
 
@@ -92,11 +111,38 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
     parser.add_argument("--frames", type=int, help="scans to measure on (5; 2 with --quick)")
     parser.add_argument("--rounds", type=int, help="measured calls on each scan (10; 5 with --quick)")
-    parser.add_argument("--channels", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--channels", type=int, nargs="+", help="widths (64 128; on a GPU also 256)")
+    parser.add_argument(
+        "--sites", type=int, nargs="+", help="active cells of the second part (3000 6000 15000)"
+    )
     options = parse(parser, arguments)
+    options.largest = options.sites is None and options.device == "cuda" and not options.quick
+    widest = [256] if options.device == "cuda" and not options.quick else []
+    options.channels = options.channels or [64, 128, *widest]
+    options.sites = options.sites or ([3000] if options.quick else [3000, 6000, 15_000])
     options.frames = options.frames or (2 if options.quick else 5)
     options.rounds = options.rounds or (5 if options.quick else 10)
     return options
+
+
+def _measure_sites(
+    tables: Sequence[CoordinateTable],
+    device: torch.device,
+    options: argparse.Namespace,
+    notes: list[str],
+) -> list[dict[str, Any]]:
+    """The second part: half precision on a GPU, float32 on a CPU."""
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    cases = [(sites, channels) for channels in options.channels for sites in options.sites]
+    if options.largest:
+        cases.append(_LARGEST)
+    with torch.inference_mode():
+        return [
+            conv_sites.measure(
+                tables, sites, channels, dtype, rounds=options.rounds, seed=options.seed, notes=notes
+            )
+            for sites, channels in cases
+        ]
 
 
 def _measure(
@@ -134,9 +180,9 @@ def _sides(
     dtype = _DTYPES[case.dtype]
     features = torch.relu(torch.randn(len(coordinates), case.channels, device=device)).to(dtype)
     sides: dict[str, Side] = {}
-    impls: tuple[Impl, ...] = ("reference", "vendor")
-    for impl in impls:
-        name = "spconv" if impl == "vendor" else "gather"
+    for impl, name in _SIDE_NAMES.items():
+        if impl == "triton" and not (device.type == "cuda" and module_available("triton")):
+            continue
         if impl == "vendor" and not module_available("spconv"):
             notes.append("spconv is not installed: its column is left out")
             continue
@@ -151,7 +197,7 @@ def _sides(
             notes.append(f"{name}, {case.layer}, {case.dtype}: {str(error).splitlines()[0][:120]}")
             continue
         # spconv keeps the map of a strided layer to itself, so that it cannot be left out.
-        if impl == "reference" or case.layer == "submanifold":
+        if impl != "vendor" or case.layer == "submanifold":
             sides[name] = partial(layer, cached)
         sides[f"{name} + map"] = partial(_with_map, layer, features, coordinates)
     canvas = SparseTensor.from_table(features, coordinates, 1)
@@ -160,6 +206,10 @@ def _sides(
     sides["dense"] = partial(dense, canvas.to_dense(channels_last=True))
     sides["dense + canvas"] = partial(_with_canvas, dense, canvas)
     return sides
+
+
+def _timed(rows: Sequence[dict[str, Any]], name: str) -> bool:
+    return any(name in row["wall"] for row in rows)
 
 
 def _stride(case: Case) -> int:
@@ -183,7 +233,8 @@ def _with_canvas(layer: nn.Module, inputs: SparseTensor) -> object:
 
 def _tables(values: dict[str, Any]) -> list[Any]:
     clocks = [clock for clock in ("wall", "device") if clock in values["cases"][0]]
-    names = ["gather", "gather + map", "spconv", "spconv + map", "dense", "dense + canvas"]
+    maps = [f"{name}{suffix}" for name in _SIDE_NAMES.values() for suffix in ("", " + map")]
+    names = [name for name in [*maps, "dense", "dense + canvas"] if _timed(values["cases"], name)]
     pillars = sorted(values["frames"]["pillars"])
     title = f"3x3 layer over {pillars[0]}–{pillars[-1]} pillars ({values['frames']['kind']}), median ms"
     return [

@@ -3,9 +3,10 @@
     python benchmarks/bench_memory_cuda.py --device cuda --budget-s 300
 
 Unit vectors of 256 numbers around 1,000 centres (noise 0.05 a dimension), in half precision on the device.
-Sides: the scan of all codes, the hash tables, and exact search (a product in half precision and top-k, block
-by block); all in CUDA graphs. Recall is measured against exact scores in single precision. Our sides are not
-trained; their functions are drawn from a seed.
+Sides: the cells of random pivots, the scan of all codes, and exact search (a product in half precision and
+top-k, block by block); all in CUDA graphs. Recall is measured against exact scores in single precision. Our
+sides are not trained; their pivots and directions are drawn from a seed. ``--profile`` prints the times of
+the kernels of one call, ``--sweep`` measures other efforts on the same index.
 """
 
 from __future__ import annotations
@@ -23,18 +24,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from memory.index import recall
 from memory.index.cuda import CudaIndex, rerank_top
+from memory.index.cuda.index import Method
 
 _DIM, _CENTRES, _NOISE, _K = 256, 1000, 0.05, 10
-SCAN, BUCKETS, EXACT = "ours, scan", "ours, buckets", "torch, exact"
+CELLS, SCAN, EXACT = "ours, cells", "ours, scan", "torch, exact"
 _BATCHES = (1, 8, 64, 1024)
 _SCAN_LIMIT = 64
 _ROWS_AT_ONCE = 1 << 18
+#: Probes and reranked rows of ``--sweep``.
+_SWEEP = ((8, 512), (12, 512), (16, 384), (16, 512), (24, 256), (24, 384), (24, 512), (24, 1024), (32, 512))
 #: Of the candidates for the truth, since half precision rounds scores.
 _SPARE = 64
 #: Aims: milliseconds of one query, queries a second of a batch of 1,024, recall.
@@ -49,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_float32_matmul_precision("highest")
     notes: list[str] = []
     searches: list[dict[str, Any]] = []
+    sweep: list[dict[str, Any]] = []
     built: dict[str, Any] = {}
     start = time.perf_counter()
     try:
@@ -67,19 +73,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             searches += _searches(index, vectors, queries, truth, batch, device, options, notes)
         built["overflow_queries"], built["overflow_rows"] = index.overflow
+        built["cells"] = index.cells
+        if options.sweep:
+            sweep = _sweep(index, vectors, queries, truth, device, options)
+        if options.profile:
+            _profile(index, queries, device)
     except Exception as error:  # what is measured so far is kept
         notes.append(f"failed: {_reason(error)}")
     names = ("device", "rows", "queries", "batches", "rounds", "threads", "seed", "quick", "budget_s")
     settings = {name: getattr(options, name) for name in (*names, *_EFFORT)} | {"dim": _DIM, "k": _K}
     values = result(
-        "memory_cuda", device, settings, built=built, searches=searches, bars=_bars(searches), notes=notes
+        "memory_cuda",
+        device,
+        settings,
+        built=built,
+        searches=searches,
+        bars=_bars(searches),
+        sweep=sweep,
+        notes=notes,
     )
     write(values, options.out or RESULTS / f"memory_cuda-{device.type}.json")
     show(values, _tables(values), notes, as_json=options.json)
     return 1 if any(note.startswith("failed: ") for note in notes) else 0
 
 
-_EFFORT = ("functions", "tables", "depth", "probes", "capacity", "rerank", "scan_rerank", "planes", "bits")
+_EFFORT = ("pivots", "probes", "capacity", "rerank", "scan_rerank")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -90,6 +108,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="measured calls of each side (30; 3 with --quick)")
     parser.add_argument("--cell-s", type=float, default=10.0, help="no further round of a batch after this")
     parser.add_argument("--budget-s", type=float, help="start no further batch after this long")
+    parser.add_argument("--profile", action="store_true", help="print kernel times for batches 1 and 1,024")
+    parser.add_argument("--sweep", action="store_true", help="also measure other probes and reranks")
     for name in _EFFORT:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="see CudaIndex")
     options = parse(parser, arguments)
@@ -99,7 +119,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.batches = options.batches or ([1, 16] if quick else list(_BATCHES))
     options.rounds = options.rounds or (3 if quick else 30)
     if quick:
-        small = {"depth": 12, "probes": 800, "capacity": 4096, "rerank": 500, "scan_rerank": 300}
+        small = {"probes": 16, "capacity": 4096, "rerank": 300, "scan_rerank": 300}
         for name, value in small.items():
             setattr(options, name, getattr(options, name) or value)
     if max(options.batches) > options.queries or options.rows < _K:
@@ -151,7 +171,7 @@ def _built(
     vectors: Tensor, device: torch.device, options: argparse.Namespace
 ) -> tuple[CudaIndex, dict[str, Any]]:
     effort = {name: getattr(options, name) for name in _EFFORT if getattr(options, name)}
-    index = CudaIndex(_DIM, device=device, expected=len(vectors), seed=options.seed, **effort)
+    index = CudaIndex(_DIM, device=device, seed=options.seed, **effort)
     for name in _EFFORT:
         setattr(options, name, getattr(index, name))
     start = time.perf_counter()
@@ -188,7 +208,7 @@ def _searches(
     """All sides at one size of a batch; a side that fails is a note."""
     asked = queries[:batch].contiguous()
     runs: dict[str, Callable[[], object]] = {
-        BUCKETS: partial(index.eager, asked, _K, "buckets"),
+        CELLS: partial(index.eager, asked, _K, "cells"),
         EXACT: partial(_exact, vectors, asked, _K),
     }
     if batch <= _SCAN_LIMIT:
@@ -217,6 +237,65 @@ def _searches(
     return rows
 
 
+def _sweep(
+    index: CudaIndex,
+    vectors: Tensor,
+    queries: Tensor,
+    truth: np.ndarray[Any, Any],
+    device: torch.device,
+    options: argparse.Namespace,
+) -> list[dict[str, Any]]:
+    """Recall and time of the cells at other efforts, on the index as it is; the effort is put back."""
+    usual = (index.probes, index.rerank)
+    rows = []
+    try:
+        for probes, rerank in _SWEEP:
+            index.change_effort(probes=probes, rerank=rerank)
+            for batch in (min(options.batches), max(options.batches)):
+                run = partial(index.eager, queries[:batch].contiguous(), _K, "cells")
+                samples = call_microseconds(
+                    {CELLS: run}, device, rounds=options.rounds, budget_s=options.cell_s, seed=options.seed
+                )
+                spent = microseconds(samples[CELLS])
+                quality = _recall(index, vectors, queries, truth, batch, CELLS)
+                rows.append(
+                    {
+                        "probes": probes,
+                        "rerank": rerank,
+                        "batch": batch,
+                        "recall": round(quality, 4),
+                        "microseconds": spent,
+                    }
+                )
+                print(
+                    f"probes {probes}, rerank {rerank}, batch {batch}: {spent['median']:.1f} µs,"
+                    f" recall {quality:.4f}",
+                    file=sys.stderr,
+                )
+    finally:
+        index.change_effort(probes=usual[0], rerank=usual[1])
+    return rows
+
+
+def _profile(index: CudaIndex, queries: Tensor, device: torch.device) -> None:
+    """Print the times of the kernels of one call of each of our sides."""
+    if device.type != "cuda":
+        print("--profile: there are no kernels on a CPU", file=sys.stderr)
+        return
+    methods: tuple[Method, ...] = ("cells", "scan")
+    for method in methods:
+        for batch in (1, min(1024, len(queries)) if method == "cells" else 8):
+            asked = queries[:batch].contiguous()
+            index.eager(asked, _K, method)
+            _wait(device)
+            with profile(activities=[ProfilerActivity.CUDA]) as measured:
+                index.eager(asked, _K, method)
+                _wait(device)
+            print(f"{method}, batch {batch}", file=sys.stderr)
+            for event in sorted(measured.events(), key=lambda event: event.time_range.start):
+                print(f"  {event.time_range.elapsed_us():9.1f} µs  {event.name[:90]}", file=sys.stderr)
+
+
 def _recall(
     index: CudaIndex, vectors: Tensor, queries: Tensor, truth: np.ndarray[Any, Any], batch: int, side: str
 ) -> float:
@@ -228,7 +307,7 @@ def _recall(
         if side == EXACT:
             found = _exact(vectors, some, _K)
         else:
-            found = index.search_tensor(some, _K, method="scan" if side == SCAN else "buckets").ids
+            found = index.search_tensor(some, _K, method="scan" if side == SCAN else "cells").ids
         parts.append(found.cpu().numpy())
     return recall(np.concatenate(parts), truth[:count])
 
@@ -272,9 +351,22 @@ def _tables(values: dict[str, Any]) -> list[Any]:
     ]
     return [
         table(f"{values['settings']['rows']:,} vectors", columns, rows),
+        *_sweep_table(values["sweep"]),
         table("Build", ["figure", "value"], ([name, str(value)] for name, value in values["built"].items())),
         table("Aims", ["figure", "value", "aim", "met"], aims),
     ]
+
+
+def _sweep_table(sweep: Sequence[dict[str, Any]]) -> list[Any]:
+    rows = [
+        [
+            *(str(row[name]) for name in ("probes", "rerank", "batch")),
+            number(row["microseconds"]["median"]),
+            number(row["recall"], 4),
+        ]
+        for row in sweep
+    ]
+    return [table("Other efforts", ["probes", "rerank", "batch", "µs", "recall@10"], rows)] if rows else []
 
 
 def _reason(error: Exception) -> str:

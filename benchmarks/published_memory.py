@@ -46,7 +46,8 @@ def searches() -> str:
     heads = ["", "at .95", "at .99"]
     if real is not None:
         heads += [f"{real['rows']:,} sentences at .95", "at .99"]
-    names = list(dict.fromkeys(row["side"] for row in values["searches"]))
+    sides = [*values["searches"], *(real["searches"] if real is not None else ())]
+    names = list(dict.fromkeys(row["side"] for row in sides))
     rows = []
     for name in names:
         cells = [_fastest(values["searches"], name, least) for least in (0.95, 0.99)]

@@ -36,6 +36,9 @@ class StoreConfig:
         index_from: number of vectors above which there is an index; up to it, all are compared.
         tiers: which vectors stay out of the index, and how the others move there.
         half_life_s: seconds in which the recency part of a score halves.
+        undo_keep_s: :meth:`MemoryStore.consolidate` ends the undoing of operations that are older, by the
+            computer's clock, and not of its session; ``None``: never.
+        undo_keep_operations: the last so many can be undone however old they are.
     """
 
     importance: ImportanceWeights = field(default_factory=ImportanceWeights)
@@ -47,6 +50,8 @@ class StoreConfig:
     index_from: int = 20_000
     tiers: TierOptions = field(default_factory=TierOptions)
     half_life_s: float = 7 * 24 * 3600.0
+    undo_keep_s: float | None = 30 * 24 * 3600.0
+    undo_keep_operations: int = 100
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
@@ -58,6 +63,10 @@ class StoreConfig:
         half_life = check_numbers("half_life_s", (self.half_life_s,), 1)[0]
         if half_life <= 0.0:
             raise ValueError(f"half_life_s must be above 0, got {half_life}")
+        if self.undo_keep_s is not None and check_numbers("undo_keep_s", (self.undo_keep_s,), 1)[0] < 0.0:
+            raise ValueError(f"undo_keep_s must not be negative, got {self.undo_keep_s}")
+        if check_integer("undo_keep_operations", self.undo_keep_operations) < 0:
+            raise ValueError(f"undo_keep_operations must not be negative, got {self.undo_keep_operations}")
         if self.index_from < 1:
             raise ValueError(f"index_from must be at least 1, got {self.index_from}")
         if self.capacity is not None and self.capacity < 1:

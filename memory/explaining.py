@@ -7,16 +7,20 @@ from collections.abc import Sequence
 
 from memory.merging import MergeProposal
 from memory.persistence.journal import LogEntry
+from memory.persistence.sights import Sighted
 from memory.types import Explanation, Memory
 
 
-def explained(id: int, history: list[LogEntry], memory: Memory | None) -> Explanation:
+def explained(
+    id: int, history: list[LogEntry], memory: Memory | None, sighted: Sighted | None = None
+) -> Explanation:
     """Sentences about what happened to a memory.
 
     Args:
         id: of the memory.
         history: what the log says about it, at least one entry.
         memory: as it is now, or ``None`` where it is gone.
+        sighted: what was seen like it since it was stored, and not kept.
     """
     events = []
     into: int | None = None
@@ -38,6 +42,8 @@ def explained(id: int, history: list[LogEntry], memory: Memory | None) -> Explan
             elif id in entry.detail.get("sources", ()):
                 into = entry.added[0] if len(entry.added) else None
                 detail = f"merged into {into}: {detail}"
+        if entry.operation == "mark":
+            detail = _marked(id, entry)
         events.append((entry.time_ns, entry.operation, detail))
     if memory is None:
         last = history[-1]
@@ -54,6 +60,13 @@ def explained(id: int, history: list[LogEntry], memory: Memory | None) -> Explan
         reasons_kept.insert(0, "it is marked: it is never forgotten on its own")
     if sources:
         reasons_kept.append(f"it stands for {memory.count} observations, merged of {len(sources)} memories")
+    if sighted is not None and sighted.sights > 0:
+        more = f"seen {sighted.sights} more time{'s' if sighted.sights != 1 else ''} like this"
+        reasons_kept.append(f"{more}, last at {_moment(sighted.last_ns)}")
+        parts["more_sights"] = float(sighted.sights)
+    if memory.state != "present":
+        marks = [_sentence(*event) for event in events if event[1] == "mark"]
+        reasons_kept.insert(0, marks[-1] if marks else f"it is believed to be {memory.state}")
     undone = history[-1].operation == "undo"
     if undone:
         reasons_kept.insert(0, _sentence(*events[-1]))
@@ -73,6 +86,13 @@ def without_names(proposal: MergeProposal) -> str:
     result = proposal.result
     why = proposal.why.replace(f" and label {result.label!r}", "")
     return why.replace(f" in map {result.map_id!r}", "")
+
+
+def _marked(id: int, entry: LogEntry) -> str:
+    """What a marking says about a memory."""
+    was, why = entry.detail["was"].get(str(id)), entry.detail.get("reason")
+    told = f"{entry.detail['state']} since {_moment(entry.detail['at_ns'])}, {was} before"
+    return f"{told}: {why}" if why else told
 
 
 def _sentence(time_ns: int, operation: str, detail: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +14,31 @@ from memory.importance import Importance, ImportanceWeights, importance, rarity_
 from memory.index import Neighbours
 from memory.persistence.records import to_half
 from memory.retrieve import unit_rows
-from memory.types import Memory
+from memory.types import Memory, Position
 
 #: Observations whose products with all that was kept are computed at once.
 BLOCK = 256
 #: Stored neighbours of each that are asked for at first: some may be displaced meanwhile.
 STORED = 4
 
+
+class Near(NamedTuple):
+    """Stored memories around a place.
+
+    Attributes:
+        ids: (n,) int64.
+        distance_m: (n,) float64, in the plane.
+    """
+
+    ids: NDArray[np.int64]
+    distance_m: NDArray[np.float64]
+
+
 #: Of (queries, dim) vectors, the k nearest stored memories of a map.
 Search = Callable[[NDArray[np.float32], int, str], Neighbours]
+#: Stored memories of the map, kind and label of a memory within so many metres of it.
+NearSearch = Callable[[Memory, float], Near]
+Group = tuple[str, str, str]
 
 
 class Batch:
@@ -31,12 +48,17 @@ class Batch:
     and with the earlier observations of its map that :meth:`keep` named and :meth:`leave_out` did not. What
     was kept counts with the half-precision vector that is stored. Labels are counted in the same way.
 
+    Without a vector an observation is compared by place: with what is known of its map, kind and label, with
+    a vector or not. Its similarity falls from 1 at the same place to 0 at ``near_m``.
+
     Args:
         memories: the observations, with default vectors of ``dim`` numbers or none.
         dim: of the store.
         search: finds stored memories.
         counts: of stored memories by label.
         weights: of the parts of importance.
+        near: finds stored memories by place; without it there is nothing to compare where no vector is.
+        near_m: metres in the plane, above 0.
     """
 
     def __init__(
@@ -47,7 +69,14 @@ class Batch:
         search: Search,
         counts: Mapping[str, int],
         weights: ImportanceWeights,
+        near: NearSearch | None = None,
+        near_m: float = 2.0,
     ) -> None:
+        self._memories = memories
+        self._near_search = near
+        self._near_m = near_m
+        # Where what was kept of the batch is, by map, kind and label.
+        self._kept_at: dict[Group, dict[int, Position]] = {}
         self._search = search
         self._weights = weights
         self._labels = [memory.label for memory in memories]
@@ -108,9 +137,12 @@ class Batch:
         return [scores.explain(at) for at in range(len(some))]
 
     def similarity(self, row: int) -> float:
-        """Cosine of an observation with the nearest that is known; NaN where nothing can be compared."""
+        """Cosine of an observation with the nearest that is known; NaN where nothing can be compared.
+
+        Without a vector, how close it is to something known of its kind and label.
+        """
         if not self._with[row]:
-            return math.nan
+            return self._closeness(row)
         if not self._start <= row < self._stop:
             self._multiply(row)
         nearest = self._nearest_stored(row)
@@ -122,6 +154,8 @@ class Batch:
     def keep(self, row: int) -> None:
         """The observation that was scored last is kept: later ones are compared with it."""
         self._count(self._labels[row], 1)
+        memory = self._memories[row]
+        self._kept_at.setdefault(_group(memory), {})[row] = memory.position
         if self._with[row]:
             self._kept.append(row)
             self._counted[self._maps[row], self._place[row]] = True
@@ -129,6 +163,7 @@ class Batch:
     def leave_out(self, row: int) -> None:
         """An observation that was kept is displaced by a later one."""
         self._count(self._labels[row], -1)
+        del self._kept_at[_group(self._memories[row])][row]
         if self._with[row]:
             self._kept.remove(row)
             self._counted[self._maps[row], self._place[row]] = False
@@ -171,6 +206,18 @@ class Batch:
         self._counted = np.zeros((int(self._maps.max()) + 1, len(rows)), np.bool_)
         self._counted[self._maps[self._kept], np.arange(len(self._kept))] = True
 
+    def _closeness(self, row: int) -> float:
+        """From 1 at the place of something known of its map, kind and label to 0 out of reach; or NaN."""
+        if self._near_search is None:
+            return math.nan
+        memory = self._memories[row]
+        found = self._near_search(memory, self._near_m)
+        there = ~np.isin(found.ids, list(self._gone)) if self._gone else np.ones(len(found.ids), np.bool_)
+        away = float(found.distance_m[there].min(initial=np.inf))
+        for position in self._kept_at.get(_group(memory), {}).values():
+            away = min(away, math.dist(memory.position[:2], position[:2]))
+        return 1.0 - away / self._near_m if away < self._near_m else math.nan
+
     def _nearest_stored(self, row: int) -> float:
         """Of the stored memories that were not displaced; minus infinity where there is none."""
         ids, scores = self._near_ids[row].tolist(), self._near[row].tolist()
@@ -181,3 +228,7 @@ class Batch:
             if id >= 0 and id not in self._gone:
                 return float(score)
         return -math.inf
+
+
+def _group(memory: Memory) -> Group:
+    return (memory.map_id, memory.kind, memory.label)

@@ -84,12 +84,16 @@ class Decision(NamedTuple):
         reason: a sentence.
         similarity: cosine to the most similar unique memory that it could be the same thing as; NaN where
             there is none.
+        like: key of that one, which stands for it where it is not kept; ``None`` where there is none.
+        evicted_like: key of the one that stands for what gave way; ``None`` where that was forgotten.
     """
 
     kept: bool
     evicted: int | None
     reason: str
     similarity: float
+    like: int | None = None
+    evicted_like: int | None = None
 
 
 class _Window:
@@ -207,6 +211,13 @@ class _Unique:
             self.vectors = np.zeros((1, self.vectors.shape[1]), dtype=np.float32)
 
 
+class _Evicted(NamedTuple):
+    """What gave way, and what stands for it; ``None`` for nothing."""
+
+    key: int | None
+    like: int | None
+
+
 Place = tuple[str, int, int]
 WindowKey = tuple[str, int, int, int]
 UniqueKey = tuple[str, int, int, str, str]
@@ -234,6 +245,8 @@ class Reservoir:
         # Where each kept memory is; the second is None for ordinary ones, the empty tuple for marked ones;
         # and the thing that it is of.
         self._kept: dict[int, tuple[WindowKey, UniqueKey | tuple[()] | None, int]] = {}
+        # The unique memory that opened each thing.
+        self._openers: dict[int, int] = {}
         # When an event of a place and label was last seen.
         self._last_event: dict[UniqueKey, int] = {}
 
@@ -310,11 +323,13 @@ class Reservoir:
             thing, unique_key = self.seen, (*place, kind, label)
             among = self._unique.setdefault(unique_key, _Unique(0 if vector is None else len(vector)))
             among.append(key, thing, (x, y), vector)
-            evicted = self._protect(key, window_key, window, unique_key, thing)
-            return Decision(True, evicted, reason, similarity)
+            self._openers[thing] = key
+            gone = self._protect(key, window_key, window, unique_key, thing)
+            return Decision(True, gone.key, reason, similarity, None, gone.like)
+        like = self._openers.get(thing)
         if marked:
-            evicted = self._protect(key, window_key, window, (), thing)
-            return Decision(True, evicted, "marked by the user", similarity)
+            gone = self._protect(key, window_key, window, (), thing)
+            return Decision(True, gone.key, "marked by the user", similarity, like, gone.like)
         return self._rank(key, importance, window_key, window, similarity, thing)
 
     def offer_memory(self, memory: Memory, *, key: int | None = None) -> Decision:
@@ -362,6 +377,10 @@ class Reservoir:
             if unique_key:
                 unique = self._unique[unique_key]
                 unique.keys = [keys.get(key, key) for key in unique.keys]
+        opened = [(self._kept[old][2], old) for old in keys]
+        for thing, old in opened:
+            if self._openers.get(thing) == old:
+                self._openers[thing] = keys[old]
         self._kept.update({keys[old]: self._kept.pop(old) for old in list(keys)})
 
     def discard(self, key: int) -> None:
@@ -381,8 +400,13 @@ class Reservoir:
         if protection:
             unique = self._unique[protection]
             unique.remove(key)
+            self._openers.pop(thing, None)
             if not unique.keys:
                 del self._unique[protection]
+
+    def opens(self, key: int) -> bool:
+        """Whether a kept memory is unique: it stands for what is like it."""
+        return bool(self._kept[key][1])
 
     def close_before(self, time_ns: int) -> int:
         """Free the rankings of windows that ended before ``time_ns``; what they kept stays.
@@ -479,6 +503,7 @@ class Reservoir:
             unique.without = True
             start = end
             reservoir._unique[(key[0], key[1], key[2], key[3], key[4])] = unique
+            reservoir._openers.update(zip(unique.things, unique.keys, strict=True))
         for key, time_ns in header["events"]:
             reservoir._last_event[(key[0], key[1], key[2], key[3], key[4])] = time_ns
         for key, window_key, protection, thing in header["kept"]:
@@ -522,13 +547,13 @@ class Reservoir:
         window: _Window,
         protection: UniqueKey | tuple[()],
         thing: int,
-    ) -> int | None:
+    ) -> _Evicted:
         """Keep a memory that never leaves; an ordinary one gives way where there is no room."""
         self._kept[key] = (window_key, protection, thing)
         window.protect(thing)
         if window.ordinary and window.ordinary > self._room(window):
             return self._evict(window)
-        return None
+        return _Evicted(None, None)
 
     def _rank(
         self,
@@ -544,22 +569,25 @@ class Reservoir:
         self._kept[key] = (window_key, None, thing)
         room = self.config.room(window.seen, window.things)
         share = f"of {window.seen} at this place and time, {room} are kept"
+        like = self._openers.get(thing)
         if window.ordinary <= self._room(window):
-            return Decision(True, None, f"{share}, and there is room", similarity)
-        evicted = self._evict(window)
-        if evicted == key:
-            like = "" if math.isnan(similarity) else f"like one that is kept, similarity {similarity:.2f}; "
-            return Decision(False, None, f"{like}{share}, and others matter more", similarity)
-        return Decision(True, evicted, f"{share}; it matters more than {evicted}", similarity)
+            return Decision(True, None, f"{share}, and there is room", similarity, like)
+        gone = self._evict(window)
+        if gone.key == key:
+            said = "" if math.isnan(similarity) else f"like one that is kept, similarity {similarity:.2f}; "
+            return Decision(False, None, f"{said}{share}, and others matter more", similarity, like)
+        return Decision(
+            True, gone.key, f"{share}; it matters more than {gone.key}", similarity, like, gone.like
+        )
 
     def _room(self, window: _Window) -> int:
         """For ordinary memories of a window."""
         return self.config.room(window.seen, window.things) - sum(window.protected.values())
 
-    def _evict(self, window: _Window) -> int:
+    def _evict(self, window: _Window) -> _Evicted:
         evicted = window.pop_worst()
-        del self._kept[evicted]
-        return evicted
+        thing = self._kept.pop(evicted)[2]
+        return _Evicted(evicted, self._openers.get(thing))
 
 
 def _closer(one: tuple[float, int], other: tuple[float, int | None]) -> bool:

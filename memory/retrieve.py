@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from memory.columns import ColumnCache
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.index import Costs, FlatIndex, LSHIndex, Neighbours, Plan, TieredIndex, next_fetch, plan
+from memory.index import FlatIndex, LSHIndex, Neighbours, Plan, TieredIndex, next_fetch, plan
+from memory.index.calibration import reached
+from memory.index.effort import HIGH, THOROUGH, Calibration
 from memory.index.lsh import TAIL_LIMIT
 from memory.index.neighbours import LongTermIndex
 from memory.persistence.filters import Filter
@@ -73,8 +75,8 @@ class Retriever:
         self._lock = threading.RLock()
         self._columns: ColumnCache | None = None
         self._indexes: dict[str, TieredIndex] = {}
-        #: What the files hold: the operation that each index was up to date with when it was read.
-        self._on_disk: dict[str, int] = {}
+        #: What the files hold: the operation that each index was up to date with, and what was measured.
+        self._on_disk: dict[str, tuple[int, Calibration | None]] = {}
         self._mover = Mover(self._move_on, self._tiers.budget)
 
     def find(self, query: Query) -> Found:
@@ -95,16 +97,30 @@ class Retriever:
             return self._ordered(query, found)
 
     def neighbours(
-        self, vectors: NDArray[np.float32], k: int, *, encoder: str = _DEFAULT, map_id: str | None = None
+        self,
+        vectors: NDArray[np.float32],
+        k: int,
+        *,
+        encoder: str = _DEFAULT,
+        map_id: str | None = None,
+        aim: float = HIGH,
     ) -> Neighbours:
-        """The k most similar memories of each of (queries, dim) vectors, by the index alone."""
+        """The k most similar memories of each of (queries, dim) vectors, by the index alone.
+
+        Args:
+            vectors: (queries, dim).
+            k: of each.
+            encoder: which vectors are compared.
+            map_id: of which map.
+            aim: share of the ten nearest that is to be found.
+        """
         with self._lock:
             columns = self._followed()
             index = self._index(encoder)
             question = unit_rows(vectors, index.dim)
             if map_id is None or columns.names("map_ids") == [map_id]:
-                return index.search(question, k)
-            return index.search(question, k, allowed=self._matching(Filter(map_id=map_id)))
+                return index.search(question, k, aim=aim)
+            return index.search(question, k, allowed=self._matching(Filter(map_id=map_id)), aim=aim)
 
     def ids(self, filter: Filter, *, several: bool = False) -> NDArray[np.int64]:
         """Rising ids of what passes a filter without text; with ``several`` only of merged memories."""
@@ -156,7 +172,9 @@ class Retriever:
                 recent, long_term = index.tiers
                 name = None if long_term is None else type(long_term).__name__
                 older = 0 if long_term is None else len(long_term)
-                found[encoder] = Tier(len(recent), older, index.waiting, name, index.nbytes)
+                found[encoder] = Tier(
+                    len(recent), older, index.waiting, name, index.nbytes, reached(long_term)
+                )
             return found
 
     def save(self, folder: Path) -> None:
@@ -164,14 +182,14 @@ class Retriever:
         with self._lock:
             self._follow_indexes(self._database.generation)
             for encoder, index in self._indexes.items():
-                if self._on_disk.get(encoder) == index.generation:
+                if self._on_disk.get(encoder) == _version(index):
                     continue
                 folder.mkdir(exist_ok=True)
                 recent, long_term = index.tiers
                 # Not "or": an index without vectors is false.
                 file = _index_file(folder, encoder, type(recent if long_term is None else long_term))
                 index.save(file)
-                self._on_disk[encoder] = index.generation
+                self._on_disk[encoder] = _version(index)
                 for other in folder.glob(f"{file.stem}.*"):
                     if other != file:
                         other.unlink()  # Of the time when there were fewer.
@@ -198,7 +216,8 @@ class Retriever:
                         continue
                     tiered = self._empty(dim)
                     tiered.adopt(index)
-                    tiered.generation = self._on_disk[encoder] = index.generation
+                    tiered.generation = index.generation
+                    self._on_disk[encoder] = _version(tiered)
                     self._indexes[encoder] = tiered
 
     def _move_on(self, rest: Callable[[], None]) -> bool:
@@ -216,9 +235,11 @@ class Retriever:
                     if self._indexes.get(encoder) is index:
                         index.move(self._tiers.portion)
                 more = True
+            elif index.needs_calibration:
+                more = index.calibrate(rest) or more
             rest()
             long_term = index.tiers[1]
-            if isinstance(long_term, LSHIndex) and long_term.tail > TAIL_LIMIT:
+            if long_term is not None and long_term.tail > TAIL_LIMIT:
                 index.sort()
         return more
 
@@ -240,11 +261,11 @@ class Retriever:
         columns = self._columns
         assert columns is not None
         wanted = query.k + (1 if query.like is not None else 0)
-        costs = _costs(index)
+        costs = index.costs(THOROUGH)
         if is_empty(filter):
             chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
             if chosen.method == "index":
-                found = index.search(question, wanted, effort=_THOROUGH)
+                found = index.search(question, wanted, aim=THOROUGH)
                 return self._found(query, found, chosen)
             every = columns.column("alive")
             found = index.search_marked(question, wanted, columns.column("ids"), every)
@@ -281,7 +302,7 @@ class Retriever:
         assert self._columns is not None
         fetch: int | None = max(chosen.fetch, k)
         while fetch is not None:
-            found = index.search(question, fetch, effort=_THOROUGH)
+            found = index.search(question, fetch, aim=THOROUGH)
             ids, scores = found.ids[0], found.scores[0]
             rows = self._columns.rows(ids)
             good = (rows >= 0) & kept[rows]
@@ -374,6 +395,8 @@ class Retriever:
         """The index of an encoder's vectors."""
         known = self._indexes.get(encoder)
         if known is not None:
+            if self._tiers.background and known.needs_calibration:
+                self._mover.wake()
             return known
         slots = self._database.slots()
         if encoder not in slots:
@@ -404,16 +427,10 @@ class Retriever:
         return index
 
 
-#: What a thorough query takes, in nanoseconds of one core at 256 dimensions. The share of rows makes the
-#: matching ones be compared, exactly, where they are few: an index finds ten neighbours well, not a thousand.
-_HASHED = Costs(gathered_row=400.0, passed_row=110.0, index_base=1_000_000.0, index_share=150.0)
-_LISTED = Costs(gathered_row=400.0, passed_row=110.0, index_base=250_000.0, index_share=150.0)
-#: Probes of a single query, as a multiple of those that reach a recall of about 0.95.
-_THOROUGH = 6
-
-
-def _costs(index: TieredIndex) -> Costs:
-    return _HASHED if isinstance(index.tiers[1], LSHIndex) else _LISTED
+def _version(index: TieredIndex) -> tuple[int, Calibration | None]:
+    """What a file of the index would hold."""
+    long_term = index.tiers[1]
+    return index.generation, None if long_term is None else long_term.calibration
 
 
 def train_index(index: LongTermIndex) -> None:

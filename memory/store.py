@@ -6,82 +6,40 @@ import contextlib
 import dataclasses
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig
-from memory.errors import DimensionError, StoreError, UnknownMemoryError
-from memory.explaining import explained, kept_because, without_names
-from memory.forgetting import Records, select_to_forget
+from memory.errors import StoreError, UnknownMemoryError
+from memory.explaining import explained
+from memory.hits import hits_of
 from memory.index import Neighbours
-from memory.merging import propose_merges
-from memory.observing import Batch
+from memory.observer import Kept, Observed, Observer
 from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import LogEntry
+from memory.persistence.operations import Trimmed
 from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
 from memory.readout import read_out
-from memory.reservoir import Reservoir
-from memory.retrieve import Found, Retriever, distances, unit_rows
+from memory.retrieve import Retriever, unit_rows
 from memory.tiers import Tier
-from memory.types import Explanation, Hit, Memory, Order, Query, State
+from memory.types import Explanation, Hit, Memory, Query, State
+
+__all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
 
 _INDEX_FOLDER = "indexes"
-_RESERVOIR_FILE = "reservoir.npz"
 #: Accesses that are counted in memory before they are written.
 _ACCESSES_AT_ONCE = 4096
-
-
-class Kept(NamedTuple):
-    """What became of an observation.
-
-    Attributes:
-        id: of the memory, or ``None`` when it was not worth keeping.
-        reason: why, in words.
-        importance: from 0 to 1.
-    """
-
-    id: int | None
-    reason: str
-    importance: float
-
-
-class Observed(NamedTuple):
-    """What became of a batch of observations.
-
-    Attributes:
-        kept: each, in their order.
-        displaced: ids of stored memories that gave way.
-        generation: of the operation, or ``None`` when nothing changed.
-    """
-
-    kept: list[Kept]
-    displaced: tuple[int, ...]
-    generation: int | None
-
-
-class Consolidated(NamedTuple):
-    """What consolidation did.
-
-    Attributes:
-        merged: (result, sources) ids of each merge.
-        forgotten: ids, with the reason of each.
-        generations: of the operations, for :meth:`MemoryStore.undo`.
-    """
-
-    merged: list[tuple[int, tuple[int, ...]]]
-    forgotten: dict[int, str]
-    generations: list[int]
 
 
 class MemoryStore:
@@ -106,9 +64,8 @@ class MemoryStore:
             database, index_from=config.index_from, index=config.index, tiers=config.tiers
         )
         self._retriever.load(self.folder / _INDEX_FOLDER)
-        self._reservoir: Reservoir | None = None
-        self._reservoir_at = -1  # The operation that the reservoir is up to date with.
-        self._observing = threading.RLock()
+        self._observer = Observer(database, self._retriever, config)
+        self._care = Care(database, self._retriever, self._observer, config, self.folder / _INDEX_FOLDER)
         self._accessed: list[int] = []
         self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
         self._closed = False
@@ -160,9 +117,10 @@ class MemoryStore:
         self._retriever.stop()
         try:
             if not self._database.readonly:
+                self._database.flush()
                 self._write_accesses()
                 self._retriever.save(self.folder / _INDEX_FOLDER)
-                self._save_reservoir()
+                self._observer.save()
         finally:
             self._database.close()
 
@@ -197,9 +155,16 @@ class MemoryStore:
         """Score observations and store only those that matter, durably.
 
         Importance is that of :mod:`memory.importance`, with the similarity to the nearest memory of the same
-        map; what of the batch is kept counts too, for what comes after it, as if each came alone. The
-        reservoir keeps the best share of each place and time, every marked one and every one that is unlike
-        what is kept there; what a better one displaces is forgotten and can be undone.
+        map, or where there is no vector by how close the nearest of its kind and label is; what of the batch
+        is kept counts too, for what comes after it, as if each came alone. The reservoir keeps the best share
+        of each place and time, every marked one and every one that is unlike what is kept there; what a
+        better one displaces is forgotten and can be undone.
+
+        What is not kept is counted on the memory that stands for it (``Kept.like``): count, visits, first and
+        last seen are those of all its sights; ``time_ns`` stays that of the sight that was kept. Of a batch
+        that stores something this is on the disk as well when it returns. Otherwise the counts wait for the
+        next commit, :meth:`flush` or :meth:`close`, at most ten minutes of the robot's clock: a process that
+        is killed before loses them, and no memory.
 
         Returns:
             What became of each, in their order.
@@ -220,84 +185,11 @@ class MemoryStore:
             detail: entries for the log, which then has the operation even where nothing changed. They stay:
                 put nothing into them that is to be erased.
         """
-        if not memories and detail is None:
-            return Observed([], (), None)
-        for row, memory in enumerate(memories):
-            if memory.id is not None:
-                raise ValueError(f"memories[{row}] has an id: the store gives it")
-            if memory.embedding is not None and len(memory.embedding) != self.dim:
-                raise DimensionError(
-                    f"memories[{row}] has a vector of {len(memory.embedding)} numbers,"
-                    f" the store takes {self.dim}"
-                )
-        with self._observing:
-            reservoir = self._reservoir_now()
-            try:
-                return self._observe(memories, reservoir, detail)
-            except BaseException:
-                # Nothing was stored: what was chosen makes room again.
-                for key in reservoir.kept[reservoir.kept < 0].tolist():
-                    reservoir.discard(key)
-                raise
+        return self._observer.observe(memories, detail)
 
-    def _observe(
-        self, memories: Sequence[Memory], reservoir: Reservoir, detail: Mapping[str, Any] | None
-    ) -> Observed:
-        batch = Batch(
-            memories,
-            self.dim,
-            search=self._nearest,
-            counts=self._retriever.label_counts(),
-            weights=self.config.importance,
-        )
-        start = self._database.generation
-        self._leave_out_forgotten(reservoir)
-        chosen: dict[int, Memory] = {}
-        decisions: list[tuple[bool, str, float]] = []
-        gone: set[int] = set()
-        for row, memory in enumerate(memories):
-            total = batch.importance(row)
-            # A key below zero stands for a memory that has no id yet.
-            decision = reservoir.offer(
-                -1 - row, importance=total, time_ns=memory.time_ns, position=memory.position,
-                map_id=memory.map_id, kind=memory.kind, label=memory.label, embedding=memory.embedding,
-                marked=memory.marked,
-            )  # fmt: skip
-            if decision.kept:
-                chosen[-1 - row] = dataclasses.replace(memory, importance=total)
-                batch.keep(row)
-            key = decision.evicted
-            if key is not None and key < 0:
-                chosen.pop(key, None)
-                batch.leave_out(-1 - key)
-                decisions[-1 - key] = (False, "displaced by a more important one", decisions[-1 - key][2])
-            elif key is not None:
-                gone.add(key)
-                batch.forget(key, self._database.columns([key]).labels)
-            decisions.append((decision.kept, decision.reason, total))
-        if not chosen and not gone and detail is None:
-            return Observed([Kept(None, reason, total) for _, reason, total in decisions], (), None)
-        keys = list(chosen)
-        words = batch.explain([-1 - key for key in keys])
-        why = [
-            kept_because(chosen[key], decisions[-1 - key][1], told)
-            for key, told in zip(keys, words, strict=True)
-        ]
-        displaced = np.array(sorted(gone), dtype=np.int64)
-        displaced = displaced[self._retriever.there(displaced)]
-        reason = "displaced by more important observations of the same place and time"
-        applied = self._database.apply(
-            add=[chosen[key] for key in keys],
-            remove=displaced.tolist(),
-            operation="observe",
-            detail={"reason": reason, "kept": why, **(detail or {})},
-        )
-        ids = dict(zip(keys, applied.ids, strict=True))
-        reservoir.rename(ids)
-        # Unless others wrote meanwhile, and perhaps forgot something.
-        self._reservoir_at = applied.generation if applied.generation == start + 1 else -1
-        kept = [Kept(ids.get(-1 - row), reason, total) for row, (_, reason, total) in enumerate(decisions)]
-        return Observed(kept, tuple(displaced.tolist()), applied.generation)
+    def flush(self) -> None:
+        """Write the counts that wait for a commit; returns once they are on the disk."""
+        self._database.flush()
 
     def query(self, query: Query) -> list[Hit]:
         """The memories that answer a query, the best first.
@@ -312,17 +204,21 @@ class MemoryStore:
         if len(memories) < len(found.ids):
             found = found.of([memory.id for memory in memories])
         self._count_accesses(memories)
-        return self._hits(query, found, memories)
+        return hits_of(query, found, memories, newest_ns=self._newest_ns, half_life_s=self.config.half_life_s)
 
-    def search(self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default") -> Neighbours:
+    def search(
+        self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default", aim: float = 0.99
+    ) -> Neighbours:
         """Ids and cosine similarities of the most similar memories, for many vectors at once.
 
         Args:
             vectors: (queries, dim).
             k: of each.
             encoder: which vectors are compared.
+            aim: share of the ten nearest to find, by what was measured on the memories themselves; less takes
+                less time, 1 compares all.
         """
-        return self._retriever.neighbours(np.asarray(vectors, np.float32), k, encoder=encoder)
+        return self._retriever.neighbours(np.asarray(vectors, np.float32), k, encoder=encoder, aim=aim)
 
     def context(self, query: Query) -> tuple[NDArray[np.float32], list[Hit]]:
         """One vector that attention makes of the hits, and the hits with their weights as evidence.
@@ -375,6 +271,21 @@ class MemoryStore:
             ids = np.intersect1d(ids, self._database.ids(Filter(text=filter.text)))
         return self._present(ids.tolist(), vectors=False)
 
+    def find_last_seen(self, filter: Filter, after_ns: int) -> list[Memory]:
+        """Those that pass a filter and stand for a sight after a time, as of the one that was seen last.
+
+        Only where that is not their own ``time_ns``. Without vectors.
+        """
+        visited = self._database.visited_after(after_ns)
+        if not len(visited.ids):
+            return []
+        ids = self._retriever.ids(dataclasses.replace(filter, text=None), several=True)
+        if filter.text is not None:
+            ids = np.intersect1d(ids, self._database.ids(Filter(text=filter.text)))
+        fits = np.isin(visited.ids, ids)
+        last = visited.first_ns[fits].max(initial=after_ns)
+        return self._present(visited.ids[fits & (visited.first_ns == last)].tolist(), vectors=False)
+
     def find_seen(
         self, filter: Filter, *, limit: int | None = None, vectors: bool = True
     ) -> tuple[list[Memory], int]:
@@ -406,59 +317,64 @@ class MemoryStore:
             UnknownMemoryError: one is not there; nothing was forgotten.
             EraseError: forgotten, but a reader kept the old bytes from being overwritten.
         """
-        gone, detail = check_ids(ids), {"reason": reason}
-        if not secure:
-            return self._database.remove(gone, detail=detail)
-        self._redact_merged(gone)
-        with self._observing:
-            # Before, so that after a crash no cache holds what is not in the store; and what was read of
-            # them meanwhile goes afterwards.
-            self._leave_out_of_caches(gone)
-            try:
-                return self._database.remove(gone, secure=True, detail=detail)
-            finally:
-                self._leave_out_of_caches(gone)
+        return self._care.forget(ids, secure=secure, reason=reason)
+
+    def mark(
+        self, ids: Iterable[int], state: State = "gone", *, at_ns: int | None = None, why: str = ""
+    ) -> int:
+        """Say whether things are still where they were; returns the operation, which :meth:`undo` takes back.
+
+        What is gone, or has moved, stays as history: it is found, and answers say so. The next sight there is
+        new to :meth:`observe`; what :meth:`consolidate` makes of the two is told in :mod:`memory.merging`.
+
+        Args:
+            ids: of the memories; nothing is logged where there are none.
+            state: ``"present"``, ``"gone"``, ``"moved"`` or ``"unknown"``.
+            at_ns: when that was found, by the robot's clock; by default when the newest memory is of, or when
+                one of these was last seen if that is later.
+            why: for :meth:`explain`. It stays: put nothing into it that is to be erased.
+
+        Returns:
+            The operation; the last one where there are no ids.
+
+        Raises:
+            UnknownMemoryError: one is not there; nothing was changed.
+            ValueError: no such state, or one was seen after it is said to be gone.
+        """
+        known = check_ids(ids)
+        if not known:
+            return self.generation
+        return self._care.mark(known, state, at_ns=at_ns, why=why, newest_ns=self._newest_ns())
+
+    def trim(self, *, keep_ns: int | None = None, keep_operations: int | None = None) -> Trimmed:
+        """Drop what old operations keep for their undoing; what they did, and when, stays in the log.
+
+        An operation stays undoable where it is younger than ``keep_ns``, or among the last
+        ``keep_operations``, or of this session. The room is used again, the file does not shrink.
+
+        Args:
+            keep_ns: nanoseconds, by the computer's clock; without it, age keeps nothing.
+            keep_operations: how many; without it, only age counts.
+
+        Raises:
+            ValueError: neither is given, or one is negative.
+        """
+        return self._care.trim(keep_ns=keep_ns, keep_operations=keep_operations)
 
     def consolidate(
         self, *, now_ns: int | None = None, progress: Callable[[str, int, int], None] | None = None
     ) -> Consolidated:
         """Merge memories of the same thing, then forget what exceeds the capacity of a map.
 
-        Each merge and the forgetting are operations of their own that can be undone.
+        Each merge and the forgetting are operations of their own that can be undone. Then the log is trimmed
+        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`.
 
         Args:
             now_ns: the time that freshness is judged at; by default the computer's.
             progress: called with what is done, how many are done and of how many.
         """
         now = time.time_ns() if now_ns is None else now_ns
-        merged: list[tuple[int, tuple[int, ...]]] = []
-        generations: list[int] = []
-        maps = self._database.maps()
-        for place, map_id in enumerate(maps):
-            if progress is not None:
-                progress(f"merging map {map_id}", place, len(maps))
-            kinds = list(self.config.merging.kinds)
-            memories = self.find(Filter(map_id=map_id, kinds=kinds), newest_first=False)
-            for proposal in propose_merges(memories, self.config.merging):
-                applied = self._database.apply(
-                    add=[dataclasses.replace(proposal.result, id=None)],
-                    remove=proposal.ids,
-                    operation="merge",
-                    detail={"reason": without_names(proposal), "sources": list(proposal.ids)},
-                )
-                self._merge_in_reservoir(proposal.ids, applied.ids[0])
-                merged.append((applied.ids[0], tuple(proposal.ids)))
-                generations.append(applied.generation)
-        self._write_accesses()
-        forgotten, maps_of = self._forget_over_capacity(now)
-        if forgotten:
-            # The log outlives the memories and therefore names nothing of them.
-            reasons = {
-                str(id): reason.replace(f"map {map_id!r} ", "its map ", 1)
-                for (id, reason), map_id in zip(forgotten.items(), maps_of, strict=True)
-            }
-            generations.append(self._database.remove(forgotten, detail={"reasons": reasons}))
-        return Consolidated(merged, forgotten, generations)
+        return self._care.consolidate(now, self._write_accesses, progress)
 
     def undo(self, generation: int) -> int:
         """Take an operation back; returns the operation of doing so.
@@ -499,7 +415,7 @@ class MemoryStore:
         if not history:
             raise UnknownMemoryError(f"there never was a memory {id}")
         memory = self._present([id], vectors=False)
-        return explained(id, history, memory[0] if memory else None)
+        return explained(id, history, memory[0] if memory else None, self._database.sighted(id))
 
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
         """What was done, by rising number; each can be given to :meth:`undo`."""
@@ -535,12 +451,17 @@ class MemoryStore:
             for entry in history:
                 if entry.generation > generation:
                     if entry.generation not in before:
-                        rows = self._database.before(entry.generation)
-                        before[entry.generation] = {row.id: row.state for row in rows}
+                        before[entry.generation] = self._states_before(entry)
                     if memory.id in before[entry.generation]:
                         found[memory.id] = before[entry.generation][memory.id]
                         break
         return found
+
+    def _states_before(self, entry: LogEntry) -> dict[int | None, State]:
+        """States of what an operation changed or removed; those before a marking outlive a trimming."""
+        if entry.operation == "mark":
+            return {int(id): state for id, state in entry.detail["was"].items()}
+        return {row.id: row.state for row in self._database.before(entry.generation)}
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether files and indexes are sound; with ``repair``, indexes are built again."""
@@ -585,34 +506,6 @@ class MemoryStore:
         """The maps that memories are in."""
         return self._database.maps()
 
-    def _hits(self, query: Query, found: Found, memories: list[Memory]) -> list[Hit]:
-        parts: list[dict[str, float]] = [{} for _ in memories]
-        if found.similarity is not None:
-            for part, value in zip(parts, found.similarity, strict=True):
-                part["similarity"] = float(value)
-        if found.text is not None:
-            for part, value in zip(parts, found.text, strict=True):
-                part["text"] = float(value)
-        if query.near is not None and memories:
-            away = distances(np.array([memory.position for memory in memories]), query.near)
-            for part, value in zip(parts, away, strict=True):
-                part["distance_m"] = float(value)
-        if memories and (query.aggregate or _order(query, parts[0]) == "recency"):
-            newest = self._newest_ns()
-            for part, memory in zip(parts, memories, strict=True):
-                age_s = max(newest - memory.time_ns, 0) / 1e9
-                part["recency"] = 0.5 ** (age_s / self.config.half_life_s)
-        weights: list[float] | None = None
-        if query.aggregate and found.similarity is not None:
-            # The similarities are all that the weights depend on.
-            scores = np.exp(8.0 * (found.similarity - found.similarity.max(initial=-1.0)))
-            weights = (scores / scores.sum()).tolist() if len(scores) else []
-        hits = []
-        for row, (memory, part) in enumerate(zip(memories, parts, strict=True)):
-            score = _score(query, part, memory)
-            hits.append(Hit(memory, score, part, None if weights is None else weights[row]))
-        return hits
-
     def _newest_ns(self) -> int:
         """Time of the newest memory, by the robot's clock: what recency is measured from."""
         generation = self._database.generation
@@ -623,10 +516,6 @@ class MemoryStore:
                 return -(2**63)
             self._newest = (generation, times[0])
         return self._newest[1]
-
-    def _nearest(self, vectors: NDArray[np.float32], k: int, map_id: str) -> Neighbours:
-        """The nearest memories of a map."""
-        return self._retriever.neighbours(vectors, k, map_id=map_id)
 
     def _present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
         """Those of the memories that are still there: another thread or process may just have removed one."""
@@ -651,114 +540,6 @@ class MemoryStore:
         accessed, self._accessed = self._accessed, []
         if accessed:
             self._database.touch(accessed, time.time_ns())
-
-    def _reservoir_now(self) -> Reservoir:
-        if self._reservoir is None:
-            path, wanted = self.folder / _RESERVOIR_FILE, self.config.reservoir
-            try:
-                self._reservoir = Reservoir.load(path)
-            except (FileNotFoundError, ValueError):
-                self._reservoir = Reservoir(wanted)  # A damaged cache is none.
-            old = self._reservoir.config
-            if (old.cell_m, old.window_s) == (wanted.cell_m, wanted.window_s):
-                self._reservoir.config = wanted
-            else:
-                # Other places and times: what was decided in the old ones says nothing.
-                self._reservoir = Reservoir(wanted)
-        return self._reservoir
-
-    def _save_reservoir(self) -> None:
-        if self._reservoir is not None:
-            self._reservoir.save(self.folder / _RESERVOIR_FILE)
-
-    def _leave_out_forgotten(self, reservoir: Reservoir) -> None:
-        """What was forgotten stands for nothing any more: the next one like it is new."""
-        if self._reservoir_at == self._database.generation:
-            return
-        kept = reservoir.kept
-        for key in kept[~self._retriever.there(kept)].tolist():
-            reservoir.discard(key)
-
-    def _redact_merged(self, ids: Sequence[int]) -> None:
-        """Take from the log what memories were that these were merged from, or into, and that are gone."""
-        self._database.get(ids, vectors=False)  # Says so where one is not there.
-        family, new = set(ids), list(ids)
-        while new:
-            for entry in self._database.history(new.pop()):
-                if entry.operation == "merge":
-                    members = {*entry.added, *(int(id) for id in entry.detail.get("sources", ()))}
-                    new += members - family
-                    family |= members
-        others = np.array(sorted(family - set(ids)), dtype=np.int64)
-        self._database.redact(others[~self._retriever.there(others)])
-
-    def _leave_out_of_caches(self, ids: Sequence[int]) -> None:
-        """Copies of vectors, labels and places go from the files beside the database."""
-        self._retriever.drop(self.folder / _INDEX_FOLDER)
-        for left in self.folder.glob(f".{_RESERVOIR_FILE}.*"):
-            left.unlink(missing_ok=True)  # Of a process that was killed while it wrote.
-        if self._reservoir is None and not (self.folder / _RESERVOIR_FILE).exists():
-            return
-        reservoir = self._reservoir_now()
-        self._leave_out_forgotten(reservoir)
-        for id in ids:
-            if id in reservoir:
-                reservoir.discard(id)
-        reservoir.drop_empty_windows()
-        self._save_reservoir()
-
-    def _merge_in_reservoir(self, sources: Sequence[int], result: int) -> None:
-        """The result of a merge stands for what the first of its sources stood for."""
-        with self._observing:
-            if self._reservoir is None and not (self.folder / _RESERVOIR_FILE).exists():
-                return
-            reservoir = self._reservoir_now()
-            known = [source for source in sources if source in reservoir]
-            if known:
-                reservoir.rename({known[0]: result})
-            for source in known[1:]:
-                reservoir.discard(source)
-
-    def _forget_over_capacity(self, now_ns: int) -> tuple[dict[int, str], list[str]]:
-        """Reasons by id of what is to be forgotten, and the map of each."""
-        capacity, policy = self.config.capacity, self.config.forgetting
-        if capacity is None and policy.least is None:
-            return {}, []
-        parts = []
-        after = 0
-        while len((columns := self._database.scan_columns(after)).ids):
-            parts.append(columns)
-            after = int(columns.ids[-1])
-        if not parts:
-            return {}, []
-        values = np.concatenate([np.nan_to_num(part.importance, nan=0.5) for part in parts])
-        records = Records(
-            ids=np.concatenate([part.ids for part in parts]),
-            last_used_ns=np.concatenate([np.maximum(part.accessed_ns, part.time_ns) for part in parts]),
-            use_count=np.concatenate([part.access_counts for part in parts]),
-            value=values,
-            marked=np.concatenate([part.marked for part in parts]),
-            map_ids=[name for part in parts for name in part.map_ids],
-        )
-        chosen = select_to_forget(records, policy, capacity, now_ns)
-        rows = np.searchsorted(records.ids, chosen.ids)
-        maps_of = [records.map_ids[row] for row in rows]
-        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True)), maps_of
-
-
-def _order(query: Query, parts: Mapping[str, float]) -> Order:
-    """What was asked for, or what follows from what was compared."""
-    return query.order or ("relevance" if {"similarity", "text"} & parts.keys() else "recency")
-
-
-def _score(query: Query, parts: Mapping[str, float], memory: Memory) -> float:
-    """What hits are ordered by."""
-    order = _order(query, parts)
-    if order == "distance":
-        return -parts["distance_m"]
-    if order == "recency":
-        return float(memory.time_ns)
-    return parts["similarity"] if "similarity" in parts else parts["text"]
 
 
 def _as_file(config: StoreConfig) -> bytes:

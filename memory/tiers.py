@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from memory.index.effort import Reached
 from memory.types import check_integer, check_numbers
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class Tier:
         waiting: recent ones that should move on.
         index: what the long-term tier is, or ``None`` where there is none.
         bytes: of the arrays of both; those that are mapped from a file are in memory as far as they are used.
+        reached: what a single query of the long-term tier does for each aim, and finds, as measured on its
+            own rows; ``None`` where that was not measured yet.
     """
 
     recent: int
@@ -60,10 +63,12 @@ class Tier:
     waiting: int
     index: str | None
     bytes: int
+    reached: tuple[Reached, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return dict(vars(self))
+        reached = None if self.reached is None else [one.to_json() for one in self.reached]
+        return {**vars(self), "reached": reached}
 
 
 class Mover:

@@ -81,7 +81,8 @@ class BackboneConfig:
         channels: width of each stage.
         blocks: residual blocks (two 3x3 convolutions each) of each stage.
         dilating: whether strided layers activate every cell whose window holds an input.
-        impl: implementation of the sparse layers: ``"auto"``, ``"reference"`` or ``"vendor"`` (spconv).
+        impl: implementation of the sparse layers: ``"auto"``, ``"reference"``, ``"triton"`` or ``"vendor"``
+            (spconv).
     """
 
     kind: Literal["sparse", "dense"] = "sparse"

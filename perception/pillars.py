@@ -85,7 +85,9 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     points, frames = points[inside], frames[inside]
 
     grid = torch.tensor(config.grid_shape, device=device)
-    cells = torch.floor((points[:, :2] - low[:2]) / config.pillar_size_m).int().flip(1)
+    # By a tensor: on a GPU a division by a number is a multiplication by its inverse, which rounds otherwise.
+    size = torch.tensor(config.pillar_size_m, device=device)
+    cells = torch.floor((points[:, :2] - low[:2]) / size).int().flip(1)
     # The division can round a point just below the far edge up into the next cell.
     cells = torch.minimum(cells, (grid - 1).int())
     coordinates = torch.cat([frames[:, None].int(), cells], dim=1)

@@ -19,6 +19,7 @@ from memory.cli import (
     forget,
     importing,
     init,
+    mark,
     mcp,
     query,
     serve,
@@ -30,8 +31,8 @@ from memory.errors import RecallError
 from sparse_core.errors import SparseError
 
 _COMMANDS = (
-    init, add, importing, query, ask, explain, forget, undo, consolidate, stats, export, check, backup, bench,
-    serve, mcp,
+    init, add, importing, query, ask, explain, forget, mark, undo, consolidate, stats, export, check, backup,
+    bench, serve, mcp,
 )  # fmt: skip
 
 

@@ -32,10 +32,15 @@ def run(options: argparse.Namespace) -> int:
         merged = [{"id": id, "sources": list(sources)} for id, sources in done.merged]
         forgotten = [{"id": id, "reason": reason} for id, reason in done.forgotten.items()]
         counts = {"memories_before": before, "memories": after}
-        print_json({**counts, "merged": merged, "forgotten": forgotten, "operations": done.generations})
+        found = {**counts, "merged": merged, "forgotten": forgotten, "operations": done.generations}
+        print_json({**found, "trimmed": done.trimmed._asdict()})
         return 0
     _print(done)
     say(f"{counted(before)} before, {after:,} now")
+    if done.trimmed.operations:
+        count = counted(done.trimmed.operations, "operation", "operations")
+        dropped = f"{done.trimmed.bytes / 1e6:.1f} MB of the log dropped"
+        say(f"{count} up to {done.trimmed.generation} can no longer be undone: {dropped}")
     if done.generations:
         say(f"take it back with: recall undo {_ranges(done.generations)}")
     return 0

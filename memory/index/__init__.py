@@ -3,6 +3,8 @@
 ``FaissIndex`` is imported from ``memory.index.faiss_index``: it needs the optional package.
 """
 
+from memory.index.calibration import calibrate
+from memory.index.effort import Calibration, Effort
 from memory.index.evaluation import Clustered, clustered, recall, recall_at
 from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
@@ -12,8 +14,10 @@ from memory.index.planner import Costs, Plan, next_fetch, plan
 from memory.index.tiered import TieredIndex
 
 __all__ = [
+    "Calibration",
     "Clustered",
     "Costs",
+    "Effort",
     "FlatIndex",
     "ITQIndex",
     "LSHIndex",
@@ -21,6 +25,7 @@ __all__ = [
     "Plan",
     "TieredIndex",
     "VectorIndex",
+    "calibrate",
     "clustered",
     "next_fetch",
     "plan",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.index.effort import EXACT, MEASURED_K, USUAL, Calibration, Effort, chosen
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import (
     Floats,
@@ -22,6 +23,7 @@ from memory.index.neighbours import (
     check_units,
     single,
 )
+from memory.index.planner import exact_price
 from memory.index.rows import Rows
 
 Lists = Literal["flat", "rabitq"]
@@ -29,6 +31,10 @@ LISTS: tuple[Lists, ...] = ("flat", "rabitq")
 _KIND = "faiss"
 _ROWS_AT_ONCE = 16384
 _QUERIES_AT_ONCE = 64
+# Nanoseconds of one core: a call, a query, a row of a list that is read, a row that is compared exactly.
+_CALL, _QUERY, _COMPARED = 200_000.0, 50_000.0, 700.0
+_READ: dict[Lists, float] = {"flat": 40.0, "rabitq": 12.0}
+_MOST_REFINE = 64
 
 
 def faiss_module() -> ModuleType:
@@ -55,13 +61,14 @@ class FaissIndex:
         dim: of a vector.
         lists: what the inverted lists hold: ``"flat"`` vectors or ``"rabitq"`` codes.
         cells: inverted lists; a few times the square root of the rows is usual.
-        probes: lists a query reads.
-        refine: rows that are compared exactly, as a multiple of k; with flat lists 1 is exact.
+        probes: lists a query reads until the index is calibrated.
+        refine: rows that are compared exactly until then, as a multiple of k; with flat lists 1 is exact.
         seed: of the clustering.
 
     Attributes:
         dim, lists, cells, probes, refine, seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        calibration: what efforts find, see :func:`memory.index.calibration.calibrate`; ``None`` before.
 
     Raises:
         ImportError: faiss is not installed.
@@ -90,6 +97,7 @@ class FaissIndex:
         self.refine = refine
         self.seed = seed
         self.generation = 0
+        self.calibration: Calibration | None = None
         self._rows = Rows(self.dim)
         name = "Flat" if lists == "flat" else "RaBitQ"
         self._index: Any = faiss.index_factory(self.dim, f"IVF{cells},{name}", faiss.METRIC_INNER_PRODUCT)
@@ -141,9 +149,23 @@ class FaissIndex:
             self._index.cp.min_points_per_centroid = 1
             self._index.train(array)
             self._fill()
+            self.calibration = None
 
-    def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
+    @property
+    def tail(self) -> int:
+        """Nothing is left to sort: rows go into the lists as they come."""
+        return 0
+
+    def merge(self) -> None:
+        """There is nothing to do."""
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids.
+
+        Args:
+            vectors: (rows, dim).
+            ids: (rows,) int64.
+            merge: makes no difference.
 
         Raises:
             ValueError: not unit vectors, or an id that is there; nothing is added.
@@ -165,7 +187,14 @@ class FaissIndex:
             return self._rows.remove(ids)
 
     def search(
-        self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None, probes: int | None = None
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        probes: int | None = None,
+        aim: float | None = None,
+        effort: Effort | None = None,
     ) -> Neighbours:
         """The k nearest of each query, as far as its lists hold them.
 
@@ -174,16 +203,61 @@ class FaissIndex:
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all.
             probes: instead of that of the index.
+            aim: share of the ten nearest that is to be found, where the index is calibrated; ``None``: 0.95.
+                Where comparing all rows takes less, that is done; many queries at once share its cost.
+            effort: instead of ``aim`` and ``probes``.
         """
         asked = check_units("queries", queries, self.dim)
         k = check_k(k)
+        if effort is None:
+            if probes is None:
+                effort = self.effort(USUAL if aim is None else aim, queries=len(asked))
+            else:
+                effort = Effort(probes, self.refine * MEASURED_K)
+        count = self._rows.count
+        if effort == EXACT or not self.trained or count == 0:
+            return self._rows.exact(asked, k, 0, count, self._rows.mask(count, allowed))
         with self._lock:
             count = self._rows.count
             mask = self._rows.mask(count, allowed)
-            if not self.trained or count == 0:
-                return self._rows.exact(asked, k, 0, count, mask)
-            places = self._candidates(asked, min(k * self.refine, count), mask, probes or self.probes)
+            # The multiple of k that is usual with faiss.
+            wanted = max(k, -(-k * effort.rerank // MEASURED_K))
+            places = self._candidates(asked, min(wanted, count), mask, effort.probes)
             return self._compared(asked, places, k)
+
+    def effort(self, aim: float, *, queries: int = 1) -> Effort:
+        """What is done for an aim where so many queries are asked together; see :meth:`search`."""
+        return chosen(
+            self.calibration,
+            aim,
+            usual=lambda aim: Effort(self.probes, self.refine * MEASURED_K),
+            price=lambda effort: self.price(effort, queries=queries),
+            exact_price=exact_price(len(self), queries),
+        )
+
+    def price(self, effort: Effort, *, queries: int = 1) -> float:
+        """Nanoseconds a query, where so many are asked together."""
+        if effort == EXACT:
+            return exact_price(len(self), queries)
+        read = min(effort.probes, self.cells) * len(self) / self.cells
+        fixed = _CALL / max(1, queries) + _QUERY
+        return fixed + _READ[self.lists] * read + _COMPARED * effort.rerank
+
+    def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
+        """The least effort, or after one twice the lists, half as many rows again, or both.
+
+        None before the index is trained, as long as all rows are compared.
+        """
+        if not self.trained:
+            return ()
+        if after is None:
+            return (Effort(1, MEASURED_K if self.lists == "flat" else 4 * MEASURED_K),)
+        probes, rerank = 2 * after.probes, -(-3 * after.rerank // 2)
+        further = [Effort(probes, after.rerank)]
+        if self.lists != "flat":
+            further += [Effort(after.probes, rerank), Effort(probes, rerank)]
+        most = _MOST_REFINE * MEASURED_K
+        return tuple(one for one in further if one.probes <= self.cells and one.rerank <= most)
 
     def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
         """The k nearest of each query among these ids: their vectors are gathered and compared exactly."""
@@ -233,8 +307,10 @@ class FaissIndex:
                 "alive": self._rows.alive().astype(np.uint8),
                 "lists": faiss_module().serialize_index(self._index),
             }
-            numbers = {name: getattr(self, name) for name in _NUMBERS}
-        return save_arrays(path, _KIND, {"lists": self.lists, **numbers}, arrays)
+            header = {"lists": self.lists, **{name: getattr(self, name) for name in _NUMBERS}}
+            if self.calibration is not None:
+                header["calibration"] = self.calibration.to_text()
+        return save_arrays(path, _KIND, header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FaissIndex:
@@ -253,6 +329,7 @@ class FaissIndex:
             raise ValueError(f"{path}: lists is {file.header.get('lists')!r}: delete it, it is built again")
         index = cls(numbers.pop("dim"), lists=lists, **numbers)
         index.generation = generation
+        index.calibration = Calibration.of_text(file.header.get("calibration"))
         ids = file.array("ids", np.int64, (None,))
         count = len(ids)
         alive = file.array("alive", np.uint8, (count,)).astype(np.bool_)

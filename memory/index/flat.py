@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.index.effort import EXACT, Calibration, Effort
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import Floats, Ids, Neighbours, check_dim, check_k, check_units
+from memory.index.planner import exact_price
 from memory.index.rows import Rows
 
 _KIND = "flat"
@@ -30,11 +32,13 @@ class FlatIndex:
     Attributes:
         dim: of a vector.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        calibration: ``None``, there is nothing to measure.
     """
 
     def __init__(self, dim: int) -> None:
         self.dim = check_dim(dim)
         self.generation = 0
+        self.calibration: Calibration | None = None
         self._rows = Rows(self.dim)
 
     def __len__(self) -> int:
@@ -54,8 +58,21 @@ class FlatIndex:
         """Bytes of the arrays."""
         return self._rows.nbytes
 
-    def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
+    @property
+    def tail(self) -> int:
+        """Nothing is ever to be sorted."""
+        return 0
+
+    def merge(self) -> None:
+        """There is nothing to do."""
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids.
+
+        Args:
+            vectors: (rows, dim).
+            ids: (rows,) int64.
+            merge: makes no difference.
 
         Raises:
             ValueError: not unit vectors, or an id that is there; nothing is added.
@@ -70,13 +87,22 @@ class FlatIndex:
         """Give back the space of removed rows."""
         self._rows = self._rows.compacted()
 
-    def search(self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None) -> Neighbours:
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        aim: float | None = None,
+        effort: Effort | None = None,
+    ) -> Neighbours:
         """The k nearest of each query.
 
         Args:
             queries: (queries, dim) unit vectors.
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all.
+            aim, effort: make no difference, all are found.
         """
         asked = check_units("queries", queries, self.dim)
         k = check_k(k)
@@ -87,6 +113,18 @@ class FlatIndex:
             if len(positions) <= _GATHER_SHARE * count:
                 return rows.within(asked, positions, k)
         return rows.exact(asked, k, 0, count, rows.mask(count, allowed))
+
+    def effort(self, aim: float, *, queries: int = 1) -> Effort:
+        """All rows are compared, whatever the aim."""
+        return EXACT
+
+    def price(self, effort: Effort, *, queries: int = 1) -> float:
+        """Nanoseconds a query."""
+        return exact_price(len(self), queries)
+
+    def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
+        """None: there is nothing to choose."""
+        return ()
 
     def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
         """The k nearest of each query among these ids: their vectors are gathered and compared exactly.

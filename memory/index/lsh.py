@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.index.buckets import Buckets, build_buckets
+from memory.index.effort import EXACT, USUAL, Calibration, Effort, chosen
 from memory.index.files import IndexFile, load_arrays, save_arrays
 from memory.index.growing import GrowingRows
 from memory.index.hashing import (
@@ -34,6 +35,7 @@ from memory.index.neighbours import (
     joined,
     single,
 )
+from memory.index.planner import exact_price
 from memory.index.rows import Rows
 
 _KIND = "lsh"
@@ -44,6 +46,12 @@ _ROWS_AT_ONCE = 4096
 # Queries whose probes are held at once: their arrays stay in the cache.
 _QUERIES_AT_ONCE = 32
 _PROJECTED_AT_ONCE = 256
+# Nanoseconds of one core: a call, a query, a bucket, a row that is compared.
+_CALL, _QUERY, _BUCKET, _COMPARED = 300_000.0, 100_000.0, 110.0, 400.0
+# Without a calibration, a search that aims higher than usual looks into more buckets.
+_THOROUGH_PROBES, _THOROUGH_RERANK = 6, 400
+# Efforts that are tried: from half the usual probes to this many times as many, and this many rows.
+_MOST_PROBES, _MOST_RERANK = 64, 25_600
 
 
 class _State(NamedTuple):
@@ -77,14 +85,15 @@ class LSHIndex:
         expected: rows for which the codes are made: ten times more or fewer still works, slower.
         functions: hash functions.
         tables: pairs of them.
-        probes: buckets a query looks into; ``None``: what gives a recall of about 0.95 where the tenth
-            neighbour has a cosine of 0.65. More find more.
-        rerank: rows a query compares exactly.
+        probes: buckets a query looks into until the index is calibrated; ``None``: what gives a recall of
+            about 0.95 where the tenth neighbour has a cosine of 0.65. More find more.
+        rerank: rows a query compares exactly until then.
         seed: of the hash functions.
 
     Attributes:
         dim, family, expected, functions, tables, probes, rerank, seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        calibration: what efforts find, see :func:`memory.index.calibration.calibrate`; ``None`` before.
     """
 
     def __init__(
@@ -118,6 +127,7 @@ class LSHIndex:
         self.rerank = rerank
         self.seed = seed
         self.generation = 0
+        self.calibration: Calibration | None = None
         self._pairs = function_pairs(functions, tables)
         self._hash = HashFunctions(family, self.dim, functions, bits, seed)
         self._writing = threading.RLock()
@@ -218,6 +228,8 @@ class LSHIndex:
         allowed: ArrayLike | None = None,
         probes: int | None = None,
         rerank: int | None = None,
+        aim: float | None = None,
+        effort: Effort | None = None,
     ) -> Neighbours:
         """The k nearest of each query, as far as its probes find them.
 
@@ -227,26 +239,64 @@ class LSHIndex:
             allowed: (ids,) to choose from; ``None`` for all. Few of many need more probes, or
                 :meth:`search_within`.
             probes, rerank: instead of those of the index.
+            aim: share of the ten nearest that is to be found, where the index is calibrated; ``None``: 0.95.
+                Where comparing all rows takes less, that is done; many queries at once share its cost.
+            effort: instead of ``aim``, ``probes`` and ``rerank``.
         """
         asked = check_units("queries", queries, self.dim)
         k = check_k(k)
         state = self._state
         count = state.rows.count
         mask = state.rows.mask(count, allowed)
+        if effort is None and probes is None and rerank is None:
+            effort = self.effort(USUAL if aim is None else aim, queries=len(asked)).for_neighbours(k)
+        if effort == EXACT:
+            return state.rows.exact(asked, k, 0, count, mask)
         found = state.rows.exact(asked, k, state.hashed, count, mask)
         if not state.buckets:
             return found
-        effort = _Effort(k, probes or self.probes, max(rerank or self.rerank, 2 * k))
+        effort = effort or Effort(probes or self.probes, rerank or self.rerank)
+        effort = effort._replace(rerank=max(effort.rerank, 2 * k))
         for first in range(0, len(asked), _PROJECTED_AT_ONCE):
             projected = self._hash.project(asked[first : first + _PROJECTED_AT_ONCE])
             for start in range(0, len(projected), _QUERIES_AT_ONCE):
                 part = projected[start : start + _QUERIES_AT_ONCE]
                 some = slice(first + start, first + start + len(part))
-                hashed = self._search_tables(state, asked[some], part, effort, mask)
+                hashed = self._search_tables(state, asked[some], part, k, effort, mask)
                 if count > state.hashed:
                     hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
                 found.scores[some], found.ids[some] = hashed
         return found
+
+    def effort(self, aim: float, *, queries: int = 1) -> Effort:
+        """What is done for an aim where so many queries are asked together; see :meth:`search`."""
+        return chosen(
+            self.calibration,
+            aim,
+            usual=self._uncalibrated,
+            price=lambda effort: self.price(effort, queries=queries),
+            exact_price=exact_price(len(self), queries),
+        )
+
+    def _uncalibrated(self, aim: float) -> Effort:
+        if aim <= USUAL:
+            return Effort(self.probes, self.rerank)
+        return Effort(_THOROUGH_PROBES * self.probes, max(_THOROUGH_RERANK, self.rerank))
+
+    def price(self, effort: Effort, *, queries: int = 1) -> float:
+        """Nanoseconds a query, where so many are asked together."""
+        if effort == EXACT:
+            return exact_price(len(self), queries)
+        return _CALL / max(1, queries) + _QUERY + _BUCKET * effort.probes + _COMPARED * effort.rerank
+
+    def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
+        """The least effort, or after one the same with twice the buckets, twice the rows, or both."""
+        if after is None:
+            return (Effort(max(1, self.probes // 2), self.rerank),)
+        probes, rerank = 2 * after.probes, 2 * after.rerank
+        further = Effort(probes, after.rerank), Effort(after.probes, rerank), Effort(probes, rerank)
+        most = _MOST_PROBES * self.probes
+        return tuple(one for one in further if one.probes <= most and one.rerank <= _MOST_RERANK)
 
     def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
         """The k nearest of each query among these ids: their vectors are gathered and compared exactly."""
@@ -261,7 +311,8 @@ class LSHIndex:
         state: _State,
         queries: Floats,
         projected: Floats,
-        effort: _Effort,
+        k: int,
+        effort: Effort,
         mask: NDArray[np.bool_] | None,
     ) -> Neighbours:
         """The k best of what the buckets hold."""
@@ -272,7 +323,7 @@ class LSHIndex:
             rows, ends = buckets.read(probes.codes, 2 * self._hash.bits)
             limits = np.concatenate([[0], ends])[probes.limits]
             parts.append((rows, limits.tolist()))
-        chosen: list[NDArray[np.int32]] = []
+        compared: list[NDArray[np.int32]] = []
         scores: list[Floats] = []
         for number, query in enumerate(queries):
             pieces = [rows[limits[number] : limits[number + 1]] for rows, limits in parts]
@@ -280,9 +331,9 @@ class LSHIndex:
             if mask is not None:
                 rows = rows[mask[rows]]
             rows = _closest(state.sketches, rows, sketches[number], effort.rerank)
-            chosen.append(rows)
+            compared.append(rows)
             scores.append(single(state.rows.vectors.take(rows)) @ query)
-        return _padded(scores, chosen, state.rows, effort.k)
+        return _padded(scores, compared, state.rows, k)
 
     def _probes(self, projected: Floats, count: int) -> _Probes:
         """The least costly pairs of values over all tables, for each query."""
@@ -329,7 +380,10 @@ class LSHIndex:
             arrays["codes"] = state.codes.between(0, count)
             arrays["vectors"] = state.rows.vectors.between(0, count)
             arrays["alive"] = state.rows.alive().astype(np.uint8)
-        return save_arrays(path, _KIND, {"family": self.family, **numbers}, arrays)
+            header = {"family": self.family, **numbers}
+            if self.calibration is not None:
+                header["calibration"] = self.calibration.to_text()
+        return save_arrays(path, _KIND, header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LSHIndex:
@@ -347,6 +401,7 @@ class LSHIndex:
             raise ValueError(f"{path}: family is {file.header.get('family')!r}: delete it, it is built again")
         index = cls(numbers.pop("dim"), family=family, **numbers)
         index.generation = generation
+        index.calibration = Calibration.of_text(file.header.get("calibration"))
         index._state = index._stored(file)
         return index
 
@@ -380,14 +435,6 @@ class LSHIndex:
 
 
 _NUMBERS = ("dim", "expected", "functions", "tables", "probes", "rerank", "seed", "generation")
-
-
-class _Effort(NamedTuple):
-    """How much a query looks at."""
-
-    k: int
-    probes: int
-    rerank: int
 
 
 class _Probes(NamedTuple):

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from memory.index.effort import Calibration, Effort
+
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 Positions = NDArray[np.int64]
@@ -74,15 +76,57 @@ class VectorIndex(Protocol):
 
 
 class LongTermIndex(VectorIndex, Protocol):
-    """An index whose rows another can be made of."""
+    """An index whose rows another can be made of, and whose efforts are measured on its own rows.
+
+    See :mod:`memory.index.calibration`.
+    """
+
+    calibration: Calibration | None
 
     @property
     def positions(self) -> int:
         """Rows, removed ones included."""
         ...
 
+    @property
+    def tail(self) -> int:
+        """Rows that :meth:`merge` has to sort; they are found all the same."""
+        ...
+
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
         """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        ...
+
+    def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
+        """Add unit vectors; with ``merge=False`` whoever has time calls :meth:`merge`."""
+        ...
+
+    def merge(self) -> None:
+        """Sort in what was added; searches and additions go on meanwhile."""
+        ...
+
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        aim: float | None = None,
+        effort: Effort | None = None,
+    ) -> Neighbours:
+        """The k nearest, with the effort that was measured to find the aim, or with this effort."""
+        ...
+
+    def effort(self, aim: float, *, queries: int = 1) -> Effort:
+        """What is done for an aim where so many queries are asked together."""
+        ...
+
+    def price(self, effort: Effort, *, queries: int = 1) -> float:
+        """What a query takes, in the unit of the planner's costs, where so many are asked together."""
+        ...
+
+    def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
+        """The least effort, or those to try after this one; none where all rows are compared anyway."""
         ...
 
 

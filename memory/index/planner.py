@@ -39,6 +39,17 @@ class Costs:
 
 
 _COSTS = Costs()
+#: What the parts of a single query take, in nanoseconds of one core at 256 dimensions. The share of rows
+#: makes the matching ones be compared, exactly, where they are few: an index finds ten neighbours well, not
+#: a thousand.
+SINGLE_QUERY = Costs(gathered_row=400.0, passed_row=110.0, index_base=250_000.0, index_share=150.0)
+#: Of ``SINGLE_QUERY.passed_row``, what converts a row; queries that are asked together share that.
+_CONVERTED_ROW = 98.0
+
+
+def exact_price(rows: int, queries: int = 1) -> float:
+    """Nanoseconds a query that comparing all rows takes, where so many queries are asked together."""
+    return rows * (SINGLE_QUERY.passed_row - _CONVERTED_ROW + _CONVERTED_ROW / max(1, queries))
 
 
 class Plan(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
@@ -11,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.index.calibration import calibrate, needs_calibration
+from memory.index.effort import EXACT, HIGH, check_aim
 from memory.index.flat import FlatIndex
-from memory.index.lsh import LSHIndex
 from memory.index.neighbours import Floats, Ids, LongTermIndex, Neighbours, best, check_dim
+from memory.index.planner import SINGLE_QUERY, Costs, exact_price
 
 #: A long-term index that holds this many times what it was made for is made anew.
 OUTGROWN = 4
 #: Rows that are handled at a time while a long-term index is made.
 _PORTION = 16_384
-#: Rows a thorough query of hash tables compares exactly.
-_THOROUGH_RERANK = 400
 
 
 class _Tiers(NamedTuple):
@@ -49,11 +50,13 @@ class TieredIndex:
 
     Up to ``dense`` vectors there is one tier, compared exactly. Beyond, a long-term index takes all but the
     newest ``recent``; when it has outgrown what it was made for, another is built beside it and put in its
-    place. Nothing of that happens on its own: :meth:`move`, :meth:`build` and :meth:`replace` are called by
+    place. What its efforts find is measured on its own rows, anew when it holds twice as many. Nothing of
+    that happens on its own: :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` are called by
     whoever has time (see :class:`memory.tiers.Mover`). A vector is found at every moment, whichever tier it
     is in, and never twice.
 
-    One thread changes the index at a time (:meth:`build` may run beside it); any number may search.
+    One thread changes the index at a time (:meth:`build` and :meth:`calibrate` may run beside it); any
+    number may search.
 
     Args:
         dim: of a vector.
@@ -122,6 +125,33 @@ class TieredIndex:
             return len(recent) > self.dense
         return len(long_term) > OUTGROWN * max(self._made_for, self.dense)
 
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether the long-term index was not measured yet, or at half or twice its size."""
+        return needs_calibration(self._tiers.long_term)
+
+    def calibrate(self, pause: Callable[[], None] = lambda: None) -> bool:
+        """Measure the long-term index where that is needed; searches and changes go on meanwhile.
+
+        Args:
+            pause: called between portions of work.
+        """
+        long_term = self._tiers.long_term
+        if long_term is None or not needs_calibration(long_term):
+            return False
+        calibrate(long_term, pause=pause)
+        return True
+
+    def costs(self, aim: float = HIGH) -> Costs:
+        """What a single query takes, for the planner."""
+        long_term = self._tiers.long_term
+        if long_term is None:
+            return SINGLE_QUERY
+        effort = long_term.effort(aim)
+        # Where an index compares all rows, the planner is to do that: it knows which ones match.
+        base = long_term.price(effort) if effort != EXACT else exact_price(len(self)) + 1.0
+        return dataclasses.replace(SINGLE_QUERY, index_base=base)
+
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids to the recent tier.
 
@@ -145,6 +175,7 @@ class TieredIndex:
                 self._finish(long_term)
             self._made_for = len(long_term)
             self._tiers = self._tiers._replace(long_term=long_term)
+            self.calibrate()
 
     def adopt(self, index: LongTermIndex) -> None:
         """Use this, a flat index as the recent tier and any other as the long-term one, of an empty index."""
@@ -174,10 +205,7 @@ class TieredIndex:
         ids, vectors = _oldest(recent, count)
         self._gone = None  # What is being built from a copy lacks these: it will not be used.
         # First there, then gone here: a search that runs meanwhile finds them once or twice, never not.
-        if isinstance(long_term, LSHIndex):
-            long_term.add(vectors, ids, merge=False)
-        else:
-            long_term.add(vectors, ids)
+        long_term.add(vectors, ids, merge=False)
         recent.remove(ids)
         self._shrink(recent)
         return count
@@ -190,12 +218,12 @@ class TieredIndex:
             self._tiers = self._tiers._replace(recent=smaller)
 
     def sort(self) -> bool:
-        """Sort what moved into the tables of a hashed index; may run beside searches and changes."""
+        """Sort what moved into the long-term index; may run beside searches and changes."""
         long_term = self._tiers.long_term
-        if isinstance(long_term, LSHIndex) and long_term.tail > 0:
-            long_term.merge()
-            return True
-        return False
+        if long_term is None or long_term.tail == 0:
+            return False
+        long_term.merge()
+        return True
 
     def build(self, pause: Callable[[], None] = lambda: None) -> Built:
         """Make a long-term index of everything but the newest; searches and changes go on meanwhile.
@@ -219,6 +247,8 @@ class TieredIndex:
                 pause()
             if self._finish is not None:
                 self._finish(new)
+            if needs_calibration(new):
+                calibrate(new, pause=pause)
             return Built(new, moved, old)
 
     def replace(self, built: Built) -> bool:
@@ -244,9 +274,10 @@ class TieredIndex:
         while self.move(_PORTION):
             pass
         self.sort()
+        self.calibrate()
 
     def search(
-        self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None, effort: int = 1
+        self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None, aim: float = HIGH
     ) -> Neighbours:
         """The k nearest of each query.
 
@@ -254,18 +285,14 @@ class TieredIndex:
             queries: (queries, dim) unit vectors.
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all.
-            effort: how many times more buckets than usual a hashed long-term index looks into.
+            aim: share of the ten nearest that the long-term index is to find, as measured on its own rows.
         """
+        aim = check_aim(aim)
         recent, long_term = self._tiers
         found = recent.search(queries, k, allowed=allowed)
         if long_term is None:
             return found
-        if isinstance(long_term, LSHIndex) and effort > 1:
-            probes, rerank = effort * long_term.probes, max(_THOROUGH_RERANK, 3 * k)
-            older = long_term.search(queries, k, allowed=allowed, probes=probes, rerank=rerank)
-        else:
-            older = long_term.search(queries, k, allowed=allowed)
-        return _joined(found, older, k)
+        return _joined(found, long_term.search(queries, k, allowed=allowed, aim=aim), k)
 
     def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
         """The k nearest of each query among these ids, exactly."""

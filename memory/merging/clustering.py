@@ -40,8 +40,9 @@ def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int6
     Args:
         features: of N memories.
         options: the gates.
-        order: (N,) int64, rows, those that should lead first. An order that runs along a path takes one round
-            for each cell of the path; one that jumps about takes few.
+        order: int64, rows, those that should lead first; rows that are not in it stand for themselves. An
+            order that runs along a path takes one round for each cell of the path; one that jumps about
+            takes few.
 
     Returns:
         The clusters, the same for the same input. The work is proportional to leaders times memories in the
@@ -49,8 +50,8 @@ def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int6
     """
     count = len(features.group)
     clusters = Clusters(np.arange(count), np.zeros(count), np.full(count, np.nan))
-    rank = np.empty(count, dtype=np.int64)
-    rank[order] = np.arange(count)
+    rank = np.full(count, count)
+    rank[order] = np.arange(len(order))
     rows = order
     while len(rows):
         found = _cluster_once(features, options, rows)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.merging.absence import Leaving
 from memory.merging.clustering import Clusters, same_thing
 from memory.merging.fusion import fuse
 from memory.merging.matching import Features, MergeOptions
@@ -23,19 +24,31 @@ class MergeProposal:
         ids: of the memories, rising.
         result: the one memory, without an id.
         why: a sentence.
+        gone_ns: when the result was found to be gone, or to have moved; ``None`` where it is there.
     """
 
     ids: tuple[int, ...]
     result: Memory
     why: str
+    gone_ns: int | None = None
 
 
-def propose_merges(memories: Sequence[Memory], options: MergeOptions | None = None) -> list[MergeProposal]:
+def propose_merges(
+    memories: Sequence[Memory],
+    options: MergeOptions | None = None,
+    *,
+    gone_ns: Mapping[int, int] | None = None,
+) -> list[MergeProposal]:
     """Which memories should become one; those that stand for the most observations lead.
+
+    What was seen after something was gone from its place is merged with it only where both have embeddings
+    that are alike: then it came back (:mod:`memory.merging.absence`). Otherwise it is another thing.
 
     Args:
         memories: of any maps, each with an id of its own.
         options: the gates; the defaults where not given.
+        gone_ns: by id, when those whose state is ``"gone"`` or ``"moved"`` were found to be; when they were
+            last seen where not given.
 
     Returns:
         Proposals in the order of their lowest id; no memory is in two.
@@ -57,19 +70,41 @@ def propose_merges(memories: Sequence[Memory], options: MergeOptions | None = No
     counts = np.array([memory.count for memory in chosen], dtype=np.int64)
     # Ids rise along the robot's path; mixed up, leaders far apart are found in one round.
     clusters = same_thing(features, options, np.lexsort((id_array, _mixed(id_array), -counts)))
-    by_leader = np.lexsort((id_array, clusters.leader))
-    starts = np.flatnonzero(np.diff(clusters.leader[by_leader], prepend=-1))
+    leaving = Leaving.of(chosen, gone_ns or {})
     proposals = []
-    for rows in np.split(by_leader, starts[1:]):
-        if len(rows) > 1:
+    waiting = list(_clusters(clusters, np.arange(len(chosen)), id_array))
+    while waiting:
+        rows, found = waiting.pop()
+        parts = leaving.split(rows, features, options) if len(rows) > 1 else [rows]
+        if len(parts) > 1:
+            # Apart from each other they are perhaps no longer all like the one that led.
+            for part in parts:
+                order = part[np.lexsort((id_array[part], _mixed(id_array[part]), -counts[part]))]
+                again = same_thing(features, options, order)
+                waiting += [(some, again) for some, _ in _clusters(again, part, id_array)]
+        elif len(rows) > 1:
             members = [chosen[row] for row in rows]
-            result = fuse(
+            fused = fuse(
                 members, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
             )
-            proposals.append(
-                MergeProposal(tuple(id_array[rows].tolist()), result, _why(members, rows, clusters))
-            )
+            left = leaving.of_all(rows)
+            result = fused if left is None else replace(fused, state=left.state)
+            why = _why(members, rows, found)
+            if left is None and leaving.any(rows):
+                why += "; it was gone and came back"
+            at = None if left is None else left.at_ns
+            proposals.append(MergeProposal(tuple(id_array[rows].tolist()), result, why, at))
     return sorted(proposals, key=lambda proposal: proposal.ids[0])
+
+
+def _clusters(
+    clusters: Clusters, rows: NDArray[np.int64], ids: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], Clusters]]:
+    """Of some rows those of each cluster, in the order of their ids."""
+    by_leader = rows[np.lexsort((ids[rows], clusters.leader[rows]))]
+    starts = np.flatnonzero(np.diff(clusters.leader[by_leader], prepend=-1))
+    for part in np.split(by_leader, starts[1:]):
+        yield part, clusters
 
 
 def _mixed(ids: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -73,6 +73,23 @@ def join_visits(
     return tuple(kept)
 
 
+def without_sights(visits: Iterable[Visit], taken: Iterable[Visit]) -> tuple[Visit, ...]:
+    """Visits less sights that were joined to them: a visit without a sight left goes, others keep their span.
+
+    Args:
+        visits: rising and apart.
+        taken: each lies within one of the visits; what lies in none is passed over.
+    """
+    found = list(visits)
+    for gone in taken:
+        for place, visit in enumerate(found):
+            if visit.first_ns <= gone.first_ns and gone.last_ns <= visit.last_ns:
+                left = visit.sights - gone.sights
+                found[place : place + 1] = [visit._replace(sights=left)] if left > 0 else []
+                break
+    return tuple(found)
+
+
 def _joined(one: Visit, other: Visit) -> Visit:
     return Visit(one.first_ns, max(one.last_ns, other.last_ns), one.sights + other.sights)
 

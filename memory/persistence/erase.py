@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
 from memory.errors import EraseError
@@ -45,6 +46,21 @@ def scrub(connection: sqlite3.Connection) -> None:
 def checkpoint(connection: sqlite3.Connection) -> bool:
     """Move the write-ahead log into the database and cut it to nothing; whether a reader forbade it."""
     return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+
+
+def tidy(connection: sqlite3.Connection) -> bool:
+    """The same without waiting for readers, whom it leaves alone: they keep the log that they read from.
+
+    Nor is anything else an error here, a full disk as little: the log is copied another time.
+    """
+    with contextlib.suppress(sqlite3.Error):
+        (waits_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            return checkpoint(connection)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {waits_ms}")
+    return True
 
 
 def is_pending(connection: sqlite3.Connection) -> bool:

@@ -55,6 +55,9 @@ class GroupCommit(Generic[Request, Reply]):
         connection: sqlite3.Connection,
         reset: Callable[[], None],
         together: Callable[[sqlite3.Connection, list[Request]], Sequence[Reply]] | None = None,
+        *,
+        first: Callable[[sqlite3.Connection], None] | None = None,
+        committed: Callable[[], None] | None = None,
     ) -> None:
         """Take over the connection.
 
@@ -62,10 +65,14 @@ class GroupCommit(Generic[Request, Reply]):
             connection: in autocommit mode.
             reset: called after a rollback, to read again what is kept beside the database.
             together: does the requests of :meth:`run_together` that follow each other, in order.
+            first: run at the start of every transaction, for what waited for one.
+            committed: called after every commit.
         """
         self._connection = connection
         self._reset = reset
         self._together = together
+        self._first = first
+        self._committed = committed
         self._door = threading.Lock()
         self._queue: deque[Job[Any]] = deque()
         self._leader: Job[Any] | None = None
@@ -150,6 +157,8 @@ class GroupCommit(Generic[Request, Reply]):
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             begun = True
+            if self._first is not None:
+                self._first(self._connection)
             self._work(group)
             self._connection.execute("COMMIT")
         except BaseException as error:
@@ -176,6 +185,8 @@ class GroupCommit(Generic[Request, Reply]):
 
     def _finish(self, group: list[Job[Any]]) -> None:
         self.commits += 1
+        if self._committed is not None:
+            self._committed()
         for job in group:
             job.done = True
 

@@ -18,6 +18,7 @@ from memory.persistence.journal import Counters
 from memory.persistence.lock import WriterLock
 from memory.persistence.migrations import migrate
 from memory.persistence.operations import Addition, Applied
+from memory.persistence.sights import Pending
 from memory.types import check_integer
 
 Result = TypeVar("Result")
@@ -44,6 +45,7 @@ class Handle:
         self._pid = os.getpid()
         self._closed = False
         self._counters = Counters()
+        self._pending = Pending()
         self._readers = Readers(self._file)
         self._writer: sqlite3.Connection | None = None
         self._identity = files.hold(self._file)
@@ -58,9 +60,16 @@ class Handle:
             self._writer = connection
             self._group: GroupCommit[Addition, Applied] = GroupCommit(
                 connection,
-                lambda: self._counters.read(connection),
+                lambda: self._read_again(connection),
                 lambda connection, additions: operations.add_all(connection, self._counters, additions),
+                first=lambda connection: self._pending.write(connection, self._counters),
+                committed=self._pending.committed,
             )
+
+    def _read_again(self, connection: sqlite3.Connection) -> None:
+        """After a rollback."""
+        self._pending.rolled_back()
+        self._counters.read(connection)
 
     def _connected(self, dim: int | None) -> sqlite3.Connection:
         """The first connection, to a store that was looked at and is up to date."""
@@ -142,6 +151,7 @@ class Handle:
             self._readers.close()
             try:
                 with translated(self._file):
+                    erase.tidy(self._writer)
                     self._writer.close()
             finally:
                 files.let_go(self._identity)

@@ -154,9 +154,12 @@ def entry_of(row: Sequence[Any]) -> LogEntry:
 
 
 def read_history(connection: sqlite3.Connection, id: int) -> list[LogEntry]:
-    """Operations that touched a memory, in order; ids that never were have none."""
+    """Operations that touched a memory, in order, without those that counted sights of it; ids that never
+    were have none."""
     added = birth_of(connection, id)
-    touched = connection.execute("SELECT generation FROM log_row WHERE id = ?", (id,)).fetchall()
+    touched = connection.execute(
+        "SELECT generation FROM log_row WHERE id = ? AND what != 'seen'", (id,)
+    ).fetchall()
     posed = connection.execute(
         "SELECT generation, ids FROM log_pose WHERE ? BETWEEN first_id AND last_id", (id,)
     )
@@ -220,7 +223,8 @@ def joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def read_before(connection: sqlite3.Connection, generation: int) -> list[tuple[int, What, Image | None]]:
     """The memories that an operation touched, with what they were; ``None`` where that was not kept."""
     rows = connection.execute(
-        "SELECT id, what, before FROM log_row WHERE generation = ? ORDER BY row", (generation,)
+        "SELECT id, what, before FROM log_row WHERE generation = ? AND what != 'seen' ORDER BY row",
+        (generation,),
     )
     return [(id, what, None if text is None else Image.load(text)) for id, what, text in rows]
 
@@ -235,6 +239,7 @@ def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
     touched = touched_by(connection, found[0])
     later = connection.execute(
         "SELECT DISTINCT generation FROM (SELECT generation, id FROM log_row WHERE generation > ?"
+        " AND what != 'seen'"
         " UNION ALL SELECT generation, NULL FROM log_pose WHERE generation > ?) ORDER BY generation",
         (generation, generation),
     ).fetchall()
@@ -259,8 +264,10 @@ def is_undone(connection: sqlite3.Connection, generation: int) -> bool:
 
 
 def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> NDArray[np.int64]:
-    """The ids that an operation added, removed or changed."""
-    rows = connection.execute("SELECT id FROM log_row WHERE generation = ?", (entry.generation,)).fetchall()
+    """The ids that an operation added, removed or changed; counting sights is no change in this sense."""
+    rows = connection.execute(
+        "SELECT id FROM log_row WHERE generation = ? AND what != 'seen'", (entry.generation,)
+    ).fetchall()
     blobs = connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (entry.generation,))
     parts = [np.frombuffer(blob, "<i8") for (blob,) in blobs]
     parts += [np.arange(entry.added.start, entry.added.stop), np.array([id for (id,) in rows], np.int64)]

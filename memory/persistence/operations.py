@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UndoError
-from memory.persistence import places, poses
+from memory.persistence import places, poses, sights
 from memory.persistence.journal import (
     Counters,
     check_undoable,
@@ -20,6 +20,7 @@ from memory.persistence.journal import (
     write_rows,
 )
 from memory.persistence.records import SCALARS, TEXTS, Image, Prepared, join
+from memory.persistence.sights import Sights
 from memory.persistence.tables import (
     delete_images,
     insert_images,
@@ -28,6 +29,9 @@ from memory.persistence.tables import (
     replace_images,
 )
 
+#: Columns of ``memory`` that counting sights changes.
+SEEN = ("count", "first_seen_ns", "last_seen_ns")
+TIME = SCALARS.index("time_ns")
 #: Poses in one row of ``log_pose``.
 POSE_PART = 65536
 
@@ -68,8 +72,9 @@ def apply(
     remove: Sequence[int] = (),
     update: Mapping[int, Prepared] | None = None,
     secure: bool = False,
+    seen: Sights | None = None,
 ) -> Applied:
-    """Add, remove and change memories as one operation.
+    """Add, remove and change memories, and count sights, as one operation.
 
     Raises:
         UnknownMemoryError: an id to remove or change is not there.
@@ -92,6 +97,8 @@ def apply(
         replace_images(connection, counters.slots, before, after)
     if added:
         insert_prepared(connection, counters.slots, add, first)
+    if seen:
+        sights.see(connection, generation, seen)
     settle(connection, counters)
     return Applied(generation, list(range(first, first + added)))
 
@@ -153,6 +160,10 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
             (removed if what == "removed" else changed).append(image)
     gone = read_images(connection, born)
     now = read_images(connection, [image.id for image in changed])
+    changed = [
+        with_sights_of(there, image) if sights.written_after(connection, image.id, generation) else image
+        for there, image in zip(now, changed, strict=True)
+    ]
     done = write_entry(connection, counters, "undo", {}, undoes=generation)
     write_rows(connection, done, "removed", born, gone)
     delete_images(connection, gone)
@@ -160,6 +171,12 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
     insert_images(connection, counters.slots, removed)
     write_rows(connection, done, "changed", [image.id for image in now], now)
     replace_images(connection, counters.slots, now, changed)
+    sights.unsee(connection, generation, done)
+    if entry.operation == "merge" and removed:
+        # What was seen of the result since is of the thing that its sources are of.
+        latest = max(removed, key=lambda image: (image.scalars[TIME], image.id)).id
+        later = [visit for id in born for part in sights.standing(connection, id) for visit in part]
+        sights.see(connection, done, {latest: [visit for visit in later if visit.sights > 0]})
     sql = "SELECT ids, poses, covariances FROM log_pose WHERE generation = ?"
     parts = connection.execute(sql, (generation,)).fetchall()
     if parts:
@@ -171,6 +188,33 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
         move(connection, counters, done, ids, np.hstack(tables))
     settle(connection, counters)
     return Applied(done, [])
+
+
+def with_sights_of(there: Image, image: Image) -> Image:
+    """An image with count, times and visits of another: sights are not taken back with a change."""
+    values = dict(zip(SCALARS, image.scalars, strict=True))
+    values |= {name: there.scalars[SCALARS.index(name)] for name in SEEN}
+    return image._replace(scalars=tuple(values.values()), visits=there.visits)
+
+
+def mark(
+    connection: sqlite3.Connection,
+    counters: Counters,
+    ids: Sequence[int],
+    state: str,
+    detail: Mapping[str, Any],
+) -> Applied:
+    """Give memories a state; what else they are stays as it is in the transaction.
+
+    Raises:
+        UnknownMemoryError: one is not there.
+    """
+    before = read_images(connection, ids)
+    was = {str(image.id): image.scalars[SCALARS.index("state")] for image in before}
+    generation = write_entry(connection, counters, "mark", {**detail, "state": state, "was": was})
+    write_rows(connection, generation, "changed", ids, before)
+    connection.executemany("UPDATE memory SET state = ? WHERE id = ?", [(state, id) for id in ids])
+    return Applied(generation, [])
 
 
 def repose(
@@ -229,14 +273,65 @@ def touch(connection: sqlite3.Connection, ids: Sequence[int], now_ns: int) -> No
     )
 
 
-def trim_log(connection: sqlite3.Connection, generation: int) -> None:
+class Trimmed(NamedTuple):
+    """What a trimming of the log dropped.
+
+    Attributes:
+        generation: the last operation that cannot be undone any more; 0 where there is none.
+        operations: that could be undone before, as far as their age goes.
+        bytes: of what memories had been.
+    """
+
+    generation: int
+    operations: int
+    bytes: int
+
+
+def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
     """Drop what memories were before operations up to a generation: these cannot be undone any more."""
-    connection.execute("UPDATE log_row SET before = NULL WHERE generation <= ?", (generation,))
+    found = connection.execute("SELECT value FROM meta WHERE name = 'trimmed'").fetchone()
+    start = found[0] if found else 0
+    if generation <= start:
+        return Trimmed(start, 0, 0)
+    span = (start, generation)
+    size = 0
+    for sql in (
+        "SELECT sum(length(before)) FROM log_row WHERE generation > ? AND generation <= ? AND what != 'seen'",
+        "SELECT sum(length(poses) + coalesce(length(covariances), 0)) FROM log_pose"
+        " WHERE generation > ? AND generation <= ?",
+    ):
+        size += connection.execute(sql, span).fetchone()[0] or 0
     connection.execute(
-        "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation <= ?", (generation,)
+        "UPDATE log_row SET before = CASE what WHEN 'seen' THEN json_remove(before, '$.was') END"
+        " WHERE generation > ? AND generation <= ?",
+        span,
+    )
+    connection.execute(
+        "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation > ? AND generation <= ?", span
     )
     connection.execute(
         "INSERT INTO meta (name, value) VALUES ('trimmed', ?)"
         " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
         (generation,),
     )
+    return Trimmed(generation, generation - start, size)
+
+
+def last_trimmable(
+    connection: sqlite3.Connection, before_ns: int | None, keep_operations: int, until: int
+) -> int:
+    """The last operation that is older than a time and not among the last so many; 0 for none.
+
+    Args:
+        connection: to read from.
+        before_ns: by the computer's clock; ``None``: however young.
+        keep_operations: the last so many stay.
+        until: none after this.
+    """
+    latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
+    most = min(latest - keep_operations, until)
+    if before_ns is None or most <= 0:
+        return max(int(most), 0)
+    # The clock of a computer may have been set back: what is followed by something older is older too.
+    sql = "SELECT generation FROM log WHERE generation <= ? AND time_ns < ? ORDER BY generation DESC LIMIT 1"
+    return int((connection.execute(sql, (most, before_ns)).fetchone() or (0,))[0])

@@ -7,15 +7,17 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import journal, poses, reading, tables
+from memory.persistence import journal, poses, reading, sights, tables, visits
 from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
 from memory.persistence.reading import Columns, Order, Seen, TextHits
 from memory.persistence.records import DEFAULT_SLOT
+from memory.persistence.sights import Sighted
 from memory.persistence.statistics import Stats, read_stats
 from memory.persistence.tables import Vectors
+from memory.persistence.visits import Overlapping
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()
@@ -133,6 +135,18 @@ class Queries(Handle):
         check_integer("id", id)
         with self._read() as connection:
             return journal.read_history(connection, id)
+
+    def visited_after(self, time_ns: int) -> Overlapping:
+        """Memories of several sights whose last is after a time; ``first_ns`` is when that was."""
+        check_integer("time_ns", time_ns)
+        with self._read() as connection:
+            return visits.visited_after(connection, time_ns)
+
+    def sighted(self, id: int) -> Sighted:
+        """Sights that were counted on a memory after it was stored, without those that were taken back."""
+        check_integer("id", id)
+        with self._read() as connection:
+            return sights.counted_on(connection, id)
 
     def before(self, generation: int) -> list[Memory]:
         """What an operation removed or changed, as it was before, unless it was erased or trimmed since."""

@@ -14,14 +14,18 @@ from memory.persistence import erase, integrity, journal, operations, poses
 from memory.persistence.connection import translated
 from memory.persistence.copying import Progress, copy_store
 from memory.persistence.ids import check_ids
-from memory.persistence.operations import Addition, Applied
+from memory.persistence.operations import Addition, Applied, Trimmed
 from memory.persistence.queries import EVERYTHING, Queries
 from memory.persistence.records import Prepared, prepare
+from memory.persistence.sights import Pending, Sights
 from memory.persistence.statistics import Stats
 from memory.persistence.tables import check_new
-from memory.types import Memory, check_integer
+from memory.types import STATES, Memory, State, check_choice, check_integer
 
-__all__ = ["EVERYTHING", "Database", "Stats"]
+__all__ = ["EVERYTHING", "Database", "Stats", "Trimmed"]
+
+#: An operation on so many memories cuts the write-ahead log afterwards.
+LARGE = 10_000
 
 
 class Database(Queries):
@@ -42,7 +46,8 @@ class Database(Queries):
     ) -> list[int]:
         """Store memories; return their ids once they are on the disk. All of them or none.
 
-        Threads that add at the same time share a commit.
+        Threads that add at the same time share a commit. Nothing is logged where there is nothing to add,
+        unless ``detail`` says why.
 
         Raises:
             ValueError, TypeError, DimensionError: a row is not right; nothing was stored.
@@ -50,7 +55,12 @@ class Database(Queries):
         """
         prepared = prepare(rows, self._counters.slots)
         check_new(rows)
-        return self._add(Addition(prepared, operation, dict(detail or {}))).ids
+        if not rows and not detail:
+            self._check_writer()
+            return []  # Nothing happened: there is nothing to log.
+        ids = self._add(Addition(prepared, operation, dict(detail or {}))).ids
+        self._tidy_after(len(rows))
+        return ids
 
     def remove(
         self, ids: Iterable[int], *, secure: bool = False, detail: Mapping[str, Any] | None = None
@@ -88,8 +98,18 @@ class Database(Queries):
         operation: str,
         detail: Mapping[str, Any] | None = None,
         secure: bool = False,
+        seen: Sights | None = None,
     ) -> Applied:
         """Several changes as one operation: all of them or none, undone together.
+
+        Args:
+            add: without ids.
+            remove: ids.
+            update: with ids.
+            operation: its name in the log.
+            detail: for the log.
+            secure: see :meth:`remove`.
+            seen: sights to count on memories that stand for them, by id.
 
         Raises:
             ValueError: a row to add has an id, one to update has none, or an id occurs twice.
@@ -114,10 +134,44 @@ class Database(Queries):
         def work(connection: sqlite3.Connection) -> Applied:
             return operations.apply(
                 connection, self._counters, operation=operation, detail=detail, add=new, remove=gone,
-                update=changed, secure=secure,
+                update=changed, secure=secure, seen=seen,
             )  # fmt: skip
 
         return self._write(work)
+
+    def mark(self, ids: Iterable[int], state: State, *, detail: Mapping[str, Any] | None = None) -> int:
+        """Give memories a state; return the generation. The log has the state that each had.
+
+        Raises:
+            UnknownMemoryError: one of them is not there; nothing was changed.
+        """
+        known = check_ids(ids)
+        check_choice("state", state, STATES)
+        told = dict(detail or {})
+        return self._write(
+            lambda connection: operations.mark(connection, self._counters, known, state, told)
+        ).generation
+
+    def see(self, sights: Sights) -> None:
+        """Count sights on memories that stand for them: on the disk with the next commit, or :meth:`flush`.
+
+        Until then they are lost if the process is killed, and nobody reads them. They are logged as ``seen``,
+        just before the operation that the commit is for; operations before can be taken back and leave the
+        counts alone. Of memories that are gone by then nothing is counted.
+        """
+        self._check_writer()
+        self._pending.add(sights)
+
+    @property
+    def pending(self) -> Pending:
+        """Sights that wait for a commit."""
+        return self._pending
+
+    def flush(self) -> None:
+        """Write what waits for a commit; returns once it is on the disk. Nothing where nothing waits."""
+        self._check_writer()
+        if len(self._pending):
+            self._write(lambda connection: None)
 
     def undo(self, generation: int) -> int:
         """Take an operation back, with the ids that the memories had; return the generation of doing so.
@@ -157,7 +211,9 @@ class Database(Queries):
         def work(connection: sqlite3.Connection) -> Applied:
             return operations.repose(connection, self._counters, known, table, dict(detail or {}))
 
-        return self._write(work).generation
+        generation = self._write(work).generation
+        self._tidy_after(len(known))
+        return generation
 
     def touch(self, ids: Iterable[int], now_ns: int) -> None:
         """Count an access to each of the memories; not logged, no change of generation."""
@@ -172,12 +228,41 @@ class Database(Queries):
         known = check_ids(ids)
         self._write(lambda connection: journal.redact(connection, known))
 
-    def trim_log(self, generation: int) -> None:
-        """Drop what is kept for undoing operations up to a generation; the room is used again."""
-        check_integer("generation", generation)
-        self._write(
-            lambda connection: operations.trim_log(connection, min(generation, self._counters.generation))
-        )
+    def trim_log(
+        self,
+        generation: int | None = None,
+        *,
+        before_ns: int | None = None,
+        keep_operations: int = 0,
+        until: int = 2**62,
+    ) -> Trimmed:
+        """Drop what is kept for undoing old operations; the room is used again.
+
+        Args:
+            generation: all up to this one; without it, what follows decides.
+            before_ns: only what is older than this, by the computer's clock.
+            keep_operations: the last so many stay.
+            until: none after this one.
+        """
+        last = None if generation is None else check_integer("generation", generation)
+
+        def work(connection: sqlite3.Connection) -> Trimmed:
+            end = last
+            if end is None:
+                end = operations.last_trimmable(connection, before_ns, keep_operations, until)
+            return operations.trim_log(connection, min(end, self._counters.generation))
+
+        return self._write(work)
+
+    def tidy(self) -> bool:
+        """Cut the write-ahead log to nothing unless a reader needs it, without waiting; whether one did."""
+        writer = self._check_writer()
+        with self._group.lock, translated(self._file):
+            return erase.tidy(writer)
+
+    def _tidy_after(self, rows: int) -> None:
+        if rows >= LARGE:
+            self.tidy()
 
     def scrub(self) -> None:
         """Write the database anew so that nothing of removed memories stays in the files.

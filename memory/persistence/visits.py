@@ -62,6 +62,13 @@ def delete(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
     connection.executemany("DELETE FROM visited WHERE id = ?", [(id,) for id in ids])
 
 
+def visited_after(connection: sqlite3.Connection, time_ns: int) -> Overlapping:
+    """Memories whose last visit ends after a time, with when it ends instead of when it began."""
+    rows = connection.execute("SELECT id, last_ns FROM visited WHERE last_ns > ? ORDER BY id", (time_ns,))
+    found = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 2)
+    return Overlapping(found[:, 0], found[:, 1])
+
+
 def overlapping(connection: sqlite3.Connection, first_ns: int, last_ns: int) -> Overlapping:
     """Which memories have a visit that shares a nanosecond with a time, both ends included."""
     # All of it from the index, but for what began earlier: there the visits themselves are looked at.

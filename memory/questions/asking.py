@@ -25,7 +25,7 @@ from memory.questions.answers import (
 )
 from memory.questions.changes import became, operation_before
 from memory.questions.driving import most_trusted, standing_off
-from memory.questions.meaning import Meanings, What, is_id
+from memory.questions.meaning import Meanings, Meant, What, is_id
 from memory.questions.visits import visits_of
 from memory.questions.words import duration, first_seen, last_seen, moment, plural, point
 from memory.store import MemoryStore
@@ -59,19 +59,17 @@ class Questions:
     def last_seen(self, what: What, *, map_id: str | None = None) -> Sighting:
         """Where and when something was last seen; by a label, from the end of an index of the database.
 
-        The memory is that with the latest ``time_ns``; of equal times the one with the higher id.
+        The memory is that which stands for the latest sight; of equal times the one with the higher id.
 
         Raises:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
         meant = self._meanings.of(what, map_id)
-        found = self._meanings.memories(meant, newest_first=True, limit=1)
-        if not found:
+        best = self._latest(meant)
+        if best is None:
             return Sighting("last", meant.words, None, None, meant.how)
-        return Sighting(
-            "last", meant.words, found[0], last_seen(found[0]), meant.how, meant.similarity(found[0])
-        )
+        return Sighting("last", meant.words, best, last_seen(best), meant.how, meant.similarity(best))
 
     def first_seen(self, what: What, *, map_id: str | None = None) -> Sighting:
         """When something was first seen, and its memory with that observation; of equals the lower id.
@@ -256,10 +254,10 @@ class Questions:
             DimensionError: a vector of another length.
         """
         meant = self._meanings.of(what, map_id)
-        found = self._meanings.memories(meant, newest_first=True, limit=1)
-        if not found:
+        found = self._latest(meant)
+        if found is None or found.id is None:
             return StillThere(meant.words, None, "unknown", None, ())
-        (known,) = self._store.get([memory.id for memory in found if memory.id is not None])
+        (known,) = self._store.get([found.id])
         later = self._later_than(known)
         seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
         looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
@@ -395,6 +393,13 @@ class Questions:
             + ("" if best.state in ("present", "unknown") else f", but it is believed to be {best.state}")
         )
         return DrivePose(meant.words, best, position, yaw, best.covariance, away, reason)
+
+    def _latest(self, meant: Meant) -> Memory | None:
+        """The memory that stands for the latest sight, which is not always the one of the latest time."""
+        found = self._meanings.memories(meant, newest_first=True, limit=1)
+        if found and meant.ids is None:
+            found += self._store.find_last_seen(meant.filter, last_seen(found[0]))
+        return max(found, key=lambda memory: (last_seen(memory), memory.id or 0), default=None)
 
     def _later_than(self, known: Memory) -> list[Memory]:
         """The latest memories of its map, kind and label that were seen after it."""

@@ -10,9 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.conv.convolution import sparse_convolution
+from sparse_core.conv.kernel_map import KernelMap
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.dispatch import Impl, check_impl
 from sparse_core.errors import ImplementationError
+
+__all__ = [
+    "SparseConv2d",
+    "SparseConv3d",
+    "SparseInverseConv2d",
+    "SparseInverseConv3d",
+    "SubmanifoldConv2d",
+    "SubmanifoldConv3d",
+]
 
 
 class _SparseConvolution(nn.Module):
@@ -35,8 +45,6 @@ class _SparseConvolution(nn.Module):
     ) -> None:
         super().__init__()
         check_impl(impl)
-        if impl == "triton":
-            raise ImplementationError("sparse convolution layers have no Triton implementation yet")
         self.kernel_size = _per_axis(kernel_size, self.dimensions, "kernel_size")
         self.stride = _per_axis(stride, self.dimensions, "stride")
         self.padding = _per_axis(padding, self.dimensions, "padding")
@@ -112,7 +120,8 @@ class SubmanifoldConv2d(_SparseConvolution):
         in_channels, out_channels: feature widths.
         kernel_size: odd, one value or (ky, kx).
         bias: learn a bias.
-        impl: ``"reference"``, ``"vendor"`` (spconv; Native algorithm on a CPU) or ``"auto"``.
+        impl: ``"reference"``, ``"triton"``, ``"vendor"`` (spconv; Native algorithm on a CPU) or ``"auto"``:
+            Triton for CUDA tensors of float16, bfloat16 and float32.
     """
 
     submanifold = True
@@ -148,11 +157,63 @@ class SparseConv2d(_SparseConvolution):
         kernel_size, stride, padding: as in ``torch.nn.Conv2d``.
         dilating: see ``sparse_core.conv.kernel_map.strided_map``.
         bias: learn a bias.
-        impl: ``"reference"``, ``"vendor"`` (spconv) or ``"auto"``.
+        impl: ``"reference"``, ``"triton"``, ``"vendor"`` (spconv) or ``"auto"``.
     """
 
 
 class SparseConv3d(SparseConv2d):
     """3-D strided sparse convolution, see :class:`SparseConv2d`."""
+
+    dimensions = 3
+
+
+class SparseInverseConv2d(_SparseConvolution):
+    """2-D inverse convolution: back onto the cells that a strided layer came from.
+
+    Each pair of the strided layer is read the other way round: input cell n gets the sum over its taps k of
+    ``weight[k] @ features[m]``, where m is the output cell that read n through tap k. The kernel is not
+    mirrored; spconv's layer of this name does the same. It is the transposed convolution of the strided one,
+    read at those cells.
+
+    Args:
+        in_channels, out_channels: feature widths; those of the strided layer swapped, as a rule.
+        kernel_size, stride, padding, dilating: of the strided layer.
+        bias: learn a bias.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+    """
+
+    def forward(self, inputs: SparseTensor, target: SparseTensor | None = None) -> SparseTensor:
+        """(M, C_in) features at the cells of a strided layer's output to (N, C_out) at its input's cells.
+
+        Args:
+            inputs: at the output cells of the strided layer.
+            target: at its input cells; features are not read, only the cells and their cached maps are used.
+
+        Raises:
+            ValueError: no ``target``, or ``inputs`` has other cells than a strided layer makes of it.
+            ImplementationError: ``impl="vendor"``.
+        """
+        if target is None:
+            raise ValueError("an inverse convolution needs the tensor that the strided layer read as target")
+        if self.impl == "vendor":
+            raise ImplementationError("spconv keeps the maps of its strided layers to itself; use 'triton'")
+        kernel_map, outputs = target.strided_map(
+            self.kernel_size, self.stride, self.padding, dilating=self.dilating
+        )
+        same = inputs.coordinates is outputs.coordinates
+        if inputs.spatial_shape != outputs.spatial_shape or not (
+            same or torch.equal(inputs.coordinates.int(), outputs.coordinates)
+        ):
+            raise ValueError(
+                f"inputs must have the {len(outputs)} cells, in order, that kernel {self.kernel_size},"
+                f" stride {self.stride} and padding {self.padding} make of target; got {len(inputs)} in a"
+                f" grid of {inputs.spatial_shape}"
+            )
+        backwards = KernelMap(kernel_map.inverse, kernel_map.neighbors)
+        return target.with_features(self._convolve(inputs.features, backwards))
+
+
+class SparseInverseConv3d(SparseInverseConv2d):
+    """3-D inverse convolution, see :class:`SparseInverseConv2d`."""
 
     dimensions = 3

@@ -12,14 +12,20 @@ import pytest
 
 PUBLIC = {
     "sparse_core.conv": {
+        "ConvolutionConfig",
         "CoordinateTable",
         "KernelMap",
         "SparseConv2d",
         "SparseConv3d",
+        "SparseInverseConv2d",
+        "SparseInverseConv3d",
         "SparseTensor",
         "SubmanifoldConv2d",
         "SubmanifoldConv3d",
         "build_table",
+        "convolution_tuning",
+        "fixed_convolution",
+        "pack_weight",
         "sparse_convolution",
         "strided_map",
         "submanifold_map",

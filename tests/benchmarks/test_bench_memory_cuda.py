@@ -16,19 +16,24 @@ def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository
     out = tmp_path / "out.json"
     threads = torch.get_num_threads()
     arguments = ["--quick", "--rows", "3000", "--rounds", "1", "--threads", "1", "--out", str(out)]
+    monkeypatch.setattr(benchmark, "_SWEEP", ((2, 100),))
     try:
-        assert benchmark.main(arguments) == 0
+        assert benchmark.main([*arguments, "--sweep", "--profile"]) == 0
     finally:
         torch.set_num_threads(threads)
     values = json.loads(out.read_text())
     assert values["benchmark"] == "memory_cuda"
     assert values["notes"] == []
     found = {(row["side"], row["batch"]): row for row in values["searches"]}
-    sides = (benchmark.SCAN, benchmark.BUCKETS, benchmark.EXACT)
+    sides = (benchmark.SCAN, benchmark.CELLS, benchmark.EXACT)
     assert set(found) == {(side, batch) for side in sides for batch in (1, 16)}
     assert all(row["recall"] > 0.9 and row["microseconds"]["median"] > 0 for row in found.values())
     assert values["bars"]["one_query_ms"]["value"] > 0
     assert values["built"]["bytes_a_row"] > 512 + 64
+    assert [(row["probes"], row["rerank"], row["batch"]) for row in values["sweep"]] == [
+        (2, 100, 1),
+        (2, 100, 16),
+    ]
     assert str(tmp_path) not in out.read_text()
 
 

@@ -95,13 +95,17 @@ def test_detector_memory_is_measured_in_a_process_of_its_own(
 def test_conv_result_holds_all_sides(load: Any, kitti: Path, tmp_path: Path) -> None:
     out = tmp_path / "conv.json"
     arguments = ["--data", str(kitti), "--frames", "1", "--rounds", "1", "--channels", "8", "--threads", "1"]
-    assert load("bench_conv").main([*arguments, "--out", str(out)]) == 0
+    assert load("bench_conv").main([*arguments, "--sites", "20", "90", "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "conv")
     assert {row["layer"] for row in values["cases"]} == {"submanifold", "strided"}
     for row in values["cases"]:
         assert {"gather", "gather + map", "dense", "dense + canvas"} <= row["wall"].keys()
         assert all(summary.keys() == SUMMARY for summary in row["wall"].values())
+    assert [row["sites"] for row in values["sites"]] == [20, 90]
+    for row in values["sites"]:
+        assert row["sites"] <= row["pairs"] <= 9 * row["sites"]
+        assert {"gather", "gather + map"} <= row["device_us"].keys() == row["tflops"].keys()
 
 
 def test_nms_result_holds_both_sides_and_they_agree(

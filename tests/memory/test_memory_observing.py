@@ -108,8 +108,12 @@ def test_what_is_told_about_a_batch(tmp_path: Path) -> None:
         assert store.log()[-1].detail["by"] == "hand"
         assert store.observe_logged([cup]).generation is None
         done = store.observe_logged([cup], detail={"by": "hand"})
-        assert (done.generation, done.kept[0].id, len(store)) == (3, None, 2)
-        assert store.observe_logged([], detail={}).generation == 4
+        # The two sights that were not kept are counted by an operation before it.
+        assert (done.generation, done.kept[0].id, len(store)) == (4, None, 2)
+        assert [entry.operation for entry in store.log(2)] == ["seen", "observe"]
+        assert (done.kept[0].like, done.kept[0].similarity) == (1, pytest.approx(1.0))
+        assert store.get([1])[0].count == 4  # Itself, the displaced one, and two that were not kept.
+        assert store.observe_logged([], detail={}).generation == 5
         assert store.log()[-1].operation == "observe"
 
 

@@ -167,6 +167,8 @@ def test_reasons_name_what_decided() -> None:
         "like one that is kept, similarity 1.00; of 3 at this place and time, 2 are kept,"
         " and others matter more",
         1.0,
+        1,
+        None,
     )
     assert offer(reservoir, 3, label="Car").kept is False
     assert offer(reservoir, 4, label="Car").kept is False

@@ -404,6 +404,40 @@ def test_vectors_move_to_the_long_term_tier_in_the_background(tmp_path: Path, in
         assert 1 not in store.search(asked[:1], 10).ids
 
 
+def test_an_index_of_before_is_measured_in_the_background_and_kept(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=16, config=StoreConfig(index_from=500)) as store:
+        store.add(vectors_of(3000))
+        store.search(np.ones((1, 16)), 1)
+        store.settle()
+        before = store.tiers()["default"].reached
+        assert before is not None
+        assert [one.aim for one in before] == [0.95, 0.99, 0.995]
+        assert store.tiers()["default"].to_json()["reached"][0]["aim"] == 0.95
+    file = tmp_path / "indexes" / "default.lshindex"
+    index = LSHIndex.load(file)
+    index.calibration = None
+    index.save(file)  # As older releases did.
+    with MemoryStore.open(tmp_path) as store:
+        assert store.tiers()["default"].reached is None
+        assert store.search(np.ones((1, 16)), 5).ids.min() > 0
+        wait_until(lambda: store.tiers()["default"].reached is not None)
+        assert store.tiers()["default"].reached == before
+    with MemoryStore.open(tmp_path) as store:
+        assert store.tiers()["default"].reached == before, "kept, although nothing was added"
+
+
+def test_an_aim_of_one_compares_all(tmp_path: Path) -> None:
+    rows = vectors_of(3000)
+    asked = np.stack([row.embedding for row in rows[:40]])
+    with MemoryStore.open(tmp_path, dim=16, config=StoreConfig(index_from=500)) as store:
+        store.add(rows)
+        found = store.search(asked, 10, aim=1.0)
+        exact = store._retriever._indexes["default"].search_within(asked, np.arange(3001), 10)
+        np.testing.assert_array_equal(found.ids, exact.ids)
+        with pytest.raises(ValueError, match="aim"):
+            store.search(asked, 10, aim=1.5)
+
+
 def test_without_the_background_vectors_move_when_asked_to(tmp_path: Path) -> None:
     config = StoreConfig(index_from=500, tiers=TierOptions(recent=64, background=False))
     with MemoryStore.open(tmp_path, dim=16, config=config) as store:

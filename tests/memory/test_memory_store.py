@@ -234,7 +234,7 @@ def test_a_day_parked_in_front_of_one_wall_shrinks_and_loses_no_event(store: Mem
     # What was said is what is there, but for those that better ones of later calls displaced.
     said = {rows[at].time_ns for at, one in enumerate(kept) if one.id is not None}
     assert stored <= said
-    assert len(store) == len(store._reservoir_now())
+    assert len(store) == len(store._observer._loaded())
     assert {one.reason for one in kept if one.id is None} != set()
     assert all(0.0 <= one.importance <= 1.0 for one in kept)
 
@@ -297,7 +297,7 @@ def test_a_failed_observation_leaves_the_reservoir_as_it_was(store: MemoryStore)
     assert len(store) == 0
     (again,) = store.observe([cup()])
     assert again.id == 1
-    assert store._reservoir_now().kept.tolist() == [1]
+    assert store._observer._loaded().kept.tolist() == [1]
 
 
 def test_novelty_is_judged_by_the_same_map(store: MemoryStore) -> None:

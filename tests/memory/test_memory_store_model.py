@@ -83,6 +83,7 @@ class Store(RuleBasedStateMachine):
     def observe(self, rows: list[Memory]) -> None:
         before = self.store.generation
         kept = self.store.observe(rows)
+        self.store.flush()
         new = [
             dataclasses.replace(row, id=one.id, importance=one.importance)
             for row, one in zip(rows, kept, strict=True)
@@ -90,16 +91,46 @@ class Store(RuleBasedStateMachine):
         ]
         # Nothing that is marked, and nothing that is the first of its kind here, is left out.
         assert all(one.id is not None for row, one in zip(rows, kept, strict=True) if row.marked)
-        if self.store.generation == before:
-            assert not new
-            return
-        gone = {row.id for row in self.rows} - {row.id for row in self.store.find(Filter())}
+        entries = self.store.log(before)
+        assert {entry.operation for entry in entries} <= {"observe", "seen"}
+        there = {row.id: row for row in self.store.find(Filter())}
+        gone = {row.id for row in self.rows} - set(there)
+        # Sights are counted once: but for those that nothing stands for, none is lost.
+        total = sum(row.count for row in self.rows) + len(rows)
+        alone = sum(one.id is None and one.like is None for one in kept)
+        lost = sum(row.count for row in self.rows if row.id in gone)
+        assert total - alone - lost <= sum(row.count for row in there.values()) <= total - alone
         assert not any(row.marked for row in self.rows if row.id in gone)
         self.ever += len(new)
         assert [row.id for row in sorted(new, key=lambda row: row.id or 0)] == list(
             range(self.ever + 1 - len(new), self.ever + 1)
         )
-        self.note(before + 1, [row for row in self.rows if row.id not in gone] + new)
+        for entry in entries:
+            self.past[entry.generation] = self.rows
+            if entry.operation == "observe":
+                self.rows = [row for row in self.rows if row.id not in gone] + new
+        self.count_as_stored()
+
+    def count_as_stored(self) -> None:
+        """What sights change is as in the store, whose counts another property is about."""
+        there = {row.id: row for row in self.store.find(Filter())}
+        names = ("count", "first_seen_ns", "last_seen_ns", "visits")
+        self.rows = [
+            dataclasses.replace(row, **{name: getattr(there[row.id], name) for name in names})
+            for row in sorted(self.rows, key=lambda row: row.id or 0)
+            if row.id in there
+        ]
+        assert len(self.rows) == len(there)
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data(), state=st.sampled_from(["present", "gone", "moved"]))
+    def mark(self, data: Any, state: Any) -> None:
+        id = data.draw(st.sampled_from([row.id for row in self.rows]))
+        generation = self.store.mark([id], state)
+        rows = [dataclasses.replace(row, state=state) if row.id == id else row for row in self.rows]
+        self.note(generation, rows)
+        del self.past[generation]
+        self.past = {key: value for key, value in self.past.items() if not any(r.id == id for r in value)}
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data())
@@ -112,7 +143,8 @@ class Store(RuleBasedStateMachine):
     def consolidate(self) -> None:
         proposals = {}
         for map_id in sorted({row.map_id for row in self.rows}):
-            for one in propose_merges(self.store.find(Filter(map_id=map_id), newest_first=False)):
+            rows = self.store.find(Filter(map_id=map_id), newest_first=False)
+            for one in propose_merges(rows, gone_ns=self.store._care.gone_since(rows)):
                 proposals[one.ids] = one.result
         start = self.store.generation
         done = self.store.consolidate(now_ns=10)
@@ -140,6 +172,7 @@ class Store(RuleBasedStateMachine):
             return
         if generation == now:
             self.note(done, self.past[generation])
+            self.count_as_stored()
             return
         # What it touched is as it was; the rest stays.
         then = {row.id: row for row in self.past[generation]}
@@ -147,6 +180,7 @@ class Store(RuleBasedStateMachine):
         touched = {row.id for row in following} ^ set(then)
         rows = [row for row in self.rows if row.id not in touched]
         self.note(done, rows + [then[id] for id in touched if id in then])
+        self.count_as_stored()
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data(), x=st.sampled_from([0.0, 7.0]))

@@ -1,7 +1,7 @@
-"""Vector search on a GPU: packed sign codes, hash tables and exact scores; plain torch on a CPU."""
+"""Vector search on a GPU: cells around random rows, packed codes and exact scores; plain torch on a CPU."""
 
 from memory.index.cuda.index import CudaIndex
 from memory.index.cuda.rerank import rerank_top
-from memory.index.cuda.scan import hamming_top
+from memory.index.cuda.scan import scan_top
 
-__all__ = ["CudaIndex", "hamming_top", "rerank_top"]
+__all__ = ["CudaIndex", "rerank_top", "scan_top"]

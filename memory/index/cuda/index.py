@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from pathlib import Path
@@ -13,42 +12,28 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from memory.index.cuda.bits import SignCodes
-from memory.index.cuda.buckets import Effort, Functions, Tables, build, candidates
+from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked
 from memory.index.cuda.rerank import K_LIMIT, rerank_top
 from memory.index.cuda.rows import DeviceRows
-from memory.index.cuda.scan import hamming_top
+from memory.index.cuda.scan import scan_top
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import Ids, Neighbours, check_dim, check_ids, check_k, check_units, nothing
 from sparse_core.dispatch import Impl
 
-Method = Literal["scan", "buckets"]
+Method = Literal["cells", "scan"]
 _KIND = "cuda"
-#: Rows behind the tables that every query is compared with; more are sorted in at the next search.
+#: Rows behind the cells that every query is compared with; more are sorted in at the next search.
 TAIL_LIMIT = 4096
 #: Queries of one graph.
 BATCH_LIMIT = 1024
 #: On a CPU, candidates of a few queries fill the cache already.
 _CPU_BATCH = 32
-_SCAN_STEP = 1 << 16
-#: The tables are built again when this share of their rows was removed.
+#: Cells are made again when this share of their rows was removed.
 _DEAD_SHARE = 0.125
-_NUMBERS: tuple[str, ...] = (
-    "dim",
-    "expected",
-    "bits",
-    "planes",
-    "functions",
-    "tables",
-    "depth",
-    "probes",
-    "capacity",
-    "rerank",
-)
-_NUMBERS += ("scan_rerank", "scan_batch", "seed", "generation")
+_NUMBERS = ("dim", "pivots", "probes", "capacity", "rerank", "scan_rerank", "seed", "generation")
 
 
 class Found(NamedTuple):
@@ -64,34 +49,31 @@ class Found(NamedTuple):
 
 
 class CudaIndex:
-    """Vectors in half precision on a device, found by packed signs or hash tables and compared exactly.
+    """Vectors in half precision on a device, found by cells and packed codes and compared exactly.
 
-    Nothing is trained. A few queries scan the codes of all rows; more look into hash tables. Shapes are
+    Nothing is trained: the pivots of the cells are rows drawn from the seed, and the codes are signs and
+    sizes along random directions (:mod:`memory.index.cuda.cells`, :mod:`memory.index.cuda.codes`). Shapes are
     fixed, nothing is read back, and on a GPU a search is one CUDA graph, captured at the first search of its
     size (a power of two). On a CPU the same steps run in plain torch.
 
-    A row has ``bits / 8`` bytes of codes, once by row and once by word, and four bytes a table. Results
-    depend on the seed and on what was added, never on time.
+    Rows added after :meth:`merge` are compared with every query until the next merge, which draws the pivots
+    anew. A row has 64 bytes of codes, its half-precision vector, and 18 bytes of places, id and flags.
+    Results depend on the seed and on what was added, never on time.
 
     Args:
         dim: of a vector.
         device: ``"cuda"`` or ``"cpu"``.
-        expected: rows for which the hash functions are made.
-        bits: of a row's code, at most 256 so that both copies have 64 bytes.
-        planes: bits of a query's weights, see :mod:`memory.index.cuda.bits`.
-        functions: hash functions.
-        tables: pairs of them.
-        depth: values of each function that probes are made of.
-        probes: buckets a query reads.
-        capacity: rows in these buckets that there is room for, at most 32768; see :attr:`overflow`.
-        rerank: of these, how many of the lowest distance are compared (a row counts in every table).
-        scan_rerank: rows of the lowest distance that a scan compares.
-        scan_batch: most queries that scan rather than look into tables.
-        seed: of directions and hash functions.
+        pivots: cells, at most 32768; 0 for about one in 610 rows, a power of two.
+        probes: cells a query reads, at most 128; more for more than 64 neighbours.
+        capacity: rows in these cells that there is room for; see :attr:`overflow`.
+        rerank: of these, how many of the lowest distance are compared exactly, at most; more for more than a
+            quarter as many neighbours.
+        scan_rerank: rows of the lowest distance that ``method="scan"`` compares.
+        seed: of pivots and directions.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
 
     Attributes:
-        dim, expected, ..., seed: as given.
+        dim, pivots, ..., seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
     """
 
@@ -100,48 +82,29 @@ class CudaIndex:
         dim: int,
         *,
         device: str | torch.device = "cuda",
-        expected: int = 200_000,
-        bits: int = 256,
-        planes: int = 2,
-        functions: int = 20,
-        tables: int = 20,
-        depth: int = 32,
-        probes: int = 5120,
-        capacity: int = 32768,
-        rerank: int = 8192,
-        scan_rerank: int = 4096,
-        scan_batch: int = 8,
+        pivots: int = 0,
+        probes: int = 24,
+        capacity: int = 24_576,
+        rerank: int = 512,
+        scan_rerank: int = 1024,
         seed: int = 0,
         impl: Impl = "auto",
     ) -> None:
         self.dim = check_dim(dim)
         self.device = torch.device(device)
-        sizes = {
-            "expected": expected,
-            "probes": probes,
-            "capacity": capacity,
-            "rerank": rerank,
-            "depth": depth,
-        }
-        for name, number in (sizes | {"scan_rerank": scan_rerank}).items():
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
-        if bits > 256:
-            raise ValueError(f"bits must be at most 256 (64 bytes in two copies), got {bits}")
+        _check_effort(Effort(probes, capacity, rerank))
+        if scan_rerank < 1:
+            raise ValueError(f"scan_rerank must be at least 1, got {scan_rerank}")
+        if not 0 <= pivots <= PIVOT_LIMIT:
+            raise ValueError(f"pivots must be from 0 to {PIVOT_LIMIT}, got {pivots}")
         if seed < 0:
             raise ValueError(f"seed must not be negative, got {seed}")
-        self.expected, self.bits, self.planes, self.seed = expected, bits, planes, seed
-        self.functions, self.tables, self.depth, self.probes = functions, tables, depth, probes
-        self.capacity, self.rerank, self.scan_rerank = capacity, rerank, scan_rerank
-        self.scan_batch = scan_batch
+        self.pivots, self.probes, self.capacity = pivots, probes, capacity
+        self.rerank, self.scan_rerank, self.seed = rerank, scan_rerank, seed
         self.impl: Impl = impl
         self.generation = 0
-        value_bits = min(max(round(math.log2(expected) / 2), 4), 12)
-        self._hash = Functions(self.dim, functions, tables, value_bits, seed, self.device)
-        self._effort = Effort(depth, probes, capacity, rerank)
-        self._signs = SignCodes(self.dim, bits, planes, seed, self.device)
-        self._rows = DeviceRows(self.dim, self._signs, self.device)
-        self._tables: Tables | None = None
+        self._rows = DeviceRows(self.dim, self.device)
+        self._cells: Cells | None = None
         self._dead_hashed = 0
         self._overflow = torch.zeros(2, dtype=torch.int64, device=self.device)
         self._graphs = Graphs()
@@ -153,16 +116,21 @@ class CudaIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays on the device."""
-        return self._rows.nbytes + (self._tables.nbytes if self._tables else 0)
+        return self._rows.nbytes + (self._cells.nbytes if self._cells else 0)
 
     @property
     def tail(self) -> int:
-        """Rows that are not in the tables yet; they are found all the same."""
-        return self._rows.count - (self._tables.hashed if self._tables else 0)
+        """Rows that are in no cell yet; they are found all the same."""
+        return self._rows.count - (self._cells.hashed if self._cells else 0)
+
+    @property
+    def cells(self) -> int:
+        """Cells of the last merge."""
+        return self._cells.pivots if self._cells else 0
 
     @property
     def overflow(self) -> tuple[int, int]:
-        """Queries whose buckets held more than ``capacity`` rows so far, and rows left out; waits for it.
+        """Queries whose cells held more than ``capacity`` rows so far, and rows left out; waits for it.
 
         Queries that fill a batch up to its power of two are copies of the first and count as well.
         """
@@ -186,7 +154,7 @@ class CudaIndex:
             before = self._rows.capacity
             moved = self._rows.add(vectors, keys)
             if moved:
-                self._tables = None
+                self._cells = None
             if moved or self._rows.capacity != before:
                 self._graphs.clear()
 
@@ -195,19 +163,39 @@ class CudaIndex:
         keys = check_ids("ids", ids)
         with self._lock:
             found = self._rows.remove(keys)
-            if self._tables is not None:
-                self._dead_hashed += int((found < self._tables.hashed).sum())
+            if self._cells is not None:
+                found_there = found[found < self._cells.hashed]
+                self._cells.remove(torch.from_numpy(found_there).to(self.device))
+                self._dead_hashed += len(found_there)
             return len(found)
 
     def merge(self) -> None:
-        """Sort all living rows into the tables."""
+        """Draw pivots among the living rows and sort all of them into cells."""
         with self._lock:
             rows = self._rows
-            # The old tables go first: two of them need not fit.
+            # The old cells go first: both need not fit.
             self._graphs.clear()
-            self._tables = None
-            self._tables = build(self._hash, rows.vectors, rows.alive, rows.count)
+            self._cells = None
+            self._cells = build(rows.vectors, rows.alive, rows.count, self.seed, self.pivots)
             self._dead_hashed = 0
+
+    def change_effort(
+        self, *, probes: int | None = None, capacity: int | None = None, rerank: int | None = None
+    ) -> None:
+        """Search with other sizes from now on; the cells stay as they are.
+
+        Raises:
+            ValueError: sizes that do not fit; nothing is changed.
+        """
+        with self._lock:
+            effort = Effort(
+                self.probes if probes is None else probes,
+                self.capacity if capacity is None else capacity,
+                self.rerank if rerank is None else rerank,
+            )
+            _check_effort(effort)
+            self.probes, self.capacity, self.rerank = effort
+            self._graphs.clear()
 
     def compact(self) -> None:
         """Give back the space of removed rows and sort the others again."""
@@ -229,13 +217,13 @@ class CudaIndex:
         found = self.search_tensor(torch.from_numpy(asked.copy()).to(self.device), k)
         return Neighbours(found.scores.cpu().numpy(), found.ids.cpu().numpy())
 
-    def search_tensor(self, queries: Tensor, k: int, *, method: Method | None = None) -> Found:
+    def search_tensor(self, queries: Tensor, k: int, *, method: Method = "cells") -> Found:
         """The k nearest of each query, all on the device; the queries are taken as they are.
 
         Args:
             queries: (queries, dim) unit vectors on the device of the index.
             k: neighbours a query, at most 1024.
-            method: ``"scan"`` or ``"buckets"``; ``None``: by the number of queries.
+            method: ``"cells"``, or ``"scan"`` for the codes of all rows.
         """
         k = _check_limit(k)
         if queries.dim() != 2 or queries.shape[1] != self.dim or queries.device.type != self.device.type:
@@ -243,16 +231,13 @@ class CudaIndex:
                 f"queries must be (queries, {self.dim}) on {self.device},"
                 f" got {tuple(queries.shape)} on {queries.device}"
             )
-        if method is None:
-            method = "scan" if len(queries) <= self.scan_batch else "buckets"
-        if method not in ("scan", "buckets"):
-            raise ValueError(f"method must be 'scan' or 'buckets', got {method!r}")
+        if method not in ("cells", "scan"):
+            raise ValueError(f"method must be 'cells' or 'scan', got {method!r}")
         most = BATCH_LIMIT if self.device.type == "cuda" else _CPU_BATCH
         with self._lock:
             if len(self._rows) == 0 or len(queries) == 0:
                 return self._nothing(len(queries), k)
-            if method == "buckets":
-                self._merge_if_due()
+            self._merge_if_due()
             parts = [
                 self._batch(queries[first : first + most].float(), k, method)
                 for first in range(0, len(queries), most)
@@ -280,14 +265,12 @@ class CudaIndex:
             method: how.
         """
         with self._lock:
-            if method == "buckets":
-                self._merge_if_due()
-            return self._run(queries, _check_limit(k), method)
+            self._merge_if_due()
+            return tuple(self._run(queries, _check_limit(k), method))
 
     def _merge_if_due(self) -> None:
-        tables = self._tables
-        due = tables is None or self.tail > TAIL_LIMIT
-        if due or (tables is not None and self._dead_hashed > _DEAD_SHARE * tables.hashed):
+        cells = self._cells
+        if cells is None or self.tail > TAIL_LIMIT or self._dead_hashed > _DEAD_SHARE * cells.hashed:
             self.merge()
 
     def _batch(self, queries: Tensor, k: int, method: Method) -> Found:
@@ -296,52 +279,45 @@ class CudaIndex:
         size = 1 << (asked - 1).bit_length()
         if self.device.type == "cuda" and size != asked:
             queries = torch.cat([queries, queries[:1].expand(size - asked, -1)])
-        key = (method, len(queries), k, self._scanned(), self._tail_room())
+        key = (method, len(queries), k, self._tail_room())
         scores, ids = self._graphs.run(key, lambda batch: self._run(batch, k, method), queries)
         if self.device.type == "cuda":
             # The next replay writes to the same memory.
             return Found(scores[:asked].clone(), ids[:asked].clone())
         return Found(scores[:asked], ids[:asked])
 
-    def _run(self, queries: Tensor, k: int, method: Method) -> tuple[Tensor, Tensor]:
-        found = self._scan(queries, k) if method == "scan" else self._probe(queries, k)
-        ids = self._rows.ids[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1)
-        return found.scores, ids
-
-    def _scan(self, queries: Tensor, k: int) -> Ranked:
-        rows, packed = self._rows, self._signs.queries(queries)
-        stop = self._scanned()
-        listed = hamming_top(
-            rows.scanned[:, :stop],
-            packed.signs,
-            min(max(self.scan_rerank, k), stop),
-            planes=packed.planes,
-            alive=rows.alive[:stop],
+    def _run(self, queries: Tensor, k: int, method: Method) -> Ranked:
+        """Neighbours by id."""
+        rows, cells = self._rows, self._cells
+        assert cells is not None  # Merged before.
+        slots, lengths = max(len(cells.rows), 1), None
+        if method == "scan":
+            listed = scan_top(
+                cells.codes,
+                cells.coordinates(queries),
+                min(max(self.scan_rerank, 4 * k), slots),
+                dim=self.dim,
+                rows=cells.rows,
+                live=cells.live,
+                impl=self.impl,
+            )
+        else:
+            effort = Effort(self.probes, self.capacity, self.rerank).of(k)
+            effort = Effort(effort.probes, min(effort.capacity, slots), min(effort.rerank, slots))
+            listed, lengths = candidates(
+                cells, cells.products(queries), effort, self._overflow, impl=self.impl
+            )
+        return rerank_top(
+            rows.vectors,
+            queries,
+            listed,
+            k,
+            alive=rows.alive,
+            lengths=lengths,
+            tail=(cells.hashed, self._tail_room()),
+            names=rows.ids,
             impl=self.impl,
         )
-        return rerank_top(rows.vectors, queries, listed, k, impl=self.impl)
-
-    def _probe(self, queries: Tensor, k: int) -> Ranked:
-        rows, tables = self._rows, self._tables
-        assert tables is not None  # Merged before.
-        packed = self._signs.queries(queries)
-        effort = self._effort._replace(rerank=max(self.rerank, k))
-        found = candidates(self._hash, tables, rows.codes, queries.half(), packed, effort, impl=self.impl)
-        self._overflow += torch.stack([(found.overflow > 0).sum(), found.overflow.sum()])
-        room = self._tail_room()
-        best = rerank_top(
-            rows.vectors, queries, found.rows, k, alive=rows.alive, lengths=found.lengths, impl=self.impl
-        )
-        if room == 0:
-            return best
-        tail = torch.arange(tables.hashed, tables.hashed + room, dtype=torch.int32, device=self.device)
-        tail = torch.where(tail < rows.capacity, tail, -1).expand(len(queries), room)
-        both = torch.cat([best.rows.to(torch.int32), tail], 1)
-        return rerank_top(rows.vectors, queries, both, k, alive=rows.alive, impl=self.impl)
-
-    def _scanned(self) -> int:
-        """Rows that a scan reads: a few more than there are, so that few sizes occur."""
-        return min(-(-self._rows.count // _SCAN_STEP) * _SCAN_STEP, self._rows.capacity)
 
     def _tail_room(self) -> int:
         """Places for the tail, 0 or a power of two."""
@@ -363,7 +339,7 @@ class CudaIndex:
         return Found(scores, torch.full((queries, k), -1, dtype=torch.int64, device=self.device))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write one file with the living vectors and their ids; codes and tables are made again."""
+        """Write one file with the living vectors and their ids; codes and cells are made again."""
         with self._lock:
             rows = self._rows
             kept = np.flatnonzero(rows.host_alive)
@@ -392,6 +368,14 @@ class CudaIndex:
         # Copied to memory that may be written to, as torch wants it.
         index.add_tensor(torch.from_numpy(np.array(vectors)), np.array(ids))
         return index
+
+
+def _check_effort(effort: Effort) -> None:
+    for name, number in effort._asdict().items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    if effort.probes > PROBE_LIMIT:
+        raise ValueError(f"probes must be at most {PROBE_LIMIT}, got {effort.probes}")
 
 
 def _check_limit(k: int) -> int:

@@ -17,7 +17,7 @@ class Ranked(NamedTuple):
 
     Attributes:
         scores: (queries, k) float32, -inf where there are fewer.
-        rows: (queries, k) int64, -1 where there are fewer.
+        rows: (queries, k) int64 rows or their names, -1 where there are fewer.
     """
 
     scores: Tensor

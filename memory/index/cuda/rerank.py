@@ -22,9 +22,13 @@ def rerank_top(
     *,
     alive: Tensor | None = None,
     lengths: Tensor | None = None,
+    tail: tuple[int, int] = (0, 0),
+    names: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Ranked:
     """The k candidates with the highest products; a row that is listed twice counts once.
+
+    The order of the candidates does not matter.
 
     Args:
         vectors: (rows, dim) float16.
@@ -34,6 +38,9 @@ def rerank_top(
         alive: (rows,) bool, rows that count; ``None``: all.
         lengths: (queries,) int32 places of ``candidates`` in use; ``None``: all. Programs behind them do
             nothing.
+        tail: first row and number of further rows that every query is compared with; those behind the last of
+            the vectors do not count.
+        names: (rows,) int64 what to give back for each row; ``None``: its number.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
 
     Raises:
@@ -52,23 +59,29 @@ def rerank_top(
         raise ValueError(f"candidates must be ({len(queries)}, count), got {tuple(candidates.shape)}")
     if not 1 <= k <= K_LIMIT:
         raise ValueError(f"k must be from 1 to {K_LIMIT}, got {k}")
-    if 0 in candidates.shape or len(vectors) == 0:
+    if len(queries) == 0 or candidates.shape[1] + tail[1] == 0 or len(vectors) == 0:
         keys = torch.full((len(queries), k), MISSING, dtype=torch.int64, device=queries.device)
         return ranked(keys)
     if chosen(impl, vectors) == "triton":
         from memory.index.cuda import rerank_triton
 
-        return ranked(rerank_triton.best_keys(vectors, queries, candidates, k, alive, lengths))
-    return ranked(_reference(vectors, queries, candidates, k, alive, lengths))
+        return rerank_triton.rerank_top(vectors, queries, candidates, k, alive, lengths, tail, names)
+    if lengths is not None:
+        used = torch.arange(candidates.shape[1], device=candidates.device) < lengths[:, None]
+        candidates = torch.where(used, candidates, -1)
+    if tail[1]:
+        further = torch.arange(tail[0], tail[0] + tail[1], dtype=torch.int32, device=candidates.device)
+        further = torch.where(further < len(vectors), further, -1)
+        candidates = torch.cat([candidates, further.expand(len(queries), -1)], 1)
+    found = ranked(_reference(vectors, queries, candidates, k, alive))
+    if names is None:
+        return found
+    return Ranked(found.scores, names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1))
 
 
-def _reference(
-    vectors: Tensor, queries: Tensor, candidates: Tensor, k: int, alive: Tensor | None, lengths: Tensor | None
-) -> Tensor:
+def _reference(vectors: Tensor, queries: Tensor, candidates: Tensor, k: int, alive: Tensor | None) -> Tensor:
     count = candidates.shape[1]
     used = candidates >= 0
-    if lengths is not None:
-        used &= torch.arange(count, device=candidates.device) < lengths[:, None]
     rows = torch.where(used, candidates, 0).to(torch.int64)
     if alive is not None:
         used &= alive[rows]

@@ -1,4 +1,4 @@
-"""Vectors, codes and ids on a device, at positions that rise with the id."""
+"""Vectors and ids on a device, at positions that rise with the id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memory.index.cuda.bits import SignCodes
 from memory.index.neighbours import UNIT_TOLERANCE, Ids, Positions
 
 _ROWS_AT_ONCE = 1 << 16
@@ -18,34 +17,27 @@ class DeviceRows:
 
     Args:
         dim: of a vector.
-        codes: of the rows.
         device: where the arrays are.
 
     Attributes:
         count: rows, removed ones included.
         dead: removed ones.
         vectors: (capacity, dim) float16.
-        codes: (capacity, words) int32, for reading single rows.
-        scanned: (words, capacity) int32, the same codes for reading all rows.
         ids: (capacity,) int64.
         alive: (capacity,) bool.
         host_ids, host_alive: (count,) the same for the host.
     """
 
-    def __init__(self, dim: int, codes: SignCodes, device: torch.device) -> None:
+    def __init__(self, dim: int, device: torch.device) -> None:
         self.dim = dim
         self.device = device
-        self._signs = codes
         self._allocate(0)
         self.host_ids: Ids = np.empty(0, np.int64)
         self.host_alive: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.count = self.dead = 0
 
     def _allocate(self, capacity: int) -> None:
-        words = self._signs.words
         self.vectors = torch.zeros((capacity, self.dim), dtype=torch.float16, device=self.device)
-        self.codes = torch.zeros((capacity, words), dtype=torch.int32, device=self.device)
-        self.scanned = torch.zeros((words, capacity), dtype=torch.int32, device=self.device)
         self.ids = torch.full((capacity,), -1, dtype=torch.int64, device=self.device)
         self.alive = torch.zeros(capacity, dtype=torch.bool, device=self.device)
 
@@ -60,7 +52,7 @@ class DeviceRows:
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        arrays = (self.vectors, self.codes, self.scanned, self.ids, self.alive)
+        arrays = (self.vectors, self.ids, self.alive)
         return sum(array.numel() * array.element_size() for array in arrays)
 
     def check(self, vectors: Tensor, ids: Ids) -> None:
@@ -98,7 +90,8 @@ class DeviceRows:
         for first in range(0, len(ids), _ROWS_AT_ONCE):
             some = slice(first, first + _ROWS_AT_ONCE)
             part = vectors[some] if places is None else vectors[places[some].to(vectors.device)]
-            self._write(self.count + first, part.to(self.device))
+            start = self.count + first
+            self.vectors[start : start + len(part)] = part.to(self.device)
         stop = self.count + len(ids)
         keys = ids if rising else ids[order]
         self.ids[self.count : stop] = torch.from_numpy(keys.copy()).to(self.device)
@@ -110,24 +103,13 @@ class DeviceRows:
             self.compact()
         return moved
 
-    def _write(self, start: int, vectors: Tensor) -> None:
-        """Vectors and their codes; the codes are those of the vectors as they are stored."""
-        stop = start + len(vectors)
-        stored = vectors.to(torch.float16)
-        codes = self._signs.rows(stored)
-        self.vectors[start:stop] = stored
-        self.codes[start:stop] = codes
-        self.scanned[:, start:stop] = codes.T
-
     def _reserve(self, needed: int) -> None:
         if needed <= self.capacity:
             return
-        old = (self.vectors, self.codes, self.scanned, self.ids, self.alive)
+        old = (self.vectors, self.ids, self.alive)
         self._allocate(max(needed, 2 * self.capacity, 64))
         count = self.count
-        self.vectors[:count], self.codes[:count] = old[0][:count], old[1][:count]
-        self.scanned[:, :count] = old[2][:, :count]
-        self.ids[:count], self.alive[:count] = old[3][:count], old[4][:count]
+        self.vectors[:count], self.ids[:count], self.alive[:count] = (array[:count] for array in old)
 
     def remove(self, ids: Ids) -> Positions:
         """Mark rows as gone; the positions of those that were there."""
@@ -143,11 +125,10 @@ class DeviceRows:
         kept = np.flatnonzero(self.host_alive)
         kept = kept[np.argsort(self.host_ids[kept], kind="stable")]
         places = torch.from_numpy(kept).to(self.device)
-        vectors, codes, scanned = self.vectors, self.codes, self.scanned
+        vectors = self.vectors
         self._allocate(max(len(kept), 64))
         count = len(kept)
-        self.vectors[:count], self.codes[:count] = vectors[places], codes[places]
-        self.scanned[:, :count] = scanned[:, places]
+        self.vectors[:count] = vectors[places]
         self.host_ids, self.host_alive = self.host_ids[kept], np.ones(count, np.bool_)
         self.ids[:count] = torch.from_numpy(self.host_ids).to(self.device)
         self.alive[:count] = True

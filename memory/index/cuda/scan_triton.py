@@ -1,7 +1,7 @@
 """The scan in Triton: one read of the codes, then three passes over small distances that stay in the cache.
 
-The minima of groups of rows bound the threshold first: as many groups as rows are wanted have a row at or
-below it. Only rows within this bound are counted one by one, so that the counts need few atomic additions
+The minima of groups of slots bound the threshold first: as many groups as slots are wanted have a slot at or
+below it. Only slots within this bound are counted one by one, so that the counts need few atomic additions
 (of whole numbers: their order does not matter).
 """
 
@@ -14,77 +14,70 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from memory.index.cuda.popcount import native, popcount
+from memory.index.cuda.codes import BINS
+from memory.index.cuda.codes_triton import asked_levels, distance_of, native, read_codes
 
-_CELLS, _GROUP = 1024, 32
+_SLOTS, _GROUP = 256, 32
 _PASS = 8192
 #: Histograms of minima, so that programs seldom add to the same number.
 _COPIES = 8
 _QUERIES_AT_ONCE = 8
 
 
-def hamming_top(codes: Tensor, queries: Tensor, count: int, planes: Tensor, alive: Tensor | None) -> Tensor:
-    """See :func:`memory.index.cuda.scan.hamming_top`."""
+def scan_top(
+    codes: Tensor, coordinates: Tensor, count: int, dim: int, rows: Tensor | None, live: Tensor | None
+) -> Tensor:
+    """See :func:`memory.index.cuda.scan.scan_top`."""
     parts = [
-        _some(codes, queries[first:stop], count, planes[first:stop], alive)
-        for first in range(0, len(queries), _QUERIES_AT_ONCE)
-        for stop in [first + _QUERIES_AT_ONCE]
+        _some(codes.contiguous(), coordinates[first : first + _QUERIES_AT_ONCE], count, dim, rows, live)
+        for first in range(0, len(coordinates), _QUERIES_AT_ONCE)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _some(codes: Tensor, queries: Tensor, count: int, planes: Tensor, alive: Tensor | None) -> Tensor:
-    codes = codes if codes.stride(1) == 1 else codes.contiguous()
-    queries, planes = queries.contiguous(), planes.contiguous()
-    words, rows = codes.shape
-    asked, layers = planes.shape[:2]
-    device = codes.device
-    bins = triton.next_power_of_2(32 * words * ((1 << layers) - 1) + 1)
-    blocks = triton.cdiv(rows, _PASS)
-    distances = torch.empty((asked, rows), dtype=torch.int16, device=device)
-    minima = torch.zeros((asked, _COPIES, bins), dtype=torch.int32, device=device)
-    histogram = torch.zeros((asked, bins), dtype=torch.int32, device=device)
+def _some(
+    codes: Tensor, coordinates: Tensor, count: int, dim: int, rows: Tensor | None, live: Tensor | None
+) -> Tensor:
+    levels, base = asked_levels(coordinates, dim)
+    slots, asked, device = len(codes), len(coordinates), codes.device
+    blocks = triton.cdiv(slots, _PASS)
+    distances = torch.empty((asked, slots), dtype=torch.int16, device=device)
+    # Minima of groups in several copies, then the histogram.
+    numbers = torch.zeros((asked, _COPIES + 1, BINS), dtype=torch.int32, device=device)
     counts = torch.empty((asked, 2, blocks), dtype=torch.int32, device=device)
     out = torch.full((asked, count), -1, dtype=torch.int32, device=device)
-    padded = triton.next_power_of_2(asked)
-    block = max(256, _CELLS // padded)
-    distance_kernel[(triton.cdiv(rows, block),)](
+    distance_kernel[(triton.cdiv(slots, _SLOTS),)](
         codes,
-        queries,
-        planes,
-        codes if alive is None else alive,
+        codes if live is None else live,
+        levels.view(torch.int32),
+        base,
         distances,
-        minima,
-        rows,
-        codes.stride(0),
-        asked,
-        ALIVE=alive is not None,
-        QUERIES=padded,
-        WORDS=words,
-        PLANES=layers,
-        BLOCK=block,
+        numbers,
+        slots,
+        QUERIES=asked,
+        LIVE=live is not None,
+        SLOTS=_SLOTS,
         GROUP=_GROUP,
-        BINS=bins,
+        BINS=BINS,
         COPIES=_COPIES,
         NATIVE=native(codes),
         num_warps=4,
     )
-    grid = (blocks, asked)
-    refine_kernel[grid](
-        distances, minima, histogram, rows, count, BLOCK=_PASS, BINS=bins, COPIES=_COPIES, num_warps=8
-    )
-    count_kernel[grid](distances, histogram, counts, rows, count, BLOCK=_PASS, BINS=bins, num_warps=8)
+    grid, sizes = (blocks, asked), {"BLOCK": _PASS, "BINS": BINS, "COPIES": _COPIES}
+    refine_kernel[grid](distances, numbers, slots, count, **sizes, num_warps=8)
+    count_kernel[grid](distances, numbers, counts, slots, count, **sizes, num_warps=8)
     write_kernel[grid](
         distances,
-        histogram,
+        numbers,
         counts,
+        codes if rows is None else rows,
         out,
-        rows,
+        slots,
         count,
         blocks,
-        BLOCK=_PASS,
+        ROWS=rows is not None,
         BLOCKS=triton.next_power_of_2(blocks),
-        BINS=bins,
+        **sizes,
         num_warps=8,
     )
     return out
@@ -93,84 +86,77 @@ def _some(codes: Tensor, queries: Tensor, count: int, planes: Tensor, alive: Ten
 @triton.jit
 def distance_kernel(
     codes,
-    signs,
-    planes,
-    alive,
+    live,
+    levels,
+    base,
     distances,
-    minima,
-    rows,
-    stride,
-    asked,
-    ALIVE: tl.constexpr,
+    numbers,
+    slots,
     QUERIES: tl.constexpr,
-    WORDS: tl.constexpr,
-    PLANES: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LIVE: tl.constexpr,
+    SLOTS: tl.constexpr,
     GROUP: tl.constexpr,
     BINS: tl.constexpr,
     COPIES: tl.constexpr,
     NATIVE: tl.constexpr,
 ):
-    """Distances of a block of rows from all queries, and how many groups have which minimum."""
+    """Distances of a block of slots from all queries, and how many groups have which minimum."""
     block = tl.program_id(0)
-    # Query, place in a group, group: minima are taken over the middle, reads run along the last.
-    group = tl.arange(0, BLOCK // GROUP)[None, None, :]
-    row = block.to(tl.int64) * BLOCK + tl.arange(0, GROUP)[None, :, None] * (BLOCK // GROUP) + group
-    query = tl.arange(0, QUERIES)[:, None, None]
-    asking = query < asked
-    live = row < rows
-    if ALIVE:
-        live = live & (tl.load(alive + row, mask=live, other=0).to(tl.int32) != 0)
-    total = tl.zeros((QUERIES, GROUP, BLOCK // GROUP), tl.int32)
-    for word in tl.static_range(WORDS):
-        place = codes + word * stride.to(tl.int64) + row
-        code = tl.load(place, mask=live, other=0, eviction_policy="evict_first")
-        sign = tl.load(signs + query * WORDS + word, mask=asking, other=0)
-        differing = code ^ sign
-        for plane in tl.static_range(PLANES):
-            weight = tl.load(planes + (query * PLANES + plane) * WORDS + word, mask=asking, other=0)
-            total += popcount(differing & weight, NATIVE) << plane
-    total = tl.where(live & asking, total, 32767)
-    out = distances + query * rows.to(tl.int64) + row
-    tl.store(out, total.to(tl.int16), mask=(row < rows) & asking)
-    least = tl.min(total, 1)
-    bin_of = (tl.arange(0, QUERIES)[:, None] * COPIES + block % COPIES) * BINS + least
-    tl.atomic_add(minima + bin_of, 1, mask=least < BINS, sem="relaxed")
+    slot = block.to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    inside = slot < slots
+    counted = inside
+    if LIVE:
+        counted = inside & (tl.load(live + slot, mask=inside, other=0).to(tl.int32) != 0)
+    code = read_codes(codes, slot, inside, SLOTS)
+    for query in tl.static_range(QUERIES):
+        near = tl.where(counted, distance_of(code, levels, base, query, NATIVE, SLOTS), 32767)
+        start = tl.full((), query, tl.int64) * slots
+        tl.store(distances + start + slot, near.to(tl.int16), mask=inside)
+        least = tl.min(tl.reshape(near, (SLOTS // GROUP, GROUP)), 1)
+        bin_of = (query * (COPIES + 1) + block % COPIES) * BINS + least
+        tl.atomic_add(numbers + bin_of, 1, mask=least < BINS, sem="relaxed")
+
+
+@triton.jit
+def read_distances(distances, query, slots, slot):
+    """Distances of some slots, 32767 behind the last."""
+    start = query.to(tl.int64) * slots
+    return tl.load(distances + start + slot, mask=slot < slots, other=32767).to(tl.int32)
 
 
 @triton.jit
 def refine_kernel(
-    distances, minima, histogram, rows, count, BLOCK: tl.constexpr, BINS: tl.constexpr, COPIES: tl.constexpr
+    distances, numbers, slots, count, BLOCK: tl.constexpr, BINS: tl.constexpr, COPIES: tl.constexpr
 ):
-    """Count the rows of each distance up to the bound."""
+    """Count the slots of each distance up to the bound."""
     query = tl.program_id(1)
-    bins = tl.arange(0, BINS)
+    own = numbers + query * (COPIES + 1) * BINS
     groups = tl.zeros((BINS,), tl.int32)
     for copy in tl.static_range(COPIES):
-        groups += tl.load(minima + (query * COPIES + copy) * BINS + bins)
+        groups += tl.load(own + copy * BINS + tl.arange(0, BINS))
     bound = tl.sum((tl.cumsum(groups, 0) < count).to(tl.int32), 0)
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    start = query * rows.to(tl.int64)
-    distance = tl.load(distances + start + row, mask=row < rows, other=32767).to(tl.int32)
+    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    distance = read_distances(distances, query, slots, slot)
     near = (distance <= bound) & (distance < BINS)
-    tl.atomic_add(histogram + query * BINS + distance, 1, mask=near, sem="relaxed")
+    tl.atomic_add(own + COPIES * BINS + distance, 1, mask=near, sem="relaxed")
 
 
 @triton.jit
-def threshold_of(histogram, query, count, BINS: tl.constexpr):
-    """The distance at which ``count`` rows are reached; BINS where there are fewer."""
-    numbers = tl.load(histogram + query * BINS + tl.arange(0, BINS))
-    return tl.sum((tl.cumsum(numbers, 0) < count).to(tl.int32), 0)
+def threshold_of(numbers, query, count, BINS: tl.constexpr, COPIES: tl.constexpr):
+    """The distance at which ``count`` slots are reached; BINS where there are fewer."""
+    histogram = numbers + (query * (COPIES + 1) + COPIES) * BINS
+    return tl.sum((tl.cumsum(tl.load(histogram + tl.arange(0, BINS)), 0) < count).to(tl.int32), 0)
 
 
 @triton.jit
-def count_kernel(distances, histogram, counts, rows, count, BLOCK: tl.constexpr, BINS: tl.constexpr):
-    """Rows of a block below and at the threshold."""
+def count_kernel(
+    distances, numbers, counts, slots, count, BLOCK: tl.constexpr, BINS: tl.constexpr, COPIES: tl.constexpr
+):
+    """Slots of a block below and at the threshold."""
     block, query = tl.program_id(0), tl.program_id(1)
-    threshold = threshold_of(histogram, query, count, BINS)
-    row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    start = query * rows.to(tl.int64)
-    distance = tl.load(distances + start + row, mask=row < rows, other=32767).to(tl.int32)
+    threshold = threshold_of(numbers, query, count, BINS, COPIES)
+    slot = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    distance = read_distances(distances, query, slots, slot)
     place = counts + query * 2 * tl.num_programs(0) + block
     tl.store(place, tl.sum((distance < threshold).to(tl.int32), 0))
     tl.store(place + tl.num_programs(0), tl.sum((distance == threshold).to(tl.int32), 0))
@@ -179,29 +165,34 @@ def count_kernel(distances, histogram, counts, rows, count, BLOCK: tl.constexpr,
 @triton.jit
 def write_kernel(
     distances,
-    histogram,
+    numbers,
     counts,
-    out,
     rows,
+    out,
+    slots,
     count,
     blocks,
-    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,
     BINS: tl.constexpr,
+    COPIES: tl.constexpr,
 ):
-    """Write the rows of a block behind those of the blocks before it."""
+    """Write the slots of a block behind those of the blocks before it."""
     block, query = tl.program_id(0), tl.program_id(1)
-    threshold = threshold_of(histogram, query, count, BINS)
+    threshold = threshold_of(numbers, query, count, BINS, COPIES)
     number = tl.arange(0, BLOCKS)
     below = tl.load(counts + query * 2 * blocks + number, mask=number < blocks, other=0)
     at = tl.load(counts + (query * 2 + 1) * blocks + number, mask=number < blocks, other=0)
     left = count - tl.sum(below, 0)
     at_before = tl.sum(tl.where(number < block, at, 0), 0)
     base = tl.sum(tl.where(number < block, below, 0), 0) + tl.minimum(at_before, left)
-    row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    start = query * rows.to(tl.int64)
-    distance = tl.load(distances + start + row, mask=row < rows, other=32767).to(tl.int32)
+    slot = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    distance = read_distances(distances, query, slots, slot)
     equal = distance == threshold
     taken = (distance < threshold) | (equal & (at_before + tl.cumsum(equal.to(tl.int32), 0) <= left))
     rank = base + tl.cumsum(taken.to(tl.int32), 0) - 1
-    tl.store(out + query * count + rank, row.to(tl.int32), mask=taken)
+    value = slot.to(tl.int32)
+    if ROWS:
+        value = tl.load(rows + slot, mask=taken, other=0)
+    tl.store(out + query * count + rank, value, mask=taken)

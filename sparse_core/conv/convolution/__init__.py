@@ -1,5 +1,14 @@
 """Sparse convolution as an op."""
 
 from sparse_core.conv.convolution.api import sparse_convolution
+from sparse_core.conv.convolution.choice import convolution_tuning
+from sparse_core.conv.convolution.fixed import fixed_convolution, pack_weight
+from sparse_core.conv.convolution.plan import ConvolutionConfig
 
-__all__ = ["sparse_convolution"]
+__all__ = [
+    "ConvolutionConfig",
+    "convolution_tuning",
+    "fixed_convolution",
+    "pack_weight",
+    "sparse_convolution",
+]

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution import reference
+from sparse_core.conv.convolution.plan import TRITON_DTYPES
 from sparse_core.conv.kernel_map import KernelMap
-from sparse_core.dispatch import Impl, check_impl
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
+
+__all__ = ["sparse_convolution"]
 
 
 def sparse_convolution(
@@ -28,8 +31,9 @@ def sparse_convolution(
         weight: (C_out, *kernel, C_in), the layout of spconv 2.
         kernel_map: pairs for N inputs and M outputs, with as many taps as the kernel has.
         bias: (C_out,) or None.
-        impl: ``"reference"`` or ``"auto"``. spconv runs whole layers (it owns its maps): ask the modules of
-            ``sparse_core.conv.modules`` for ``impl="vendor"``.
+        impl: ``"triton"`` (float16, bfloat16 or float32, sums in float32), ``"reference"`` or ``"auto"``:
+            Triton for CUDA tensors of its types. spconv runs whole layers (it owns its maps): ask the modules
+            of ``sparse_core.conv.modules`` for ``impl="vendor"``.
 
     Returns:
         (M, C_out).
@@ -39,8 +43,8 @@ def sparse_convolution(
         ImplementationError: an ``impl`` that does not exist for this op.
     """
     check_impl(impl)
-    if impl not in ("auto", "reference"):
-        raise ImplementationError(f"sparse_convolution has no {impl!r} implementation; use 'reference'")
+    if impl == "vendor":
+        raise ImplementationError("sparse_convolution has no 'vendor' implementation; use 'reference'")
     kernel_taps = kernel_map.neighbors.shape[1]
     if weight.ndim < 3 or weight.shape[-1] != features.shape[-1] or weight[0, ..., 0].numel() != kernel_taps:
         raise ValueError(
@@ -56,4 +60,18 @@ def sparse_convolution(
         features, weight = features.to(dtype), weight.to(dtype)
     if bias is not None:
         bias = bias.to(weight.dtype)
-    return reference.sparse_convolution(features, weight, kernel_map, bias)
+    supported = features.dtype in TRITON_DTYPES and features.dtype == weight.dtype
+    if impl == "auto" and features.is_cuda and supported and module_available("triton"):
+        impl = "triton"
+    if impl != "triton":
+        return reference.sparse_convolution(features, weight, kernel_map, bias)
+    require_module("triton", impl="triton", hint="pip install triton")
+    from sparse_core.conv.convolution import gradient, triton
+
+    triton.check_runnable(features)
+    if not supported:
+        raise ImplementationError(
+            "impl='triton' takes features and weight of one type, float16, bfloat16 or float32;"
+            f" got {features.dtype} and {weight.dtype}"
+        )
+    return gradient.sparse_convolution(features, weight, kernel_map, bias)

@@ -2,6 +2,7 @@
 
 Forward: gather the K taps of every output row side by side, multiply once. Gradients use the inverse map
 the same way, so nothing is scattered and nothing depends on the order of atomics.
+:func:`fixed_convolution` does the same over a table of fixed capacity, the epilogue included.
 """
 
 from __future__ import annotations
@@ -87,3 +88,37 @@ def sparse_convolution(
     result = _GatherConvolution.apply(features, weight, kernel_map.neighbors, kernel_map.inverse)
     assert isinstance(result, Tensor)
     return result if bias is None else result + bias
+
+
+def fixed_convolution(
+    features: Tensor,
+    weight: Tensor,
+    neighbours: Tensor,
+    count: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    relu: bool = False,
+    zero_empty: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """See ``sparse_core.conv.convolution.fixed.fixed_convolution``; rows behind ``count`` are computed."""
+    present = (neighbours >= 0) & (neighbours < len(features))
+    rows = torch.where(present, neighbours, len(features)).long().T
+    wide = torch.promote_types(features.dtype, torch.float32)
+    result = gather_product(features.to(wide), rows, weight.flatten(0, 1).to(wide))
+    if bias is not None:
+        result = result + bias.to(wide)
+    if residual is not None:
+        result = result + residual.to(wide)
+    if relu:
+        result = torch.relu(result)
+    if zero_empty:
+        result = torch.where(present.any(0)[:, None], result, 0)
+    result = result.to(features.dtype)
+    if out is None:
+        return result
+    if count is not None:
+        used = torch.arange(len(result), device=result.device)[:, None] < count
+        result = torch.where(used, result, out)
+    return out.copy_(result)

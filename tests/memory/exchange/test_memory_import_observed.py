@@ -64,7 +64,7 @@ def test_only_what_matters_is_kept_and_why_is_counted(store: MemoryStore, tmp_pa
     there = {memory.id for memory in store.find(Filter())}
     assert before.id in there
     assert ordinary.id not in there
-    assert len(there) == len(store._reservoir_now())
+    assert len(there) == len(store._observer._loaded())
     assert report.memories == len(there) - 1 == sum(report.why_kept.values())
     assert report.why_kept.items() >= {
         ("unlike everything unique at their place", 1),
@@ -98,10 +98,10 @@ def test_a_second_time_nothing_is_scored_again(store: MemoryStore, tmp_path: Pat
     path = write(tmp_path / "a.jsonl", wall(10))
     first = bring(store, path)
     assert len(first.operations) == 4  # Also those of which nothing was kept are known.
-    seen = store._reservoir_now().seen
+    seen = store._observer._loaded().seen
     second = bring(store, path, portion=2)
     assert (second.known_lines, second.observed, second.memories, second.operations) == (10, 0, 0, [])
-    assert (store._reservoir_now().seen, kept_times(store)) == (seen, kept_times(store))
+    assert (store._observer._loaded().seen, kept_times(store)) == (seen, kept_times(store))
     # Stored as it is, it is known too; and what was taken back is not.
     store.undo(first.operations[-1])
     third = bring(store, path)

@@ -171,7 +171,7 @@ def test_hashed_long_term_tier_finds_what_it_should(tmp_path: Path) -> None:
         if index.needs_building:
             assert index.replace(index.build())
         right = model.search(data.queries, 10).ids
-        found = index.search(data.queries, 10, effort=6).ids
+        found = index.search(data.queries, 10).ids
         shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), right.tolist(), strict=True)]
         assert np.mean(shared) > 9.5
     assert isinstance(index.tiers[1], LSHIndex)

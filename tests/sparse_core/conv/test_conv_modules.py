@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from sparse_core.conv import (
     SparseConv2d,
     SparseConv3d,
+    SparseInverseConv2d,
+    SparseInverseConv3d,
     SparseTensor,
     SubmanifoldConv2d,
     SubmanifoldConv3d,
@@ -178,8 +180,6 @@ def test_wrong_layers() -> None:
         SubmanifoldConv2d(3, 3, (3, 2))
     with pytest.raises(ValueError, match="impl must be one of"):
         SparseConv2d(3, 3, impl="dense")  # type: ignore[arg-type]
-    with pytest.raises(ImplementationError, match="no Triton implementation"):
-        SubmanifoldConv3d(3, 3, impl="triton")
 
 
 def test_fresh_weights_are_finite_and_scaled(poisoned_memory: None) -> None:
@@ -191,3 +191,88 @@ def test_fresh_weights_are_finite_and_scaled(poisoned_memory: None) -> None:
     assert (
         repr(layer) == "SparseConv2d(64, 64, kernel_size=(3, 3), stride=(1, 1), padding=(0, 0), impl='auto')"
     )
+
+
+INVERSE: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "2-D": (SparseConv2d, SparseInverseConv2d, {"kernel_size": 3, "stride": 2, "padding": 1}),
+    "2-D 2x3": (
+        SparseConv2d,
+        SparseInverseConv2d,
+        {"kernel_size": (2, 3), "stride": (2, 1), "padding": (0, 1)},
+    ),
+    "3-D": (SparseConv3d, SparseInverseConv3d, {"kernel_size": 3, "stride": 2, "padding": 1}),
+}
+inverses = pytest.mark.parametrize(("down", "up", "geometry"), INVERSE.values(), ids=INVERSE.keys())
+
+
+@inverses
+def test_inverse_layers_are_transposed_convolutions(
+    random_sparse: Sparse, down: Any, up: Any, geometry: dict[str, Any]
+) -> None:
+    down, up = down(6, 5, **geometry).double(), up(5, 4, **geometry, bias=True).double()
+    nn.init.normal_(up.bias)
+    inputs = random_sparse(SHAPES[down.dimensions], 6, batch_size=3, empty_frame=1)
+    small = down(inputs)
+    output = up(small, inputs)
+    assert output.cache is inputs.cache
+    transpose: Any = (
+        nn.functional.conv_transpose2d if down.dimensions == 2 else nn.functional.conv_transpose3d
+    )
+    steps = {"stride": up.stride, "padding": up.padding}
+    weight = up.weight.movedim(-1, 0)
+    short = transpose(small.to_dense(), weight, **steps).shape[2:]
+    missing = tuple(size - found for size, found in zip(inputs.spatial_shape, short, strict=True))
+    dense = transpose(small.to_dense(), weight, up.bias, **steps, output_padding=missing)
+    expected = dense.movedim(1, -1)[inputs.coordinates.long().unbind(1)]
+    torch.testing.assert_close(output.features, expected, rtol=0, atol=1e-10)
+
+
+@inverses
+def test_inverse_layers_match_spconv(
+    random_sparse: Sparse, down: Any, up: Any, geometry: dict[str, Any]
+) -> None:
+    pytest.importorskip("spconv")
+    from sparse_core.conv.convolution.vendor import import_spconv
+
+    spconv = import_spconv()
+    from spconv.core import ConvAlgo
+
+    down, up = down(6, 5, **geometry), up(5, 4, **geometry)
+    inputs = random_sparse(SHAPES[down.dimensions], 6, batch_size=3, dtype=torch.float32)
+    options = {"bias": False, "indice_key": "down", "algo": ConvAlgo.Native}
+    kernel = list(down.kernel_size)
+    steps = {"stride": list(down.stride), "padding": list(down.padding)}
+    their_down = getattr(spconv, f"SparseConv{down.dimensions}d")(6, 5, kernel, **steps, **options)
+    their_up = getattr(spconv, f"SparseInverseConv{down.dimensions}d")(5, 4, kernel, **options)
+    their_down.weight, their_up.weight = down.weight, up.weight
+    results = []
+    for ours in (True, False):
+        features = inputs.features.clone().requires_grad_()
+        if ours:
+            cells = SparseTensor(features, inputs.coordinates, inputs.spatial_shape, 3)
+            found = up(down(cells), cells).features
+        else:
+            theirs = spconv.SparseConvTensor(features, inputs.coordinates, list(inputs.spatial_shape), 3)
+            found = their_up(their_down(theirs)).features
+        found.square().sum().backward()
+        results.append((found, features.grad, up.weight.grad.clone(), down.weight.grad.clone()))
+        up.weight.grad = down.weight.grad = None
+    for left, right in zip(*results, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-4)
+
+
+def test_inverse_layers_want_the_cells_of_their_strided_layer(random_sparse: Sparse) -> None:
+    inputs = random_sparse((9, 11), 6, dtype=torch.float32)
+    up = SparseInverseConv2d(5, 4, 3, stride=2, padding=1)
+    small = SparseConv2d(6, 5, 3, stride=2, padding=1)(inputs)
+    copied = SparseTensor(small.features, small.coordinates.clone(), small.spatial_shape, 2)
+    assert torch.equal(up(copied, inputs).features, up(small, inputs).features)
+    with pytest.raises(ValueError, match="needs the tensor that the strided layer read"):
+        up(small)
+    with pytest.raises(ValueError, match="that kernel"):
+        up(random_sparse((5, 6), 5, seed=4, dtype=torch.float32), inputs)
+    with pytest.raises(ImplementationError, match="spconv keeps the maps"):
+        SparseInverseConv2d(5, 4, 3, stride=2, padding=1, impl="vendor")(small, inputs)
+    kept = SparseConv2d(6, 5, 3, stride=2, padding=1, dilating=False)(inputs)
+    back = SparseInverseConv2d(5, 4, 3, stride=2, padding=1, dilating=False)(kept, inputs)
+    assert back.features.shape == (len(inputs), 4)

@@ -6,16 +6,16 @@ Run on its own by test_memory_cuda_kernels.py, because Triton decides at import 
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from memory.index.cuda import buckets, hamming_top, rerank_top
-from memory.index.cuda.bits import SignCodes
-from memory.index.cuda.buckets import Effort, Functions, build, candidates
-from memory.index.cuda.selection import lowest
+from memory.index.cuda import cells as reference
+from memory.index.cuda import cells_triton, codes_triton, rerank_top, rerank_triton, scan_top
+from memory.index.cuda.cells import Cells, Effort, build
+from memory.index.cuda.codes import BINS, asked_levels
+from sparse_core.dispatch import Impl
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -26,43 +26,81 @@ def units(rows: int, dim: int, seed: int) -> Tensor:
     centres = torch.randn(max(1, rows // 20), dim, generator=generator)
     near = centres[torch.randint(0, len(centres), (rows,), generator=generator)]
     vectors = near + 0.5 * torch.randn(rows, dim, generator=generator)
-    return (vectors / vectors.norm(dim=1, keepdim=True)).to(DEVICE)
+    return torch.nn.functional.normalize(vectors, dim=1).to(DEVICE)
 
 
-def scan_case(
-    rows: int, queries: int, count: int, planes: int, *, dead: float = 0.0, copies: bool = False
-) -> Any:
-    """Rows of the scan, twice by Triton and once by the reference."""
-    vectors = units(rows, 64, rows)
+def made(rows: int, *, dim: int = 32, pivots: int = 0, dead: float = 0.0, copies: bool = False) -> Cells:
+    """Cells of rows of which some are removed afterwards."""
+    vectors = units(rows, dim, 4).half()
     if copies:
         vectors[rows // 3 :] = vectors[0].clone()
-    signs = SignCodes(64, 96, planes, 0, DEVICE)
-    packed = signs.queries(vectors[:queries] + 0.01 if rows >= queries else units(queries, 64, 5))
-    codes = signs.rows(vectors).T.contiguous()
-    wide = torch.zeros((3, rows + 7), dtype=torch.int32, device=DEVICE)
-    wide[:, :rows] = codes
-    alive = torch.rand(rows, generator=torch.Generator().manual_seed(1)).to(DEVICE) >= dead
+    alive = torch.ones(rows, dtype=torch.bool, device=DEVICE)
+    alive[::7] = rows == 1
+    cells = build(vectors, alive, rows, 0, pivots)
+    gone = torch.rand(rows, generator=torch.Generator().manual_seed(1)).to(DEVICE) < dead
+    cells.remove((gone & alive).nonzero()[:, 0])
+    return cells
+
+
+def levels_case(queries: int, dim: int) -> Any:
+    """Levels of queries, short, long and of length one."""
+    coordinates = units(queries, 256, dim).half() * torch.arange(queries, device=DEVICE)[:, None]
+    ours, wanted = (module(coordinates.half(), dim) for module in (codes_triton.asked_levels, asked_levels))
+    return {"same": all(torch.equal(mine, right) for mine, right in zip(ours, wanted, strict=True))}
+
+
+def cells_case(cells: Cells, queries: int, effort: Effort, *, dim: int = 32) -> Any:
+    """Every step of a search of cells."""
+    products = cells.products(units(queries, dim, 9))
+    overflow = torch.zeros((2, 2), dtype=torch.int64, device=DEVICE)
+    counts = torch.full((queries, BINS + 1), 7, dtype=torch.int32, device=DEVICE)
+    ours = cells_triton.probe(cells, products, effort, overflow[0], counts)
+    wanted = reference.probe(cells, products, effort, overflow[1])
+    same = torch.equal(ours.shifts, wanted.shifts) and torch.equal(ours.ends, wanted.ends)
+    same &= torch.equal(ours.asked.levels, wanted.asked.levels)
+    same &= torch.equal(ours.asked.base, wanted.asked.base)
+    same &= torch.equal(overflow[0], overflow[1])
+    near = cells_triton.distances_read(cells, ours, effort.capacity, counts)
+    slots, right = reference.distances_read(cells, wanted, effort.capacity)
+    used = torch.arange(effort.capacity, device=DEVICE) < wanted.ends[:, -1:]
+    same &= torch.equal(near.to(torch.int32)[used], right[used])
+    for query in range(queries):
+        some = right[query][right[query] < BINS]
+        same &= torch.equal(counts[query, :BINS], torch.bincount(some, minlength=BINS).to(torch.int32))
+    first = cells_triton.take(cells, ours, near, counts, effort.rerank)
+    again = cells_triton.candidates(cells, products, effort, overflow[0])
+    kept = reference.take(cells, slots, right, effort.rerank)
+    for found in (first, again):
+        same &= torch.equal(found.lengths, kept.lengths)
+        for query, length in enumerate(kept.lengths.tolist()):
+            same &= torch.equal(
+                found.rows[query, :length].sort().values, kept.rows[query, :length].sort().values
+            )
+    return {"same": bool(same), "found": int(kept.lengths.sum()), "overflow": int(overflow[1, 1])}
+
+
+def scan_case(cells: Cells, queries: int, count: int, *, dim: int = 32, named: bool = True) -> Any:
+    """Rows of the scan, twice by Triton and once by the reference."""
+    coordinates = cells.coordinates(units(queries, dim, 5))
     found = [
-        hamming_top(wide[:, :rows], packed.signs, count, planes=packed.planes, alive=alive, impl=impl)
+        scan_top(
+            cells.codes,
+            coordinates,
+            count,
+            dim=dim,
+            rows=cells.rows if named else None,
+            live=cells.live if named else None,
+            impl=impl,
+        )
         for impl in ("triton", "triton", "reference")
     ]
     same = bool(torch.equal(found[0], found[1]) and torch.equal(found[0], found[2]))
     return {"same": same, "found": int((found[0] >= 0).sum())}
 
 
-def lowest_case(lists: int, width: int, count: int, *, half: bool = False, most: int = 40) -> Any:
-    """Places of the lowest numbers."""
-    generator = torch.Generator().manual_seed(width)
-    if half:
-        values = units(lists, width, 3).half()
-    else:
-        values = torch.randint(0, most, (lists, width), generator=generator).to(DEVICE, torch.int16)
-        values[values == most - 1] = 32767
-    ours, wanted = (lowest(values, count, impl=impl) for impl in ("triton", "reference"))
-    return {"same": bool(torch.equal(ours, wanted)), "found": int((ours >= 0).sum())}
-
-
-def rerank_case(rows: int, queries: int, count: int, k: int, *, dim: int = 48, lengths: bool = False) -> Any:
+def rerank_case(
+    rows: int, queries: int, count: int, k: int, *, dim: int = 48, lengths: bool = False, tail: int = 0
+) -> Any:
     """Exact scores: rows may only differ where scores nearly agree."""
     generator = torch.Generator().manual_seed(rows)
     vectors = units(rows, dim, 1).half()
@@ -71,9 +109,21 @@ def rerank_case(rows: int, queries: int, count: int, k: int, *, dim: int = 48, l
     listed = torch.randint(-1, rows, (queries, count), generator=generator).to(DEVICE, torch.int32)
     alive = (torch.rand(rows, generator=generator) > 0.2).to(DEVICE)
     used = torch.randint(0, count + 1, (queries,), generator=generator).to(DEVICE, torch.int32)
+    names = torch.arange(1000, 1000 + rows, device=DEVICE)
+    impls: tuple[Impl, ...] = ("triton", "triton", "reference")
     ours, again, wanted = (
-        rerank_top(vectors, asked, listed, k, alive=alive, lengths=used if lengths else None, impl=impl)
-        for impl in ("triton", "triton", "reference")
+        rerank_top(
+            vectors,
+            asked,
+            listed.flip(1) if order and not lengths else listed,
+            k,
+            alive=alive,
+            lengths=used if lengths else None,
+            tail=(rows - tail // 2, tail),
+            names=names,
+            impl=impl,
+        )
+        for order, impl in enumerate(impls)
     )
     repeats = torch.equal(ours.rows, again.rows) and torch.equal(ours.scores, again.scores)
     missing = torch.equal(ours.rows < 0, wanted.rows < 0)
@@ -83,7 +133,7 @@ def rerank_case(rows: int, queries: int, count: int, k: int, *, dim: int = 48, l
         len(set(kept)) == len(kept) for kept in ([r for r in row if r >= 0] for row in ours.rows.tolist())
     )
     # A row at a different rank has the score of that rank, ties by row.
-    exact = (vectors[ours.rows.clamp_min(0)].float() * asked[:, None].float()).sum(2)
+    exact = (vectors[(ours.rows - 1000).clamp_min(0)].float() * asked[:, None].float()).sum(2)
     own = (exact - ours.scores)[finite].abs()
     pairs = (ours.scores[:, 1:] == ours.scores[:, :-1]) & finite[:, 1:]
     ties = bool((ours.rows[:, 1:] > ours.rows[:, :-1])[pairs].all())
@@ -91,68 +141,53 @@ def rerank_case(rows: int, queries: int, count: int, k: int, *, dim: int = 48, l
     return {"same": bool(repeats and missing and once and ties), "error": largest}
 
 
-def bucket_case(rows: int, queries: int, effort: Effort, *, planes: int = 2) -> Any:
-    """Candidates through all steps, from the same tables."""
-    vectors = units(rows, 32, 4).half()
-    functions = Functions(32, 6, 5, 4, 0, DEVICE)
-    signs = SignCodes(32, 96, planes, 0, DEVICE)
-    alive = torch.ones(rows, dtype=torch.bool, device=DEVICE)
-    alive[::7] = False
-    tables = build(functions, vectors, alive, rows)
-    asked = units(queries, 32, 9).half()
-    ours, wanted = (
-        candidates(functions, tables, signs.rows(vectors), asked, signs.queries(asked), effort, impl=impl)
-        for impl in ("triton", "reference")
-    )
-    same = all(torch.equal(mine, right) for mine, right in zip(ours, wanted, strict=True))
-    listed = ours.rows[ours.rows >= 0]
-    return {
-        "same": same and bool(alive[listed.long()].all()),
-        "found": int(ours.lengths.sum()),
-        "overflow": int(ours.overflow.sum()),
-    }
-
-
 def report() -> dict[str, Any]:
     """All cases."""
-    small = Effort(4, 30, 200, 60)
+    some, alike = made(2000, pivots=37, dead=0.2), made(2500, dead=0.1, copies=True)
     found = {
-        "scan, one row": scan_case(1, 1, 5, 2),
-        "scan, one query": scan_case(3000, 1, 100, 2),
-        "scan, Hamming": scan_case(1500, 3, 40, 1),
-        "scan, three planes": scan_case(1200, 2, 40, 3),
-        "scan, removed": scan_case(2500, 9, 50, 2, dead=0.7),
-        "scan, all removed": scan_case(500, 1, 50, 2, dead=1.1),
-        "scan, copies": scan_case(9000, 1, 700, 2, copies=True),
-        "scan, more than there are": scan_case(300, 2, 400, 2),
-        "lowest, ties": lowest_case(5, 1000, 64),
-        "lowest, few": lowest_case(3, 40, 64, most=3),
-        "lowest, one": lowest_case(1, 1, 1),
-        "lowest, magnitudes": lowest_case(7, 256, 32, half=True),
-        "rerank": rerank_case(400, 3, 300, 10),
+        "levels": levels_case(5, 48),
+        "cells": cells_case(some, 3, Effort(8, 1500, 200)),
+        "cells, all of them": cells_case(some, 1, Effort(64, 1800, 3000)),
+        "cells, overflow": cells_case(some, 3, Effort(12, 300, 20)),
+        "cells, copies": cells_case(alike, 3, Effort(4, 2200, 100)),
+        "cells, copies of one query": cells_case(alike, 1, Effort(4, 900, 1)),
+        "cells, one row": cells_case(made(1), 2, Effort(24, 1, 1)),
+        "cells, all removed": cells_case(made(300, dead=1.1), 1, Effort(24, 250, 50)),
+        "cells, many queries": cells_case(made(300, pivots=5), 17, Effort(1, 90, 20)),
+        "cells, many pivots": cells_case(made(5500, pivots=4500), 1, Effort(100, 500, 60)),
+        "scan, one row": scan_case(made(1), 1, 5),
+        "scan, one query": scan_case(some, 1, 100),
+        "scan, nine queries": scan_case(made(300), 9, 50, named=False),
+        "scan, all removed": scan_case(made(300, dead=1.1), 1, 50),
+        "scan, copies": scan_case(alike, 1, 700),
+        "scan, more than there are": scan_case(made(300), 2, 400),
+        "scan, several blocks": scan_case(made(9700), 1, 1000),
+        "rerank": rerank_case(400, 2, 200, 10),
         "rerank, one": rerank_case(1, 1, 1, 3),
-        "rerank, lengths": rerank_case(400, 4, 130, 7, lengths=True),
-        "rerank, several pieces": rerank_case(3000, 1, 5000, 12, dim=16),
-        "buckets": bucket_case(2000, 5, Effort(6, 60, 1024, 200)),
-        "buckets, Hamming": bucket_case(500, 2, Effort(8, 20, 512, 100), planes=1),
-        "buckets, overflow": bucket_case(2000, 4, small),
-        "buckets, few rows": bucket_case(3, 2, small),
+        "rerank, lengths": rerank_case(400, 3, 90, 7, lengths=True),
+        "rerank, tail": rerank_case(400, 2, 20, 9, lengths=True, tail=64),
+        "rerank, tail alone": rerank_case(400, 2, 0, 9, tail=64),
     }
+    usual = rerank_triton._MANY, rerank_triton._KEYS
+    rerank_triton._MANY, rerank_triton._KEYS = 1, 64
+    found["rerank, several pieces of many"] = rerank_case(300, 2, 260, 3, dim=16)
+    rerank_triton._MANY, rerank_triton._KEYS = usual
     if DEVICE.type == "cuda":
+        million = made(1_000_000, dead=0.1)
         found |= {
-            "scan, 100k rows": scan_case(100_000, 1, 4096, 2, dead=0.1),
-            "scan, 100k rows, eight": scan_case(100_000, 8, 1000, 2),
-            "scan, a million rows": scan_case(1_000_000, 1, 4096, 2),
-            "lowest, wide": lowest_case(200, 32768, 6144, most=700),
-            "lowest, many": lowest_case(4096, 2048, 32, half=True),
-            "rerank, many": rerank_case(100_000, 1024, 2048, 10, dim=256, lengths=True),
+            "cells, a million rows": cells_case(million, 1, Effort(24, 24_576, 512)),
+            "cells, a million rows, 64": cells_case(million, 64, Effort(24, 24_576, 512)),
+            "cells, a million rows, wide": cells_case(million, 4, Effort(128, 98_304, 4096)),
+            "scan, a million rows": scan_case(million, 1, 4096),
+            "scan, a million rows, eight": scan_case(million, 8, 1000),
+            "rerank, many": rerank_case(100_000, 1024, 512, 10, dim=256, lengths=True, tail=256),
+            "rerank, thousand": rerank_case(100_000, 8, 4096, 1024, dim=256),
             "rerank, thousands for one": rerank_case(100_000, 1, 8192, 10, dim=256),
-            "buckets, 100k rows": bucket_case(100_000, 64, Effort(8, 300, 32768, 6144)),
         }
     return found
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        buckets.BUCKET_LIMIT = int(sys.argv[1])
+    # Small arrays only; more threads would wait for each other.
+    torch.set_num_threads(1)
     print(json.dumps(report()))

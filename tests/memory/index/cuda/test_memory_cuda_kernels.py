@@ -9,7 +9,7 @@ import pytest
 import torch
 from triton_scripts import run_script
 
-from memory.index.cuda import hamming_top
+from memory.index.cuda import scan_top
 from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).parent / "compare_memory_cuda.py"
@@ -20,8 +20,9 @@ def check(report: dict[str, Any]) -> None:
     assert not wrong
     assert report["scan, one query"]["found"] == 100
     assert report["scan, all removed"]["found"] == 0
-    assert report["buckets"]["found"] > 300
-    assert report["buckets, overflow"]["overflow"] > 0
+    assert report["cells"]["found"] > 300
+    assert report["cells, copies"]["found"] == 300
+    assert report["cells, overflow"]["overflow"] > 0
 
 
 def test_interpreted(repository: Path) -> None:
@@ -36,13 +37,13 @@ def test_compiled(repository: Path, cuda: torch.device) -> None:
     report = run_script(SCRIPT, repository, interpret=False)
     check(report)
     assert report["scan, a million rows"]["found"] == 4096
-    assert report["buckets, 100k rows"]["found"] > 0
+    assert report["cells, a million rows, 64"]["found"] > 64 * 400
 
 
 def test_triton_needs_a_gpu() -> None:
     pytest.importorskip("triton")
-    codes = torch.zeros((1, 4), dtype=torch.int32)
+    codes, coordinates = torch.zeros((4, 16), dtype=torch.int32), torch.zeros((1, 256)).half()
     with pytest.raises(ImplementationError, match="CUDA"):
-        hamming_top(codes, codes[:, :1], 1, impl="triton")
+        scan_top(codes, coordinates, 1, dim=8, impl="triton")
     with pytest.raises(ImplementationError, match="vendor"):
-        hamming_top(codes, codes[:, :1], 1, impl="vendor")
+        scan_top(codes, coordinates, 1, dim=8, impl="vendor")

@@ -8,94 +8,188 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.index.cuda.bits import SignCodes, packed, population, weighted_distance
-from memory.index.cuda.buckets import Effort, Functions, build, candidates, distinct
+from memory.index.cuda.cells import Cells, Effort, build, candidates, pivots_for, probe
+from memory.index.cuda.codes import BINS, TOP, asked_levels, directions, distances, row_codes
 from memory.index.cuda.keys import MISSING, keys_of, ranked
 from memory.index.cuda.rerank import rerank_top
-from memory.index.cuda.scan import hamming_top
-from memory.index.cuda.selection import lowest
+from memory.index.cuda.scan import scan_top
 from memory.index.evaluation import clustered
 
-CPU = torch.device("cpu")
+
+def levels_of(codes: torch.Tensor) -> np.ndarray:
+    """(rows, 256) levels -3, -1, 1, 3 by the documented place of each direction."""
+    words = codes.numpy().view(np.uint32)
+    number = np.arange(256)
+    word, shift = number % 64 // 4, 8 * (number % 4) + 2 * (number // 64)
+    return 2 * ((words[:, word] >> shift) & 3).astype(np.int64) - 3
 
 
-def words(rows: int, count: int, seed: int) -> torch.Tensor:
-    generator = np.random.default_rng(seed)
-    drawn = generator.integers(-(2**31), 2**31, (rows, count), dtype=np.int64).astype(np.int32)
-    return torch.from_numpy(drawn)
+def drawn(rows: int, seed: int, dim: int = 48) -> torch.Tensor:
+    vectors = torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(vectors, dim=1)
 
 
-def bits(code: torch.Tensor) -> np.ndarray:
-    return np.unpackbits(code.numpy().view(np.uint8), axis=-1, bitorder="little")
+def cells_of(vectors: torch.Tensor, pivots: int = 0) -> Cells:
+    return build(vectors.half(), torch.ones(len(vectors), dtype=torch.bool), len(vectors), 0, pivots)
 
 
-def test_packed_bits_and_their_number() -> None:
-    sides = torch.rand(9, 96, generator=torch.Generator().manual_seed(0)) < 0.5
-    codes = packed(sides)
-    assert codes.dtype == torch.int32
-    assert (bits(codes) == sides.numpy()).all()
-    assert population(codes).sum(1).tolist() == sides.sum(1).tolist()
-    assert population(torch.tensor([0, -1, -(2**31), 2**31 - 1], dtype=torch.int32)).tolist() == [
-        0,
-        32,
-        1,
-        31,
-    ]
+def test_directions_are_orthogonal_in_sets() -> None:
+    drawn_for = directions(256, 3).double()
+    torch.testing.assert_close(drawn_for @ drawn_for.T, torch.eye(256).double(), atol=1e-5, rtol=0)
+    assert torch.equal(directions(48, 1), directions(48, 1))
+    assert directions(300, 0).shape == (256, 300)
 
 
-@settings(max_examples=40, deadline=None)
+def test_codes_are_signs_and_the_largest_coordinates() -> None:
+    coordinates = torch.randn(40, 256, generator=torch.Generator().manual_seed(0)).double().float()
+    levels = levels_of(row_codes(coordinates))
+    assert (np.sign(levels) == np.sign(coordinates.numpy())).all()
+    assert ((np.abs(levels) == 3).sum(1) == 96).all()
+    # All codes have the same length.
+    assert ((levels**2).sum(1) == 1024).all()
+    size = coordinates.abs().numpy()
+    smallest_outer = np.where(np.abs(levels) == 3, size, np.inf).min(1)
+    assert (np.where(np.abs(levels) == 1, size, 0).max(1) < smallest_outer).all()
+
+
+@given(seed=st.integers(0, 999), length=st.sampled_from([0.0, 0.3, 1.0, 2.0, 900.0]))
+@settings(max_examples=30, deadline=None)
+def test_distances_are_exact_whole_numbers(seed: int, length: float) -> None:
+    rows, query = drawn(20, seed, 256), length * drawn(1, seed + 1, 256)
+    codes, asked = row_codes(rows), asked_levels(query.half(), 256)
+    near = distances(codes, asked.levels, asked.base)[0]
+    products = levels_of(codes) @ asked.levels[0].numpy().astype(np.int64)
+    assert near.tolist() == np.clip((TOP - products) // 16, 0, BINS - 1).tolist()
+    wanted = np.floor(query.half().double().numpy() * 24 * 16 + 0.5)
+    assert (np.clip(wanted, -127, 127) == asked.levels.numpy()).all()
+
+
+def test_distances_follow_cosines() -> None:
+    data = clustered(400, 5, dim=64, centres=5, noise=0.1)
+    vectors, queries = torch.from_numpy(data.vectors), torch.from_numpy(data.queries)
+    cells = cells_of(vectors)
+    asked = asked_levels(cells.coordinates(queries), 64)
+    near = distances(cells.codes, asked.levels, asked.base)
+    cosine = queries @ vectors[cells.rows.long()].T
+    assert np.corrcoef(near.numpy().ravel(), cosine.numpy().ravel())[0, 1] < -0.98
+    own = asked_levels(cells.coordinates(vectors[cells.rows[:1].long()]), 64)
+    assert int(distances(cells.codes, own.levels, own.base)[0].argmin()) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "pivots"), [(0, 1), (1, 1), (100, 1), (850, 1), (900, 2), (10_000_000, 16384)]
+)
+def test_number_of_pivots(rows: int, pivots: int) -> None:
+    assert pivots_for(rows) == pivots
+    assert pivots_for(10**9) == 32768
+
+
+def test_each_row_lies_in_the_cell_of_its_nearest_pivot() -> None:
+    vectors = drawn(500, 1)
+    vectors[200:230] = vectors[0].clone()
+    alive = torch.ones(500, dtype=torch.bool)
+    alive[5::9] = False
+    cells = build(vectors.half(), alive, 450, 7, 20)
+    assert torch.equal(cells.base, build(vectors.half(), alive, 450, 7, 20).base)
+    kept = alive[:450].nonzero()[:, 0]
+    assert (cells.hashed, len(cells.rows)) == (450, len(kept))
+    assert sorted(cells.rows.tolist()) == kept.tolist()
+    pivots = cells.base[:20]
+    # Pivots are rows, and each row's products are those of single precision, rounded once.
+    assert (pivots[:, None] == vectors.half().float()[None]).all(2).any(1).all()
+    nearest = (vectors.half().float() @ pivots.T).half().argmax(1)
+    for cell in range(20):
+        rows = cells.rows[cells.starts[cell] : cells.starts[cell + 1]].tolist()
+        assert rows == [row for row in kept.tolist() if nearest[row] == cell]
+    assert torch.equal(cells.slots[cells.rows.long()], torch.arange(len(kept), dtype=torch.int32))
+    assert (cells.slots[~alive[:450]] == -1).all()
+    cells.remove(torch.tensor([3, 200]))
+    assert sorted(cells.rows[~cells.live].tolist()) == [3, 200]
+    with pytest.raises(ValueError):
+        build(vectors.half(), alive, 450, -1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 80),
+    pivots=st.integers(1, 12),
+    probes=st.integers(1, 14),
+    capacity=st.integers(1, 90),
+    rerank=st.integers(1, 60),
+    few=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_candidates(
+    rows: int, pivots: int, probes: int, capacity: int, rerank: int, few: bool, seed: int
+) -> None:
+    # Few different rows make ties.
+    vectors = drawn(rows, seed)[torch.arange(rows) % (3 if few else rows)]
+    cells = cells_of(vectors, pivots)
+    cells.remove(torch.arange(0, rows, 5))
+    products, overflow = cells.products(drawn(2, seed + 1)), torch.zeros(2, dtype=torch.int64)
+    effort = Effort(probes, capacity, rerank)
+    found = candidates(cells, products, effort, overflow)
+    starts = cells.starts.tolist()
+    cut, asked = [], asked_levels(products[:, cells.pivots :], 48)
+    for query in range(2):
+        scores = products[query, : cells.pivots].numpy()
+        order = np.argsort(-scores.astype(np.float64), kind="stable")[:probes]
+        read = np.concatenate([np.arange(starts[cell], starts[cell + 1]) for cell in order])
+        cut.append(max(len(read) - capacity, 0))
+        read = read[:capacity]
+        read = read[cells.live.numpy()[read]]
+        near = distances(cells.codes[read], asked.levels, asked.base)[query].numpy()
+        fitting = [value for value in np.unique(near) if (near <= value).sum() <= rerank]
+        if fitting:
+            right = read[near <= max(fitting)]
+        else:
+            right = read[near == near.min()][:rerank] if len(near) else read
+        kept = found.rows[query, : int(found.lengths[query])].tolist()
+        assert sorted(kept) == sorted(cells.rows[right].tolist())
+    assert overflow.tolist() == [sum(number > 0 for number in cut), sum(cut)]
+
+
+def test_the_farthest_cells_are_cut() -> None:
+    vectors = drawn(600, 2)
+    cells = cells_of(vectors, 12)
+    products, overflow = cells.products(vectors[:3]), torch.zeros(2, dtype=torch.int64)
+    whole = probe(cells, products, Effort(12, 600, 9), overflow)
+    assert (whole.ends[:, -1] == 600).all()
+    assert overflow.tolist() == [0, 0]
+    part = probe(cells, products, Effort(12, 100, 9), overflow)
+    assert torch.equal(part.ends, whole.ends.clamp_max(100))
+    assert torch.equal(part.shifts, whole.shifts)
+    assert overflow.tolist() == [3, 1500]
+
+
+def test_effort_grows_with_the_number_of_neighbours() -> None:
+    effort = Effort(24, 1000, 512)
+    assert effort.of(10) == effort.of(64) == effort
+    assert effort.of(1024) == Effort(96, 4000, 4096)
+    assert Effort(100, 10, 1).of(1024).probes == 128
+
+
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 60),
-    queries=st.integers(1, 3),
     count=st.integers(1, 70),
     few=st.booleans(),
     dead=st.floats(0.0, 1.0),
     seed=st.integers(0, 99),
 )
-def test_hamming_order(rows: int, queries: int, count: int, few: bool, dead: float, seed: int) -> None:
-    # Few different codes make ties.
-    codes = words(rows, 3, seed)[torch.arange(rows) % (4 if few else rows)]
-    asked = words(queries, 3, seed + 1)
-    alive = torch.rand(rows, generator=torch.Generator().manual_seed(seed)) >= dead
-    found = hamming_top(codes.T.contiguous(), asked, count, alive=alive)
-    places = np.flatnonzero(alive.numpy())
-    for query in range(queries):
-        distance = (bits(codes) != bits(asked[query : query + 1])).sum(1)[places]
-        right = np.sort(places[np.argsort(distance, kind="stable")[:count]])
+def test_scan_order(rows: int, count: int, few: bool, dead: float, seed: int) -> None:
+    vectors = drawn(rows, seed)[torch.arange(rows) % (4 if few else rows)]
+    cells = cells_of(vectors)
+    coordinates = cells.coordinates(drawn(2, seed + 1))
+    live = torch.rand(rows, generator=torch.Generator().manual_seed(seed)) >= dead
+    found = scan_top(cells.codes, coordinates, count, dim=48, live=live)
+    named = scan_top(cells.codes, coordinates, count, dim=48, rows=cells.rows, live=live)
+    places, asked = np.flatnonzero(live.numpy()), asked_levels(coordinates, 48)
+    for query in range(2):
+        near = distances(cells.codes, asked.levels, asked.base)[query].numpy()[places]
+        right = np.sort(places[np.argsort(near, kind="stable")[:count]])
         assert found[query].tolist() == right.tolist() + [-1] * (count - len(right))
-
-
-def test_weights_follow_the_size_of_coordinates() -> None:
-    data = clustered(400, 5, dim=64, centres=5, noise=0.1)
-    plain, weighted = (SignCodes(64, 256, planes, 0, CPU) for planes in (1, 3))
-    vectors, queries = torch.from_numpy(data.vectors), torch.from_numpy(data.queries)
-    assert torch.equal(plain.rows(vectors), weighted.rows(vectors))
-    cosine = queries @ vectors.T
-    agreement = []
-    for signs in (plain, weighted):
-        asked = signs.queries(queries)
-        distance = weighted_distance(signs.rows(vectors)[None], asked.signs[:, None], asked.planes[:, None])
-        agreement.append(float(np.corrcoef(distance.numpy().ravel(), cosine.numpy().ravel())[0, 1]))
-    assert agreement[1] < agreement[0] < -0.9
-    own = weighted.queries(vectors[:1])
-    assert int(weighted_distance(weighted.rows(vectors[:1]), own.signs, own.planes)[0]) == 0
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from([0, 1, 5, 9, 32767]), min_size=1, max_size=40), st.integers(1, 50))
-def test_lowest(numbers: list[int], count: int) -> None:
-    found = lowest(torch.tensor([numbers, numbers[::-1]], dtype=torch.int16), count)
-    for row, given_row in zip(found.tolist(), (numbers, numbers[::-1]), strict=True):
-        order = [int(place) for place in np.argsort(given_row, kind="stable") if given_row[place] < 32767]
-        right = sorted(order[:count])
-        assert row == right + [-1] * (count - len(right))
-
-
-def test_largest_magnitudes() -> None:
-    values = torch.randn(6, 50, generator=torch.Generator().manual_seed(0)).half() / 8
-    found = lowest(values, 7)
-    right = np.sort(np.argsort(-values.float().abs().numpy(), axis=1, kind="stable")[:, :7], axis=1)
-    assert found.tolist() == right.tolist()
+        assert named[query, : len(right)].tolist() == cells.rows[right].tolist()
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=20))
@@ -109,8 +203,10 @@ def test_keys_sort_like_scores_then_rows(scores: list[float]) -> None:
     assert ranked(torch.tensor([[MISSING]])).rows.tolist() == [[-1]]
 
 
-@pytest.mark.parametrize(("rows", "count", "k"), [(1, 1, 3), (50, 90, 10), (50, 20, 30)])
-def test_exact_scores(rows: int, count: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "count", "k", "tail"), [(1, 1, 3, 0), (50, 90, 10, 0), (50, 20, 30, 8), (50, 0, 3, 64)]
+)
+def test_exact_scores(rows: int, count: int, k: int, tail: int) -> None:
     generator = np.random.default_rng(rows)
     data = clustered(rows, 4, dim=24, centres=3, noise=0.3)
     vectors, queries = torch.from_numpy(data.vectors).half(), torch.from_numpy(data.queries)
@@ -118,6 +214,7 @@ def test_exact_scores(rows: int, count: int, k: int) -> None:
     listed = generator.integers(-1, rows, (4, count)).astype(np.int32)
     alive = generator.random(rows) > 0.3
     lengths = generator.integers(0, count + 1, 4).astype(np.int32)
+    names = torch.arange(rows) * 10
     found = rerank_top(
         vectors,
         queries,
@@ -125,77 +222,38 @@ def test_exact_scores(rows: int, count: int, k: int) -> None:
         k,
         alive=torch.from_numpy(alive),
         lengths=torch.from_numpy(lengths),
+        tail=(rows - 4, tail),
+        names=names,
     )
     exact = vectors.double().numpy() @ data.queries.T.astype(np.float64)
+    further = np.arange(rows - 4, min(rows - 4 + tail, rows)) if tail else np.empty(0, np.int64)
     for query in range(4):
-        kept = np.unique(listed[query, : lengths[query]])
+        kept = np.unique(np.concatenate([listed[query, : lengths[query]], further]).astype(np.int64))
         kept = kept[(kept >= 0) & alive[kept]]
         order = kept[np.lexsort((kept, -np.round(exact[kept, query], 6)))][:k]
-        assert found.rows[query, : len(order)].tolist() == order.tolist()
+        assert found.rows[query, : len(order)].tolist() == (10 * order).tolist()
         np.testing.assert_allclose(found.scores[query, : len(order)], exact[order, query], atol=1e-5)
         assert (found.rows[query, len(order) :] == -1).all()
         assert (found.scores[query, len(order) :] == -torch.inf).all()
 
 
-def test_doubles_are_left_out() -> None:
-    listed = torch.from_numpy(np.random.default_rng(0).integers(-1, 60, (5, 300)).astype(np.int32))
-    rows, lengths = distinct(listed)
-    for row, length, given_row in zip(rows.tolist(), lengths.tolist(), listed.tolist(), strict=True):
-        assert set(row[:length]) == set(given_row) - {-1}
-        assert row[length:] == [-1] * (300 - length)
-        assert length < 100
-    assert distinct(torch.full((1, 4), -1, dtype=torch.int32))[1].tolist() == [0]
-
-
-def test_candidates_are_the_rows_of_likely_buckets() -> None:
-    data = clustered(900, 6, dim=32, centres=9, noise=0.1)
-    vectors, queries = torch.from_numpy(data.vectors).half(), torch.from_numpy(data.queries)
-    functions, signs = Functions(32, 6, 4, 4, 0, CPU), SignCodes(32, 64, 1, 0, CPU)
-    alive = torch.ones(900, dtype=torch.bool)
-    alive[5::9] = False
-    tables = build(functions, vectors, alive, 900)
-    assert tables.postings.shape == (4, 800)
-    assert (tables.offsets[:, -1] == 800).all()
-    everything = Effort(8, 4 * 64, 4 * 900, 4 * 900)
-    asked = signs.queries(queries)
-    found = candidates(functions, tables, signs.rows(vectors), queries.half(), asked, everything)
-    values = functions.values(functions.project(vectors)).numpy()
-    own = functions.values(functions.project(queries)).numpy()
-    pairs = [(0, 1), (1, 2), (2, 3), (3, 4)]
-    for query in range(6):
-        near = [(values[:, [a, b]] == own[query, [a, b]]).all(1) for a, b in pairs]
-        right = set(np.flatnonzero(np.any(near, axis=0) & alive.numpy()).tolist())
-        assert right <= set(found.rows[query, : found.lengths[query]].tolist())
-    assert int(found.overflow.sum()) == 0
-    small = everything._replace(capacity=50)
-    cut = candidates(functions, tables, signs.rows(vectors), queries.half(), asked, small)
-    assert (cut.lengths <= 50).all()
-    assert (cut.overflow > 0).any()
-    with pytest.raises(ValueError, match="capacity"):
-        candidates(functions, tables, signs.rows(vectors), queries.half(), asked, Effort(8, 9, 40_000, 9))
-
-
 def test_bad_arguments() -> None:
-    code = words(2, 3, 0)
-    with pytest.raises(ValueError, match="words"):
-        hamming_top(code, code, 1)
+    codes, coordinates = torch.zeros((2, 16), dtype=torch.int32), torch.zeros((1, 256)).half()
+    with pytest.raises(ValueError, match="codes"):
+        scan_top(codes[:, :3], coordinates, 1, dim=8)
     with pytest.raises(TypeError, match="int32"):
-        hamming_top(code.T.long(), code, 1)
+        scan_top(codes.long(), coordinates, 1, dim=8)
+    with pytest.raises(ValueError, match="coordinates"):
+        scan_top(codes, coordinates[:, :9], 1, dim=8)
     with pytest.raises(ValueError, match="count"):
-        hamming_top(code.T.contiguous(), code, 0)
-    with pytest.raises(ValueError, match="alive"):
-        hamming_top(code.T.contiguous(), code, 1, alive=torch.ones(5, dtype=torch.bool))
-    with pytest.raises(ValueError, match="planes"):
-        hamming_top(code.T.contiguous(), code, 1, planes=code[:, None, :2])
+        scan_top(codes, coordinates, 0, dim=8)
+    with pytest.raises(ValueError, match="live"):
+        scan_top(codes, coordinates, 1, dim=8, live=torch.ones(5, dtype=torch.bool))
+    with pytest.raises(ValueError, match="rows"):
+        scan_top(codes, coordinates, 1, dim=8, rows=torch.ones(2))
     with pytest.raises(ValueError, match="impl"):
-        hamming_top(code.T.contiguous(), code, 1, impl="fast")  # type: ignore[arg-type]
+        scan_top(codes, coordinates, 1, dim=8, impl="fast")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="float16"):
-        rerank_top(torch.zeros(1, 2), torch.zeros(1, 2), code[:1], 1)
+        rerank_top(torch.zeros(1, 2), torch.zeros(1, 2), codes[:1], 1)
     with pytest.raises(ValueError, match="k must"):
-        rerank_top(torch.zeros(1, 2).half(), torch.zeros(2, 2), code, 5000)
-    with pytest.raises(TypeError, match="int16"):
-        lowest(torch.zeros(1, 2), 1)
-    with pytest.raises(ValueError, match="multiple"):
-        SignCodes(8, 33, 1, 0, CPU)
-    with pytest.raises(ValueError, match="planes"):
-        SignCodes(8, 32, 5, 0, CPU)
+        rerank_top(torch.zeros(1, 2).half(), torch.zeros(2, 2), codes, 5000)

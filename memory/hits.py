@@ -1,0 +1,70 @@
+"""Answers with their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from memory.retrieve import Found, distances
+from memory.types import Hit, Memory, Order, Query
+
+
+def hits_of(
+    query: Query,
+    found: Found,
+    memories: Sequence[Memory],
+    *,
+    newest_ns: Callable[[], int],
+    half_life_s: float,
+) -> list[Hit]:
+    """The memories with their scores and what these are made of.
+
+    Args:
+        query: that was asked.
+        found: its ids, with what was compared.
+        memories: of these ids.
+        newest_ns: the time that recency is measured from, asked for where it is needed.
+        half_life_s: in which recency halves.
+    """
+    parts: list[dict[str, float]] = [{} for _ in memories]
+    if found.similarity is not None:
+        for part, value in zip(parts, found.similarity, strict=True):
+            part["similarity"] = float(value)
+    if found.text is not None:
+        for part, value in zip(parts, found.text, strict=True):
+            part["text"] = float(value)
+    if query.near is not None and memories:
+        away = distances(np.array([memory.position for memory in memories]), query.near)
+        for part, value in zip(parts, away, strict=True):
+            part["distance_m"] = float(value)
+    if memories and (query.aggregate or _order(query, parts[0]) == "recency"):
+        newest = newest_ns()
+        for part, memory in zip(parts, memories, strict=True):
+            age_s = max(newest - memory.time_ns, 0) / 1e9
+            part["recency"] = 0.5 ** (age_s / half_life_s)
+    weights: list[float] | None = None
+    if query.aggregate and found.similarity is not None:
+        # The similarities are all that the weights depend on.
+        scores = np.exp(8.0 * (found.similarity - found.similarity.max(initial=-1.0)))
+        weights = (scores / scores.sum()).tolist() if len(scores) else []
+    hits = []
+    for row, (memory, part) in enumerate(zip(memories, parts, strict=True)):
+        score = _score(query, part, memory)
+        hits.append(Hit(memory, score, part, None if weights is None else weights[row]))
+    return hits
+
+
+def _order(query: Query, parts: Mapping[str, float]) -> Order:
+    """What was asked for, or what follows from what was compared."""
+    return query.order or ("relevance" if {"similarity", "text"} & parts.keys() else "recency")
+
+
+def _score(query: Query, parts: Mapping[str, float], memory: Memory) -> float:
+    """What hits are ordered by."""
+    order = _order(query, parts)
+    if order == "distance":
+        return -parts["distance_m"]
+    if order == "recency":
+        return float(memory.time_ns)
+    return parts["similarity"] if "similarity" in parts else parts["text"]

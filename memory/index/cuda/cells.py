@@ -1,0 +1,258 @@
+"""Cells around rows drawn at random: each row belongs to the nearest of them, its pivot.
+
+A query reads the cells of its nearest pivots (Voronoi hashing: Paulevé, Jégou and Amsaleg, "Locality
+sensitive hashing: a comparison of hash function types and querying mechanisms", Pattern Recognition Letters
+2010, without the training of its k-means variant). Rows lie in lists, cell after cell, with their codes. Of
+the rows read those of the lowest distance are kept: all whose distance is below the one at which they would
+become too many, so that no tie has to be broken. Every size is fixed beforehand; what does not fit in the
+room for a query's rows is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memory.index.cuda.codes import (
+    BINS,
+    DIRECTIONS,
+    NEVER,
+    WORDS,
+    Asked,
+    asked_levels,
+    directions,
+    distances,
+    row_codes,
+)
+from memory.index.cuda.implementation import chosen
+from sparse_core.dispatch import Impl
+
+#: Rows of a cell, nearly.
+ROWS_PER_CELL = 610
+PIVOT_LIMIT, PROBE_LIMIT = 1 << 15, 128
+#: Up to this many neighbours the effort is as given.
+_USUAL_K = 64
+_CELLS_AT_ONCE = 1 << 28
+_CODED_AT_ONCE = 1 << 18
+
+
+class Effort(NamedTuple):
+    """Fixed sizes of a search.
+
+    Attributes:
+        probes: cells a query reads, at most 128.
+        capacity: rows in them that there is room for; the farthest cells are cut.
+        rerank: rows of the lowest distance that are kept, at most.
+    """
+
+    probes: int
+    capacity: int
+    rerank: int
+
+    def of(self, k: int) -> Effort:
+        """The effort for ``k`` neighbours: more than 64 need more cells, and several rows for each."""
+        wider = max(1.0, math.sqrt(k / _USUAL_K))
+        probes = min(math.ceil(self.probes * wider), PROBE_LIMIT)
+        return Effort(probes, math.ceil(self.capacity * wider), max(self.rerank, 4 * k))
+
+
+class Cells(NamedTuple):
+    """Rows in the order of their cells.
+
+    Attributes:
+        pivots: how many.
+        base: (pivots + 256, dim) pivots and random directions: queries are multiplied with both at once.
+        starts: (pivots + 1,) int32 where each cell starts.
+        codes: (slots, 16) int32.
+        rows: (slots,) int32, rising within a cell.
+        live: (slots,) bool, not removed since.
+        slots: (hashed,) int32 slot of each row, -1 for those removed before.
+    """
+
+    pivots: int
+    base: Tensor
+    starts: Tensor
+    codes: Tensor
+    rows: Tensor
+    live: Tensor
+    slots: Tensor
+
+    @property
+    def hashed(self) -> int:
+        """Rows up to which the cells go."""
+        return len(self.slots)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = (self.base, self.starts, self.codes, self.rows, self.live, self.slots)
+        return sum(array.numel() * array.element_size() for array in arrays)
+
+    def products(self, queries: Tensor) -> Tensor:
+        """(queries, pivots + 256) float16 products of (queries, dim) vectors."""
+        return _products(self.base, queries)
+
+    def coordinates(self, queries: Tensor) -> Tensor:
+        """(queries, 256) float16 products with the directions alone."""
+        return _products(self.base[self.pivots :], queries)
+
+    def remove(self, rows: Tensor) -> None:
+        """Leave out (removed,) int64 rows, all below ``hashed``."""
+        self.live[self.slots[rows].to(torch.int64)] = False
+
+
+class Probed(NamedTuple):
+    """What queries read.
+
+    Attributes:
+        asked: the queries.
+        shifts: (queries, probes) int32 from a place among a query's rows to a slot, by cell.
+        ends: (queries, probes) int32 where each cell ends among the rows of its query, the nearest first.
+    """
+
+    asked: Asked
+    shifts: Tensor
+    ends: Tensor
+
+
+class Candidates(NamedTuple):
+    """Rows that may be near.
+
+    Attributes:
+        rows: (queries, rerank) int32, each once; their order may differ from run to run on a GPU.
+        lengths: (queries,) int32 places in use.
+    """
+
+    rows: Tensor
+    lengths: Tensor
+
+
+def pivots_for(rows: int) -> int:
+    """A power of two, so that cells have about 610 rows."""
+    wanted = 1 << max(0, round(math.log2(max(rows, 1) / ROWS_PER_CELL)))
+    return min(wanted, PIVOT_LIMIT, 1 << (max(rows, 1).bit_length() - 1))
+
+
+def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0) -> Cells:
+    """Sort the living of the first ``count`` rows into cells.
+
+    Args:
+        vectors: (rows, dim) float16.
+        alive: (rows,) bool.
+        count: rows.
+        seed: of the pivots and the directions.
+        pivots: how many, at most 32768; 0 for one in about 610 rows.
+    """
+    device, dim = vectors.device, vectors.shape[1]
+    living = alive[:count].nonzero()[:, 0]
+    number = min(pivots or pivots_for(len(living)), max(len(living), 1))
+    drawn = np.random.default_rng(seed).choice(max(len(living), 1), number, replace=False, shuffle=False)
+    # Half precision on a GPU, where products of it are many times faster.
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    base = torch.zeros((number + DIRECTIONS, dim), dtype=dtype, device=device)
+    if len(living):
+        base[:number] = vectors[living[torch.from_numpy(np.sort(drawn)).to(device)]].to(dtype)
+    base[number:] = directions(dim, seed).to(device, dtype)
+    cell = torch.empty(len(living), dtype=torch.int32, device=device)
+    step = max(1, _CELLS_AT_ONCE // number)
+    for first in range(0, len(living), step):
+        some = living[first : first + step]
+        cell[first : first + step] = _products(base[:number], vectors[some]).argmax(1)
+    starts = torch.zeros(number + 1, dtype=torch.int32, device=device)
+    starts[1:] = torch.bincount(cell, minlength=number).cumsum(0)
+    order = torch.sort(cell, stable=True).indices
+    rows = living[order].to(torch.int32)
+    codes = torch.empty((len(rows), WORDS), dtype=torch.int32, device=device)
+    for first in range(0, len(rows), _CODED_AT_ONCE):
+        some = rows[first : first + _CODED_AT_ONCE].to(torch.int64)
+        codes[first : first + _CODED_AT_ONCE] = row_codes(_products(base[number:], vectors[some]))
+    slots = torch.full((count,), -1, dtype=torch.int32, device=device)
+    slots[rows.to(torch.int64)] = torch.arange(len(rows), dtype=torch.int32, device=device)
+    live = torch.ones(len(rows), dtype=torch.bool, device=device)
+    return Cells(number, base, starts, codes, rows, live, slots)
+
+
+def _products(base: Tensor, vectors: Tensor) -> Tensor:
+    return (vectors.to(torch.float16).to(base.dtype) @ base.T).to(torch.float16)
+
+
+def candidates(
+    cells: Cells, products: Tensor, effort: Effort, overflow: Tensor, *, impl: Impl = "auto"
+) -> Candidates:
+    """Rows of the lowest distance in the cells nearest to each query.
+
+    Args:
+        cells: of the index.
+        products: (queries, pivots + 256) float16 of the queries, see :meth:`Cells.products`.
+        effort: fixed sizes.
+        overflow: (2,) int64 queries whose cells held more than ``capacity`` rows and the rows cut; added to.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+    """
+    if chosen(impl, products) == "triton":
+        from memory.index.cuda import cells_triton
+
+        return cells_triton.candidates(cells, products, effort, overflow)
+    probed = probe(cells, products, effort, overflow)
+    return take(cells, *distances_read(cells, probed, effort.capacity), effort.rerank)
+
+
+def probe(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor) -> Probed:
+    """The cells that queries read, in plain torch."""
+    scores = products[:, : cells.pivots].contiguous().view(torch.int16).to(torch.int32)
+    # Negative floats fall as their bits rise; equal scores go by the number of the cell.
+    falling = 32767 - torch.where(scores < 0, scores ^ 0x7FFF, scores)
+    keys = (falling.to(torch.int64) << 32) | torch.arange(cells.pivots, device=products.device)
+    probes = min(effort.probes, cells.pivots)
+    nearest = keys.topk(probes, dim=1, largest=False).values & 0xFFFFFFFF
+    begin = cells.starts[nearest]
+    size = cells.starts[nearest + 1] - begin
+    ends = size.cumsum(1, dtype=torch.int32)
+    cut = (ends[:, -1] - effort.capacity).clamp_min(0)
+    overflow += torch.stack([(cut > 0).sum(), cut.sum()])
+    asked = asked_levels(products[:, cells.pivots :], cells.base.shape[1])
+    return Probed(asked, begin - (ends - size), ends.clamp_max(effort.capacity))
+
+
+def distances_read(cells: Cells, probed: Probed, capacity: int) -> tuple[Tensor, Tensor]:
+    """Slots and distances of the rows read, in plain torch.
+
+    Returns:
+        (queries, capacity) int64 and int32; places behind the last row have distance 32767, as removed rows.
+    """
+    asked, device = len(probed.ends), cells.codes.device
+    place = torch.arange(capacity, dtype=torch.int32, device=device).expand(asked, capacity).contiguous()
+    number = torch.searchsorted(probed.ends, place, right=True)
+    used = number < probed.ends.shape[1]
+    shift = probed.shifts.gather(1, number.clamp_max(probed.ends.shape[1] - 1))
+    slot = torch.where(used, place + shift, 0).to(torch.int64)
+    found = torch.full((asked, capacity), NEVER, dtype=torch.int32, device=device)
+    for query in range(asked):
+        length = int(probed.ends[query, -1])
+        some = slot[query, :length]
+        levels, base = (part[query : query + 1] for part in probed.asked)
+        near = distances(cells.codes[some], levels, base)[0]
+        found[query, :length] = near.masked_fill(~cells.live[some], NEVER)
+    return slot, found
+
+
+def take(cells: Cells, slot: Tensor, distance: Tensor, rerank: int) -> Candidates:
+    """Rows below the distance at which there are more than ``rerank``, in plain torch.
+
+    Where the lowest distance alone has more, the first of its places are taken.
+    """
+    asked = len(slot)
+    out = torch.full((asked, rerank), -1, dtype=torch.int32, device=slot.device)
+    lengths = torch.zeros(asked, dtype=torch.int32, device=slot.device)
+    for query in range(asked):
+        near = distance[query]
+        running = torch.bincount(near[near < BINS], minlength=BINS).cumsum(0)
+        bins = int((running <= rerank).sum())
+        below = int(running[bins - 1]) if bins else 0
+        taken = near == bins if below == 0 and bins < BINS else near < bins
+        rows = cells.rows[slot[query][taken][:rerank]]
+        out[query, : len(rows)], lengths[query] = rows, len(rows)
+    return Candidates(out, lengths)

@@ -1,0 +1,85 @@
+"""What was seen after something had left its place: the same come back, or another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.merging.matching import Features, MergeOptions
+from memory.types import Memory, State
+
+
+class Left(NamedTuple):
+    """That something is not at its place any more.
+
+    Attributes:
+        at_ns: when that was found.
+        state: ``"gone"`` or ``"moved"``.
+    """
+
+    at_ns: int
+    state: State
+
+
+class Leaving:
+    """Which of some memories have left their place, and when all of them were last seen.
+
+    Use :meth:`of`.
+
+    Args:
+        last_ns: (N,) int64, last sights.
+        left: by row, of those that have left.
+    """
+
+    def __init__(self, last_ns: NDArray[np.int64], left: Mapping[int, Left]) -> None:
+        self._last_ns = last_ns
+        self._left = left
+
+    @classmethod
+    def of(cls, memories: Sequence[Memory], gone_ns: Mapping[int, int]) -> Leaving:
+        """Of memories, with the times that are known, by id; never before the last sight."""
+        last = [
+            memory.time_ns if memory.last_seen_ns is None else max(memory.time_ns, memory.last_seen_ns)
+            for memory in memories
+        ]
+        left = {
+            row: Left(max(gone_ns.get(memory.id or 0, last[row]), last[row]), memory.state)
+            for row, memory in enumerate(memories)
+            if memory.state in ("gone", "moved")
+        }
+        return cls(np.array(last, dtype=np.int64), left)
+
+    def any(self, rows: NDArray[np.int64]) -> bool:
+        """Whether one of the rows has left."""
+        return any(row in self._left for row in rows.tolist())
+
+    def of_all(self, rows: NDArray[np.int64]) -> Left | None:
+        """When all of one thing had left, ``None`` where it was seen since, or never left."""
+        found = [self._left[row] for row in rows.tolist() if row in self._left]
+        latest = max(found, default=None, key=lambda left: left.at_ns)
+        if latest is None or int(self._last_ns[rows].max()) > latest.at_ns:
+            return None
+        return latest
+
+    def split(
+        self, rows: NDArray[np.int64], features: Features, options: MergeOptions
+    ) -> list[NDArray[np.int64]]:
+        """Rows that are close and alike, apart where one had left before another was seen.
+
+        The earliest leaving decides first. What was last seen after it stays together with what was there
+        before only where it is as like what left as ``options.least_similarity`` wants, by embeddings: then
+        it came back. What has no embedding is another thing. Each part is to be split again.
+        """
+        gone = [row for row in rows.tolist() if row in self._left]
+        for at_ns in sorted({self._left[row].at_ns for row in gone}):
+            after = rows[self._last_ns[rows] > at_ns]
+            leavers = features.embedding[[row for row in gone if self._left[row].at_ns == at_ns]]
+            alike = (features.embedding[after] @ leavers.T).max(axis=1, initial=-1.0)
+            known = features.embedding[after].any(axis=1) & bool(leavers.any())
+            others = after[~(known & (alike >= options.least_similarity))]
+            if len(others):
+                return [np.setdiff1d(rows, others), others]
+        return [rows]

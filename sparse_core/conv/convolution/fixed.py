@@ -1,0 +1,162 @@
+"""Sparse convolution over a table of fixed capacity, with everything that follows it in one launch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.convolution import reference
+from sparse_core.conv.convolution.choice import chosen_config
+from sparse_core.conv.convolution.plan import TRITON_DTYPES, ConvolutionConfig, Shape
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
+from sparse_core.errors import ImplementationError
+
+__all__ = ["fixed_convolution", "pack_weight"]
+
+
+def pack_weight(weight: Tensor) -> Tensor:
+    """(C_out, *kernel, C_in), the layout of the modules, as contiguous (taps, C_in, C_out)."""
+    if weight.ndim < 3:
+        raise ValueError(f"weight must be (C_out, *kernel, C_in), got {tuple(weight.shape)}")
+    return weight.flatten(1, -2).permute(1, 2, 0).contiguous()
+
+
+def fixed_convolution(
+    features: Tensor,
+    weight: Tensor,
+    neighbours: Tensor,
+    count: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    relu: bool = False,
+    zero_empty: bool = False,
+    out: Tensor | None = None,
+    impl: Impl = "auto",
+    config: ConvolutionConfig | None = None,
+) -> Tensor:
+    """``relu(sum over taps of features[neighbours[tap]] @ weight[tap] + bias + residual)``, no gradients.
+
+    Sums are float32 for features of any type below float64. Shapes alone decide what is launched: one kernel,
+    which a CUDA graph can capture. The same inputs give the same bits.
+
+    Args:
+        features: (N, C_in) float16, bfloat16 or float32 (reference also float64). Rows that no entry of the
+            table names may hold anything.
+        weight: (taps, C_in, C_out) of the features' type, see :func:`pack_weight`.
+        neighbours: (taps, rows) int32 or int64 input row of each tap of each output row; missing where it is
+            negative, or N and above.
+        count: (1,) int32 on the same device: output rows in use. Those behind it are undefined, and
+            so may their entries of the table be.
+        bias: (C_out,) of any floating type.
+        residual: (rows, C_out) of the features' type, added before the ReLU.
+        relu: apply it.
+        zero_empty: rows without any input are zeros instead of what bias, residual and ReLU make of them.
+        out: (rows, C_out) contiguous, of the features' type: written to and returned; rows behind ``count``
+            stay as they are. It must not share memory with the features.
+        impl: ``"triton"``, ``"reference"``, or ``"auto"``: Triton for CUDA tensors of its types.
+        config: tiles of the kernel; by default those measured for these sizes on this GPU, or a guess (see
+            ``sparse_core.conv.convolution.convolution_tuning``).
+
+    Returns:
+        (rows, C_out).
+
+    Raises:
+        ValueError: shapes, types or devices that do not fit together.
+        ImplementationError: ``impl="triton"`` cannot run here, or gradients are asked of it.
+    """
+    check_impl(impl)
+    _check(features, weight, neighbours, count)
+    channels_out, rows = weight.shape[2], neighbours.shape[1]
+    _check_epilogue(features, channels_out, rows, bias, residual, out)
+    runs = features.is_cuda and features.dtype in TRITON_DTYPES and module_available("triton")
+    if impl == "reference" or (impl == "auto" and not runs):
+        return reference.fixed_convolution(
+            features,
+            weight,
+            neighbours,
+            count,
+            bias=bias,
+            residual=residual,
+            relu=relu,
+            zero_empty=zero_empty,
+            out=out,
+        )
+    if impl == "vendor":
+        raise ImplementationError("fixed_convolution has no 'vendor' implementation; use 'triton'")
+    require_module("triton", impl="triton", hint="pip install triton")
+    from sparse_core.conv.convolution import triton
+
+    triton.check_runnable(features)
+    if features.dtype not in TRITON_DTYPES:
+        raise ImplementationError(f"impl='triton' takes float16, bfloat16 or float32, got {features.dtype}")
+    if torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (features, weight, bias, residual)
+    ):
+        raise ImplementationError(
+            "fixed_convolution has no gradients with impl='triton': call it under torch.no_grad(), or train"
+            " with sparse_convolution"
+        )
+    if config is None:
+        shape = Shape(rows, features.shape[1], channels_out, len(neighbours), features.dtype)
+        config = chosen_config(shape, features.device)
+    return triton.convolve(
+        features.contiguous(),
+        weight.contiguous(),
+        neighbours,
+        rows=rows,
+        table_strides=(neighbours.stride(1), neighbours.stride(0)),
+        sizes=(len(weight), features.shape[1], channels_out),
+        strides=triton.WeightStrides(features.shape[1] * channels_out, channels_out, 1),
+        config=config,
+        count=count,
+        bias=None if bias is None else bias.contiguous(),
+        residual=None if residual is None else residual.contiguous(),
+        relu=relu,
+        zero_empty=zero_empty,
+        out=out,
+    )
+
+
+def _check(features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor | None) -> None:
+    if features.ndim != 2 or not features.is_floating_point():
+        raise ValueError(f"features must be (N, C) floating point, got {tuple(features.shape)}")
+    if weight.ndim != 3 or weight.shape[1] != features.shape[1]:
+        raise ValueError(
+            f"weight must be (taps, {features.shape[1]}, C_out), got {tuple(weight.shape)}; see pack_weight"
+        )
+    if weight.dtype != features.dtype:
+        raise ValueError(f"weight must be {features.dtype} as the features are, got {weight.dtype}")
+    if neighbours.ndim != 2 or len(neighbours) != len(weight):
+        raise ValueError(f"neighbours must be ({len(weight)}, rows), got {tuple(neighbours.shape)}")
+    if neighbours.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"neighbours must be int32 or int64, got {neighbours.dtype}")
+    if count is not None and (count.shape != (1,) or count.dtype != torch.int32):
+        raise ValueError(f"count must be (1,) int32, got {tuple(count.shape)} {count.dtype}")
+    for name, tensor in (("weight", weight), ("neighbours", neighbours), ("count", count)):
+        if tensor is not None and tensor.device != features.device:
+            raise ValueError(f"{name} is on {tensor.device}, features are on {features.device}")
+
+
+def _check_epilogue(
+    features: Tensor,
+    channels_out: int,
+    rows: int,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    out: Tensor | None,
+) -> None:
+    if bias is not None and (bias.shape != (channels_out,) or bias.device != features.device):
+        raise ValueError(f"bias must be ({channels_out},) on {features.device}, got {tuple(bias.shape)}")
+    for name, tensor in (("residual", residual), ("out", out)):
+        if tensor is None:
+            continue
+        if tensor.shape != (rows, channels_out) or tensor.dtype != features.dtype:
+            raise ValueError(
+                f"{name} must be ({rows}, {channels_out}) {features.dtype},"
+                f" got {tuple(tensor.shape)} {tensor.dtype}"
+            )
+        if tensor.device != features.device:
+            raise ValueError(f"{name} is on {tensor.device}, features are on {features.device}")
+    if out is not None and not out.is_contiguous():
+        raise ValueError("out must be contiguous")

@@ -1,0 +1,148 @@
+"""Measure the tiles of a convolution and choose the fastest whose numbers are right."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.convolution import plan
+from sparse_core.conv.convolution.choice import Choice, row_bucket
+from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
+
+__all__ = ["measure"]
+
+#: Share of the table's entries that name an input, as on the levels of a real scan.
+_PRESENT = 0.7
+_LAUNCHES, _ROUNDS, _FINALISTS = 20, 9, 3
+_TOLERANCE = 0.02
+_HEAD_START_CYCLES = 200_000
+
+
+def measure(shape: Shape, device: torch.device) -> Choice:
+    """Time the candidates for a convolution, then close relatives of the best ones.
+
+    The layer is called over and over on its own output in a CUDA graph, as in a network. Rows are those of
+    the bucket, each tap reading rows close by. Tiles that cannot run, or whose result is not the default's to
+    rounding, are left out.
+
+    Args:
+        shape: sizes; rows are rounded by ``row_bucket``.
+        device: a GPU.
+    """
+    shape = Shape(row_bucket(shape.rows), shape.channels_in, shape.channels_out, shape.taps, shape.dtype)
+    with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):
+        bench = _Bench(shape, device)
+        times = bench.times(plan.candidates(shape))
+        best = sorted(times, key=lambda config: times[config])[:_FINALISTS]
+        close = [other for config in best for other in plan.refinements(config, shape)]
+        finals = bench.times(list(dict.fromkeys([*best, *close])))
+        if not finals:
+            return Choice(plan.default_config(shape), 0.0)
+    winner = min(finals, key=lambda config: finals[config])
+    return Choice(winner, finals[winner])
+
+
+class _Bench:
+    """One layer with random weights over a random table."""
+
+    def __init__(self, shape: Shape, device: torch.device) -> None:
+        generator = torch.Generator(device=device).manual_seed(0)
+
+        def normal(*sizes: int) -> Tensor:
+            return torch.randn(*sizes, device=device, generator=generator).to(shape.dtype)
+
+        rows, taps = shape.rows, shape.taps
+        self.features = normal(rows, shape.channels_in)
+        self.weight = normal(taps, shape.channels_in, shape.channels_out) / (taps * shape.channels_in) ** 0.5
+        near = torch.arange(rows, device=device) + torch.randint(
+            -40, 41, (taps, rows), device=device, generator=generator
+        )
+        absent = torch.rand(taps, rows, device=device, generator=generator) > _PRESENT
+        self.table = torch.where(absent, -1, near.clamp_(0, rows - 1)).int()
+        self.count = torch.tensor([rows * 3 // 4], dtype=torch.int32, device=device)
+        self.bias = torch.randn(shape.channels_out, device=device, generator=generator)
+        self.outputs = [normal(rows, shape.channels_out) for _ in range(2)]
+        self.square = shape.channels_in == shape.channels_out
+        self.expected: Tensor | None = None
+
+    def run(self, config: ConvolutionConfig, turn: int) -> Tensor:
+        from sparse_core.conv.convolution import fixed
+
+        source = self.outputs[turn % 2] if self.square and turn else self.features
+        return fixed.fixed_convolution(
+            source,
+            self.weight,
+            self.table,
+            self.count,
+            bias=self.bias,
+            relu=True,
+            out=self.outputs[(turn + 1) % 2],
+            impl="triton",
+            config=config,
+        )
+
+    def times(self, configs: Sequence[ConvolutionConfig]) -> dict[ConvolutionConfig, float]:
+        """Median microseconds of a launch; replays are interleaved."""
+        graphs = {config: graph for config in configs if (graph := self._captured(config)) is not None}
+        samples: dict[ConvolutionConfig, list[float]] = {config: [] for config in graphs}
+        for _ in range(_ROUNDS):
+            events = {}
+            for config, graph in graphs.items():
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                torch.cuda._sleep(_HEAD_START_CYCLES)  # hides the launch
+                start.record()
+                graph.replay()
+                end.record()
+                events[config] = (start, end)
+            torch.cuda.synchronize()
+            for config, (start, end) in events.items():
+                samples[config].append(start.elapsed_time(end) * 1e3 / _LAUNCHES)
+        return {config: statistics.median(values) for config, values in samples.items()}
+
+    def _captured(self, config: ConvolutionConfig) -> torch.cuda.CUDAGraph | None:
+        if not self._right(config):
+            return None
+
+        def calls() -> None:
+            for turn in range(_LAUNCHES):
+                self.run(config, turn)
+
+        return _graph_of(calls)
+
+    def _right(self, config: ConvolutionConfig) -> bool:
+        used = int(self.count)
+        self.outputs[1].fill_(float("nan"))
+        try:
+            found = self.run(config, 0)[:used].float()
+        # Triton has no common base for tiles that do not fit the GPU or do not compile.
+        except Exception:
+            return False
+        if self.expected is None:
+            self.expected = _expected(self)[:used]
+        difference = (found - self.expected).abs().amax()
+        return bool(difference <= _TOLERANCE * self.expected.abs().amax())
+
+
+def _expected(bench: _Bench) -> Tensor:
+    from sparse_core.conv.convolution import reference
+
+    return reference.fixed_convolution(
+        bench.features, bench.weight, bench.table, bench.count, bias=bench.bias, relu=True
+    ).float()
+
+
+def _graph_of(calls: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            calls()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph

@@ -1,0 +1,338 @@
+"""Grids of fixed capacity: rows of active cells, pyramids of grids, and tables of neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.grid import reference
+from sparse_core.conv.grid.layout import (
+    DenseGrid,
+    FixedGrid,
+    FixedHash,
+    GridLevel,
+    TableRequest,
+    checked_shape,
+    word_count,
+)
+from sparse_core.conv.kernel_map import output_shape
+from sparse_core.conv.table.common import MARGIN, linear_keys
+from sparse_core.dispatch import Impl, check_impl, module_available, require_module
+from sparse_core.errors import ImplementationError
+
+__all__ = [
+    "fixed_hash",
+    "grid_from_bits",
+    "grid_from_cells",
+    "hash_pyramid",
+    "inverse_table",
+    "neighbour_table",
+    "neighbour_tables",
+    "pyramid",
+]
+
+Grid = FixedGrid | FixedHash | DenseGrid
+
+
+def grid_from_bits(
+    bits: Tensor, spatial_shape: Sequence[int], batch_size: int, capacity: int, *, impl: Impl = "auto"
+) -> FixedGrid:
+    """Give the active cells of a batch of grids their rows.
+
+    Args:
+        bits: (words,) int32, one bit a cell, lowest first, in the order of
+            :mod:`sparse_core.conv.grid.layout`; bits of the padding must be 0.
+        spatial_shape: 1 to 3 sizes of one grid in cells.
+        batch_size: grids.
+        capacity: rows there is room for; the lowest cells are kept.
+        impl: ``"reference"`` is plain torch and reads sizes back; ``"triton"`` takes two launches and can be
+            captured in a CUDA graph (CUDA, or Triton's interpreter); ``"auto"`` is Triton for CUDA tensors.
+
+    Raises:
+        TypeError: ``bits`` is not int32.
+        ValueError: sizes that do not fit each other, or more than 2^31 - 1 cells.
+        ImplementationError: ``impl`` cannot run here.
+    """
+    return pyramid(bits, spatial_shape, batch_size, [capacity], [], impl=impl)[0]
+
+
+def grid_from_cells(
+    cells: Tensor, spatial_shape: Sequence[int], batch_size: int, capacity: int, *, impl: Impl = "auto"
+) -> FixedGrid:
+    """:func:`grid_from_bits` from cell numbers.
+
+    Args:
+        cells: (N,) int32 cell numbers in any order, repeats welcome; negative ones are none. Numbers beyond
+            the grid are not checked.
+        spatial_shape, batch_size, capacity, impl: as in :func:`grid_from_bits`.
+    """
+    words = word_count(spatial_shape, batch_size)
+    if cells.dtype != torch.int32 or cells.ndim != 1:
+        raise TypeError(f"cells must be (N,) int32, got {tuple(cells.shape)} {cells.dtype}")
+    if _resolve(impl, cells) == "triton":
+        from sparse_core.conv.grid import triton
+
+        bits = triton.bits_of_cells(cells, words)
+    else:
+        bits = reference.bits_of_cells(cells, words)
+    return grid_from_bits(bits, spatial_shape, batch_size, capacity, impl=impl)
+
+
+def pyramid(
+    bits: Tensor,
+    spatial_shape: Sequence[int],
+    batch_size: int,
+    capacities: Sequence[int],
+    levels: Sequence[GridLevel],
+    *,
+    impl: Impl = "auto",
+) -> list[FixedGrid]:
+    """All levels of a network of strided convolutions from the occupancy of the first.
+
+    With kernels of 3, strides of 2 and paddings of 1 along every axis, the first three levels down are read
+    from the first one's bits and all levels take two launches; every further three of the kind take one more,
+    and so does each level of another kind.
+
+    Args:
+        bits, spatial_shape, batch_size, impl: as in :func:`grid_from_bits`.
+        capacities: rows there is room for in each level, that of ``bits`` included.
+        levels: how each further level follows from the one before.
+
+    Returns:
+        A grid for each capacity.
+    """
+    shape = checked_shape(spatial_shape)
+    words = word_count(shape, batch_size)
+    if bits.dtype != torch.int32:
+        raise TypeError(f"bits must be int32, got {bits.dtype}")
+    if tuple(bits.shape) != (words,):
+        raise ValueError(f"{batch_size} grids of {shape} have {words} words, got {tuple(bits.shape)}")
+    if len(capacities) != len(levels) + 1:
+        raise ValueError(f"{len(levels)} levels need {len(levels) + 1} capacities, got {len(capacities)}")
+    if min(capacities) < 1:
+        raise ValueError(f"capacity must be at least 1, got {tuple(capacities)}")
+    shapes = _level_shapes(shape, levels)
+    for level_shape in shapes:
+        word_count(level_shape, batch_size)
+    if _resolve(impl, bits) == "triton":
+        from sparse_core.conv.grid import triton_pyramid
+
+        return triton_pyramid.pyramid(bits, shapes, batch_size, list(capacities), list(levels))
+    grids = [reference.grid_from_bits(bits, shape, batch_size, capacities[0])]
+    for level, before, after, capacity in zip(levels, shapes[:-1], shapes[1:], capacities[1:], strict=True):
+        bits = reference.next_level_bits(bits, before, batch_size, level, after)
+        grids.append(reference.grid_from_bits(bits, after, batch_size, capacity))
+    return grids
+
+
+def fixed_hash(
+    coordinates: Tensor,
+    spatial_shape: Sequence[int],
+    batch_size: int,
+    capacity: int,
+    *,
+    impl: Impl = "auto",
+) -> FixedHash:
+    """Give the distinct cells of grids of any size their rows.
+
+    Args:
+        coordinates: (N, 1 + D) integer ``(batch, *spatial)`` inside the grid, not checked, repeats welcome; a
+            negative batch is none.
+        spatial_shape: 1 to 3 sizes of one grid in cells, 2^42 cells at most with 4 more on every side.
+        batch_size: grids.
+        capacity: rows there is room for; the lowest keys are kept.
+        impl: as in :func:`grid_from_bits`; Triton hashes and sorts N keys and can be captured.
+
+    Raises:
+        ValueError: sizes that do not fit each other or the keys.
+        ImplementationError: ``impl`` cannot run here.
+    """
+    shape = checked_shape(spatial_shape)
+    if coordinates.ndim != 2 or coordinates.shape[1] != len(shape) + 1:
+        raise ValueError(f"coordinates must be (N, {len(shape) + 1}), got {tuple(coordinates.shape)}")
+    _check_hash(shape, batch_size, [capacity])
+    keys = torch.where(coordinates[:, 0] < 0, -1, linear_keys(coordinates, shape))
+    return _hash_from_keys(keys, shape, batch_size, capacity, impl)
+
+
+def hash_pyramid(
+    first: FixedHash, capacities: Sequence[int], levels: Sequence[GridLevel], *, impl: Impl = "auto"
+) -> list[FixedHash]:
+    """:func:`pyramid` of hashed grids, level by level.
+
+    Args:
+        first: the first level.
+        capacities: rows there is room for in each further level.
+        levels: how each further level follows from the one before.
+        impl: as in :func:`fixed_hash`.
+
+    Returns:
+        The first level and one for each capacity.
+    """
+    if len(capacities) != len(levels):
+        raise ValueError(f"{len(levels)} levels need as many capacities, got {len(capacities)}")
+    grids = [first]
+    for level, shape, capacity in zip(
+        levels, _level_shapes(first.spatial_shape, levels)[1:], capacities, strict=True
+    ):
+        _check_hash(shape, first.batch_size, [capacity])
+        if _resolve(impl, first.keys) == "triton":
+            from sparse_core.conv.grid import triton_hash
+
+            keys = triton_hash.strided_keys(grids[-1], level, shape)
+        else:
+            keys = reference.strided_keys(grids[-1], level, shape)
+        grids.append(_hash_from_keys(keys, shape, first.batch_size, capacity, impl))
+    return grids
+
+
+def neighbour_table(
+    inputs: Grid,
+    outputs: Grid | str,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    *,
+    impl: Impl = "auto",
+    device: torch.device | None = None,
+) -> Tensor:
+    """Which input row each tap of each output row reads.
+
+    Args:
+        inputs: grid that is read.
+        outputs: grid that is written, ``inputs`` itself for a submanifold convolution; ``"all"``: every cell
+            of the output grid, in row-major order without padding (a :class:`DenseGrid`).
+        kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
+        impl: as in :func:`grid_from_bits`; one launch.
+        device: where the table of two dense grids is made; others follow their grids.
+
+    Returns:
+        (taps, rows of ``outputs``) int32, taps in row-major order; -1 where nothing is active and behind the
+        last row in use.
+
+    Raises:
+        ValueError: grids or sizes that do not fit each other.
+    """
+    request = TableRequest(inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding))
+    return neighbour_tables([request], impl=impl, device=device)[0]
+
+
+def inverse_table(
+    inputs: Grid,
+    outputs: Grid | str,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    *,
+    impl: Impl = "auto",
+    device: torch.device | None = None,
+) -> Tensor:
+    """Which output row reads each input row through each tap: (taps, rows of ``inputs``) int32.
+
+    The arguments are those of :func:`neighbour_table`.
+    """
+    request = TableRequest(inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding), True)
+    return neighbour_tables([request], impl=impl, device=device)[0]
+
+
+def neighbour_tables(
+    requests: Sequence[TableRequest], *, impl: Impl = "auto", device: torch.device | None = None
+) -> list[Tensor]:
+    """Several tables at once: Triton makes all tables over bitmaps in one launch.
+
+    Args:
+        requests: what :func:`neighbour_table` and :func:`inverse_table` take.
+        impl, device: as in :func:`neighbour_table`.
+    """
+    whole = [_whole_request(request) for request in requests]
+    tensors = [_rows_tensor(grid) for request in whole for grid in request[:2]]
+    known = [tensor for tensor in tensors if tensor is not None]
+    example = known[0] if known else torch.empty(0, dtype=torch.int32, device=device)
+    if any(tensor.device != example.device for tensor in known):
+        raise ValueError("the grids of the requests lie on several devices")
+    if whole and _resolve(impl, example) == "triton":
+        from sparse_core.conv.grid import triton_tables
+
+        return triton_tables.tables(whole, example.device)
+    return [
+        reference.table(inputs, outputs, kernel_size, stride, padding, inverse, example.device)
+        for inputs, outputs, kernel_size, stride, padding, inverse in whole
+    ]
+
+
+def _whole_request(
+    request: TableRequest,
+) -> tuple[Grid, Grid, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]:
+    """The request with its output grid spelt out, checked."""
+    inputs, outputs, kernel_size, stride, padding, inverse = request
+    expected = _level_shapes(inputs.spatial_shape, [GridLevel(kernel_size, stride, padding)])[1]
+    if isinstance(outputs, str):
+        if outputs != "all":
+            raise ValueError(f"outputs must be a grid or 'all', got {outputs!r}")
+        outputs = DenseGrid(expected, inputs.batch_size)
+    if outputs.spatial_shape != expected or outputs.batch_size != inputs.batch_size:
+        raise ValueError(
+            f"a kernel of {kernel_size}, stride {stride} and padding {padding} makes {inputs.batch_size}"
+            f" grids of {expected} from {inputs.spatial_shape}, got {outputs.batch_size} of"
+            f" {outputs.spatial_shape}"
+        )
+    for grid in (inputs, outputs):
+        if grid.capacity > 2**30:
+            raise ValueError(f"a table has at most 2^30 rows, got {grid.capacity}")
+    return inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding), inverse
+
+
+def _rows_tensor(grid: Grid) -> Tensor | None:
+    if isinstance(grid, DenseGrid):
+        return None
+    return grid.cells if isinstance(grid, FixedGrid) else grid.keys
+
+
+def _level_shapes(shape: tuple[int, ...], levels: Sequence[GridLevel]) -> list[tuple[int, ...]]:
+    """Shapes of the grids of a pyramid."""
+    shapes = [shape]
+    for level in levels:
+        sizes = (level.kernel_size, level.stride, level.padding)
+        if any(len(part) != len(shape) for part in sizes):
+            raise ValueError(f"kernel, stride and padding need {len(shape)} entries, got {sizes}")
+        if min(level.kernel_size) < 1 or min(level.stride) < 1 or min(level.padding) < 0:
+            raise ValueError(f"kernel and stride are at least 1 and padding at least 0, got {sizes}")
+        shapes.append(output_shape(shapes[-1], *sizes))
+        if min(shapes[-1]) < 1:
+            raise ValueError(f"kernel {level.kernel_size} does not fit a grid of {shapes[-2]}")
+    return shapes
+
+
+def _check_hash(shape: tuple[int, ...], batch_size: int, capacities: Sequence[int]) -> None:
+    if math.prod(size + 2 * MARGIN for size in shape) > 2**42 or not 1 <= batch_size <= 2**20:
+        raise ValueError(f"2^20 grids of 2^42 cells at most, got {batch_size} of {shape}")
+    if min(capacities) < 1:
+        raise ValueError(f"capacity must be at least 1, got {tuple(capacities)}")
+
+
+def _hash_from_keys(
+    keys: Tensor, shape: tuple[int, ...], batch_size: int, capacity: int, impl: Impl
+) -> FixedHash:
+    if _resolve(impl, keys) == "triton":
+        from sparse_core.conv.grid import triton_hash
+
+        return triton_hash.hash_from_keys(keys, shape, batch_size, capacity)
+    return reference.hash_from_keys(keys, shape, batch_size, capacity)
+
+
+def _resolve(impl: Impl, tensor: Tensor) -> str:
+    check_impl(impl)
+    if impl == "vendor":
+        raise ImplementationError("grids of fixed capacity have no vendor implementation")
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install triton")
+        from sparse_core.conv.grid import triton
+
+        triton.check_runnable(tensor)
+        return "triton"
+    if impl == "auto" and tensor.is_cuda:
+        return "triton" if module_available("triton") else "reference"
+    return "reference"

@@ -1,0 +1,200 @@
+"""Grids of fixed capacity: how their cells are numbered, and what is kept of them.
+
+A bounded grid needs no hash table: one bit a cell says what is active, and the ones before a word of 32
+cells plus the ones before a bit in it are the row. Every size is known before the data is, so a network
+over such grids is captured once in a CUDA graph and serves every frame up to its capacity.
+
+Cells are numbered ``((b * D + z) * H + y) * Wp + x``, with ``D`` left out in two dimensions and ``Wp`` the
+width rounded up to a multiple of 32: a line of cells begins with a word. Numbers rise as linear keys do, so
+rows are those of a :class:`~sparse_core.conv.table.CoordinateTable` of the same cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "DenseGrid",
+    "FixedGrid",
+    "FixedHash",
+    "GridLevel",
+    "TableRequest",
+    "cell_coordinates",
+    "checked_shape",
+    "linear_cells",
+    "padded_width",
+    "word_count",
+]
+
+#: Cells of a word.
+WORD = 32
+
+
+def padded_width(width: int) -> int:
+    """Cells that a line of ``width`` cells takes: the next multiple of 32."""
+    return (width + WORD - 1) // WORD * WORD
+
+
+def word_count(spatial_shape: Sequence[int], batch_size: int) -> int:
+    """Words of 32 cells in a batch of grids.
+
+    Raises:
+        ValueError: a size below 1, not 1 to 3 axes, or cells that do not fit 32 bits.
+    """
+    *leading, width = checked_shape(spatial_shape)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    cells = batch_size * math.prod(leading) * padded_width(width)
+    if cells > 2**31 - 1:
+        raise ValueError(
+            f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, 2^31 - 1 at most;"
+            " a FixedHash has no such limit"
+        )
+    return cells // WORD
+
+
+def checked_shape(spatial_shape: Sequence[int]) -> tuple[int, ...]:
+    """Sizes as a tuple of integers.
+
+    Raises:
+        ValueError: a size below 1, or not 1 to 3 axes.
+    """
+    shape = tuple(int(size) for size in spatial_shape)
+    if not 1 <= len(shape) <= 3 or min(shape) < 1:
+        raise ValueError(f"spatial_shape has 1 to 3 sizes of at least 1, got {shape}")
+    return shape
+
+
+def linear_cells(coordinates: Tensor, spatial_shape: Sequence[int]) -> Tensor:
+    """Cell numbers of (N, 1 + D) integer ``(batch, *spatial)`` inside the grid: (N,) int32."""
+    *leading, width = checked_shape(spatial_shape)
+    columns = coordinates.to(torch.int32).unbind(1)
+    cells = columns[0]
+    for column, size in zip(columns[1:], [*leading, padded_width(width)], strict=True):
+        cells = cells * size + column
+    return cells
+
+
+def cell_coordinates(cells: Tensor, spatial_shape: Sequence[int]) -> Tensor:
+    """``(batch, *spatial)`` of cell numbers: (N, 1 + D) int32, all -1 where the number is negative."""
+    *leading, width = checked_shape(spatial_shape)
+    columns, rest = [], cells.to(torch.int32)
+    for size in [padded_width(width), *leading[::-1]]:
+        columns.append(rest % size)
+        rest = torch.div(rest, size, rounding_mode="floor")
+    found = torch.stack([rest, *columns[::-1]], dim=1)
+    return torch.where(cells[:, None] < 0, -1, found)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedGrid:
+    """Active cells of a batch of bounded grids, at most ``capacity`` of them.
+
+    Rows are ranks of the active cells in cell order. Everything that depends on data lies on the device.
+
+    Attributes:
+        spatial_shape: sizes of one grid in cells.
+        batch_size: grids.
+        capacity: rows there is room for.
+        words: (words, 2) int32: bits of 32 cells, lowest first, and active cells before this word.
+        cells: (capacity,) int32 cell of each row, -1 behind the last.
+        count: (1,) int32 rows in use.
+        active: (1,) int32 active cells, those beyond the capacity included; they have no row.
+    """
+
+    spatial_shape: tuple[int, ...]
+    batch_size: int
+    capacity: int
+    words: Tensor
+    cells: Tensor
+    count: Tensor
+    active: Tensor
+
+    def coordinates(self) -> Tensor:
+        """(capacity, 1 + D) int32 ``(batch, *spatial)`` of each row, -1 behind the last."""
+        return cell_coordinates(self.cells, self.spatial_shape)
+
+
+@dataclass(frozen=True)
+class DenseGrid:
+    """Every cell of a batch of grids is a row, in row-major order without padding.
+
+    Attributes:
+        spatial_shape: sizes of one grid in cells.
+        batch_size: grids.
+    """
+
+    spatial_shape: tuple[int, ...]
+    batch_size: int
+
+    @property
+    def capacity(self) -> int:
+        """Rows: all cells."""
+        return self.batch_size * math.prod(self.spatial_shape)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedHash:
+    """Active cells of a grid too large for a bit a cell, at most ``capacity`` of them.
+
+    Attributes:
+        spatial_shape: sizes of one grid in cells.
+        batch_size: grids; only coordinates below it are looked up.
+        capacity: rows there is room for.
+        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.table.common``), -1 behind the
+            last.
+        slots: (2^k,) int64 key of each slot of the hash table, -1 where free; None when built by the
+            reference, which searches ``keys``.
+        values: (2^k,) int32 row of each slot, -1 where it is beyond the capacity, undefined where the slot is
+            free; None likewise.
+        count: (1,) int32 rows in use.
+        active: (1,) int32 active cells, those beyond the capacity included; they have no row.
+    """
+
+    spatial_shape: tuple[int, ...]
+    batch_size: int
+    capacity: int
+    keys: Tensor
+    slots: Tensor | None
+    values: Tensor | None
+    count: Tensor
+    active: Tensor
+
+
+class GridLevel(NamedTuple):
+    """How a level of a pyramid follows from the one before: a strided convolution's outputs.
+
+    Attributes:
+        kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
+        dilating: as in :func:`~sparse_core.conv.strided_map`.
+    """
+
+    kernel_size: tuple[int, ...] = (3, 3)
+    stride: tuple[int, ...] = (2, 2)
+    padding: tuple[int, ...] = (1, 1)
+    dilating: bool = True
+
+
+class TableRequest(NamedTuple):
+    """A table of which input row each tap of each output row reads.
+
+    Attributes:
+        inputs: grid that is read.
+        outputs: grid that is written; ``"all"``: every cell of the output grid.
+        kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
+        inverse: the other direction, for gradients and inverse convolutions: which output row reads each
+            input row through each tap.
+    """
+
+    inputs: FixedGrid | FixedHash | DenseGrid
+    outputs: FixedGrid | FixedHash | DenseGrid | str
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    inverse: bool = False

@@ -1,0 +1,212 @@
+"""Grids of fixed capacity in plain torch: the oracle, and what runs on a CPU."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.grid.layout import (
+    WORD,
+    DenseGrid,
+    FixedGrid,
+    FixedHash,
+    GridLevel,
+    cell_coordinates,
+    linear_cells,
+    word_count,
+)
+from sparse_core.conv.table.common import coordinates_from_keys, linear_keys
+
+__all__ = [
+    "bits_of_cells",
+    "grid_from_bits",
+    "hash_from_keys",
+    "next_level_bits",
+    "row_of",
+    "strided_keys",
+    "table",
+]
+
+
+def grid_from_bits(bits: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedGrid:
+    """Rows of the ones of ``bits`` (words,) int32."""
+    ones = _unpack(bits)
+    per_word = ones.sum(1)
+    before = per_word.cumsum(0) - per_word
+    found = ones.flatten().nonzero()[:capacity, 0].to(torch.int32)
+    cells = torch.full((capacity,), -1, dtype=torch.int32, device=bits.device)
+    cells[: len(found)] = found
+    active = per_word.sum().to(torch.int32)[None]
+    words = torch.stack([bits, before.to(torch.int32)], dim=1)
+    return FixedGrid(spatial_shape, batch_size, capacity, words, cells, active.clamp(max=capacity), active)
+
+
+def bits_of_cells(cells: Tensor, words: int) -> Tensor:
+    """(words,) int32 with the bits of ``cells`` (N,) int32 set; negative ones are none."""
+    ones = torch.zeros(words * WORD, dtype=torch.bool, device=cells.device)
+    ones[cells[cells >= 0].long()] = True
+    return _pack(ones.view(words, WORD))
+
+
+def next_level_bits(
+    bits: Tensor,
+    spatial_shape: tuple[int, ...],
+    batch_size: int,
+    level: GridLevel,
+    out_shape: tuple[int, ...],
+) -> Tensor:
+    """Bits of a strided convolution's outputs from those of its inputs."""
+    cells = _unpack(bits).flatten().nonzero()[:, 0]
+    coordinates = cell_coordinates(cells, spatial_shape).long()
+    if level.dilating:
+        reached = [_reached(coordinates, tap, level, out_shape) for tap in _taps(level.kernel_size)]
+        coordinates = torch.cat(reached)
+    else:
+        step = torch.tensor([1, *level.stride], device=bits.device)
+        last = torch.tensor([batch_size, *out_shape], device=bits.device) - 1
+        coordinates = torch.minimum(torch.div(coordinates, step, rounding_mode="floor"), last)
+    return bits_of_cells(linear_cells(coordinates, out_shape), word_count(out_shape, batch_size))
+
+
+def _reached(
+    coordinates: Tensor, tap: tuple[int, ...], level: GridLevel, out_shape: tuple[int, ...]
+) -> Tensor:
+    """Coordinates of the outputs inside the grid that read inputs through one tap."""
+    outputs, inside = _outputs(coordinates, tap, level.stride, level.padding, out_shape)
+    return outputs[inside]
+
+
+def row_of(words: Tensor, cells: Tensor, inside: Tensor, capacity: int) -> Tensor:
+    """Row of each cell, int32: -1 where not ``inside``, not active or beyond the capacity."""
+    position = torch.where(inside, cells, 0).long()
+    word = words[position // WORD].long()
+    bits, before, place = word[..., 0] & 0xFFFFFFFF, word[..., 1], position % WORD
+    below = bits & ((1 << place) - 1)
+    rank = before + sum(((below >> bit) & 1) for bit in range(WORD))
+    found = inside & (((bits >> place) & 1) > 0) & (rank < capacity)
+    return torch.where(found, rank, -1).to(torch.int32)
+
+
+def table(
+    inputs: FixedGrid | FixedHash | DenseGrid,
+    outputs: FixedGrid | FixedHash | DenseGrid,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    inverse: bool,
+    device: torch.device,
+) -> Tensor:
+    """(taps, rows) int32: rows of ``inputs`` for those of ``outputs``, or the other way if ``inverse``."""
+    read, written = (outputs, inputs) if inverse else (inputs, outputs)
+    coordinates = _coordinates(written, device)
+    lines = []
+    for tap in _taps(kernel_size):
+        if inverse:
+            found, inside = _outputs(coordinates, tap, stride, padding, read.spatial_shape)
+        else:
+            found, inside = _inputs(coordinates, tap, stride, padding, read.spatial_shape)
+        lines.append(_lookup(read, found, inside & (coordinates[:, 0] >= 0)))
+    return torch.stack(lines)
+
+
+def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedHash:
+    """Rows of the distinct ones of (N,) int64 keys; negative ones are none. There are no slots."""
+    distinct = torch.unique(keys[keys >= 0], sorted=True)
+    kept = torch.full((capacity,), -1, dtype=torch.int64, device=keys.device)
+    kept[: len(distinct)] = distinct[:capacity]
+    active = torch.tensor([len(distinct)], dtype=torch.int32, device=keys.device)
+    count = active.clamp(max=capacity)
+    return FixedHash(spatial_shape, batch_size, capacity, kept, None, None, count, active)
+
+
+def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]) -> Tensor:
+    """Keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
+    coordinates = _coordinates(inputs, inputs.keys.device)
+    if not level.dilating:
+        step = torch.tensor([1, *level.stride], device=coordinates.device)
+        last = torch.tensor([inputs.batch_size, *out_shape], device=coordinates.device) - 1
+        cells = torch.minimum(torch.div(coordinates, step, rounding_mode="floor"), last)
+        return torch.where(inputs.keys < 0, -1, linear_keys(cells, out_shape))
+    keys = []
+    for tap in _taps(level.kernel_size):
+        cells, inside = _outputs(coordinates, tap, level.stride, level.padding, out_shape)
+        keys.append(torch.where(inside & (inputs.keys >= 0), linear_keys(cells, out_shape), -1))
+    return torch.cat(keys)
+
+
+def _coordinates(grid: FixedGrid | FixedHash | DenseGrid, device: torch.device) -> Tensor:
+    """(rows, 1 + D) int64 coordinates of a grid's rows, -1 behind the last."""
+    if isinstance(grid, FixedGrid):
+        return grid.coordinates().long()
+    if isinstance(grid, FixedHash):
+        found = coordinates_from_keys(grid.keys.clamp(min=0), grid.spatial_shape).long()
+        return torch.where(grid.keys[:, None] < 0, -1, found)
+    axes = [torch.arange(size, device=device) for size in (grid.batch_size, *grid.spatial_shape)]
+    return torch.cartesian_prod(*axes).view(-1, len(axes))
+
+
+def _lookup(grid: FixedGrid | FixedHash | DenseGrid, coordinates: Tensor, inside: Tensor) -> Tensor:
+    """Rows of coordinates, int32, -1 where not ``inside`` or not active."""
+    if isinstance(grid, FixedGrid):
+        return row_of(grid.words, linear_cells(coordinates, grid.spatial_shape), inside, grid.capacity)
+    if isinstance(grid, FixedHash):
+        known = torch.where(grid.keys < 0, torch.iinfo(torch.int64).max, grid.keys)
+        wanted = linear_keys(torch.where(inside[:, None], coordinates, 0), grid.spatial_shape)
+        place = torch.searchsorted(known, wanted).clamp_(max=grid.capacity - 1)
+        return torch.where(inside & (known[place] == wanted), place, -1).to(torch.int32)
+    rows = coordinates[:, 0]
+    for column, size in zip(coordinates.unbind(1)[1:], grid.spatial_shape, strict=True):
+        rows = rows * size + column
+    return torch.where(inside, rows, -1).to(torch.int32)
+
+
+def _inputs(
+    outputs: Tensor,
+    tap: tuple[int, ...],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    in_shape: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Coordinates that one tap of each output reads, and whether they lie in the grid."""
+    step, shift, limit = (
+        torch.tensor(values, device=outputs.device)
+        for values in ([1, *stride], [0, *(t - p for t, p in zip(tap, padding, strict=True))], in_shape)
+    )
+    found = outputs * step + shift
+    return found, ((found[:, 1:] >= 0) & (found[:, 1:] < limit)).all(1)
+
+
+def _outputs(
+    inputs: Tensor,
+    tap: tuple[int, ...],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    out_shape: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Coordinates of the outputs that read each input through one tap, and whether there is one."""
+    step, shift, limit = (
+        torch.tensor(values, device=inputs.device)
+        for values in ([1, *stride], [0, *(p - t for t, p in zip(tap, padding, strict=True))], out_shape)
+    )
+    reached = inputs + shift
+    found = torch.div(reached, step, rounding_mode="floor")
+    inside = (found * step == reached)[:, 1:] & (found[:, 1:] >= 0) & (found[:, 1:] < limit)
+    return found, inside.all(1)
+
+
+def _taps(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(size) for size in kernel_size)))
+
+
+def _unpack(bits: Tensor) -> Tensor:
+    """(words, 32) bool."""
+    return ((bits[:, None] >> torch.arange(WORD, device=bits.device, dtype=torch.int32)) & 1) > 0
+
+
+def _pack(ones: Tensor) -> Tensor:
+    """(words,) int32 from (words, 32) bool."""
+    packed = (ones.long() << torch.arange(WORD, device=ones.device)).sum(1)
+    return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from triton_scripts import run_script
+
+from sparse_core.conv import (
+    ConvolutionConfig,
+    SparseTensor,
+    SubmanifoldConv2d,
+    fixed_convolution,
+    sparse_convolution,
+)
+from sparse_core.errors import ImplementationError
+
+Sparse = Callable[..., SparseTensor]
+SCRIPT = Path(__file__).with_name("compare_fixed_convolution.py")
+TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def check(report: dict[str, Any], *, types: int) -> None:
+    assert len(report["forward"]) == 4 * (types + 1)
+    assert len(report["wide"]) == 4
+    assert len(report["gradients"]) == types + 1
+    assert len(report["wide gradients"]) == 1
+    for part in ("forward", "wide"):
+        for name, difference in report[part].items():
+            assert difference <= TOLERANCES[name.rpartition(".")[2]], (part, name, difference)
+    for part in ("gradients", "wide gradients"):
+        for name, differences in report[part].items():
+            assert len(differences) == 4
+            largest = max(differences, key=lambda value: math.inf if math.isnan(value) else value)
+            assert largest <= TOLERANCES[name.rpartition(".")[2]], (part, name, differences)
+
+
+def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
+    report = run_script(SCRIPT, repository, "cpu", "20", interpret=True)
+    assert report["interpreted"]
+    check(report, types=2)
+
+
+@pytest.mark.gpu
+def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
+    report = run_script(SCRIPT, repository, str(cuda), "5000", interpret=False)
+    assert not report["interpreted"]
+    check(report, types=3)
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
+def test_compiled_kernels_refuse_cpu_tensors(random_sparse: Sparse) -> None:
+    pytest.importorskip("triton")
+    inputs = random_sparse((6, 6), 3, dtype=torch.float32)
+    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
+        SubmanifoldConv2d(3, 4, impl="triton")(inputs)
+    table = torch.zeros(9, 2, dtype=torch.int32)
+    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
+        fixed_convolution(inputs.features, torch.zeros(9, 3, 4), table, impl="triton")
+
+
+def test_without_triton_the_explicit_request_raises(
+    random_sparse: Sparse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    inputs = random_sparse((6, 6), 3, dtype=torch.float32)
+    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
+        SubmanifoldConv2d(3, 4, impl="triton")(inputs)
+    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
+        fixed_convolution(
+            inputs.features, torch.zeros(1, 3, 4), torch.zeros(1, 2, dtype=torch.int32), impl="triton"
+        )
+
+
+def _layer(cuda: torch.device, rows: int, channels: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "features": torch.randn(rows, channels, generator=generator).half().to(cuda),
+        "weight": (torch.randn(9, channels, channels, generator=generator) / 20).half().to(cuda),
+        "neighbours": torch.randint(-rows // 3, rows, (9, rows), generator=generator).int().to(cuda),
+        "count": torch.tensor([rows - 100], dtype=torch.int32, device=cuda),
+    }
+
+
+@pytest.mark.gpu
+def test_captured_layers_give_the_same_bits_in_every_replay(cuda: torch.device) -> None:
+    pytest.importorskip("triton")
+    layer = _layer(cuda, 3000, 64)
+    config = ConvolutionConfig("preloaded", 32, 32, 64, 4, 5)
+    features = layer.pop("features")
+
+    def network() -> torch.Tensor:
+        middle = features
+        for _ in range(6):
+            middle = fixed_convolution(middle, **layer, relu=True, config=config)
+        return middle
+
+    expected = network()[:2900]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = network()
+    for _ in range(100):
+        graph.replay()
+        assert torch.equal(found[:2900], expected)
+    assert float(expected.abs().max()) > 0
+
+
+@pytest.mark.gpu
+def test_auto_on_cuda_is_triton_except_for_float64(cuda: torch.device, random_sparse: Sparse) -> None:
+    pytest.importorskip("triton")
+    inputs = random_sparse((12, 13), 8, dtype=torch.float64)
+    moved = SparseTensor(inputs.features.to(cuda), inputs.coordinates.to(cuda), (12, 13), 2)
+    kernel_map = moved.submanifold_map((3, 3))
+    weight = torch.randn(6, 3, 3, 8, dtype=torch.float64, device=cuda)
+    double = sparse_convolution(moved.features, weight, kernel_map)
+    single, wanted = (
+        sparse_convolution(moved.features.float(), weight.float(), kernel_map, impl=impl)
+        for impl in ("auto", "triton")
+    )
+    assert torch.equal(single, wanted)
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ImplementationError, match="takes features and weight of one type"):
+        sparse_convolution(moved.features, weight, kernel_map, impl="triton")
+
+
+@pytest.mark.gpu
+def test_measured_choice_is_kept_and_right(cuda: torch.device, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    from sparse_core.conv import convolution_tuning
+
+    layer = _layer(cuda, 500, 32)
+    expected = fixed_convolution(**layer, impl="reference")[:400].float()
+    with convolution_tuning("measure", folder=tmp_path):
+        found = fixed_convolution(**layer)[:400].float()
+    assert len(list(tmp_path.glob("convolution-*.json"))) == 1
+    assert float((found - expected).abs().max()) <= 2e-3 * float(expected.abs().max())
