@@ -2,7 +2,8 @@
 
     python benchmarks/bench_nms.py --device cpu
 
-Boxes crowd around objects as a detector's proposals do; both sides must keep the same boxes.
+Boxes crowd around objects as a detector's proposals do; all sides must keep the same boxes. On a GPU the
+fixed-shape form is a third side, timed on the device in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor
 
+from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
+from perception.fast.nms import fixed_nms
 from perception.nms import rotated_nms, rotated_nms_exact
 
 _SIZES_M = ((3.9, 1.6, 1.56), (0.8, 0.6, 1.73), (1.76, 0.6, 1.73))
@@ -93,19 +96,52 @@ def _measure(count: int, device: torch.device, options: argparse.Namespace) -> d
     equal = torch.equal(kept, rotated_nms_exact(boxes, scores, **settings))
     # The exact side takes seconds for thousands of boxes on a GPU.
     samples = interleave(sides, device, rounds=options.rounds, warmup=1, budget_s=12.0, seed=options.seed)
+    fixed = _fixed(boxes, scores, labels, kept, device, options) if device.type == "cuda" else None
     return {
         "boxes": count,
         "kept": len(kept),
-        "equal": equal,
+        "equal": equal and (fixed is None or fixed["equal"]),
+        "fixed": fixed,
         "time": {name: Summary.of(times).to_dict() for name, times in samples.items()},
         "ratio": paired_ratio(samples["exact"], samples["hash"]),
     }
 
 
+def _fixed(
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    kept: Tensor,
+    device: torch.device,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Device time of the fixed-shape form in a graph, and whether it keeps the same boxes."""
+    run = partial(fixed_nms, boxes[None], scores[None], labels[None], iou_threshold=options.iou_threshold)
+    found = run()
+    count = int(found.counts[0])
+    equal = torch.equal(found.indices[0, :count].long(), kept) and int(found.overflow) == 0
+    samples = call_microseconds(
+        {"fixed": run}, device, rounds=options.rounds, budget_s=5.0, seed=options.seed
+    )
+    return {"equal": equal, "microseconds": microseconds(samples["fixed"])}
+
+
 def _table(values: dict[str, Any]) -> Any:
     return table(
         "Rotated NMS, ms",
-        ["boxes", "kept", "same", "hash median", "IQR", "p99", "exact median", "IQR", "p99", "exact / hash"],
+        [
+            "boxes",
+            "kept",
+            "same",
+            "hash median",
+            "IQR",
+            "p99",
+            "exact median",
+            "IQR",
+            "p99",
+            "exact / hash",
+            "graph, µs",
+        ],
         (
             [
                 str(row["boxes"]),
@@ -117,6 +153,7 @@ def _table(values: dict[str, Any]) -> Any:
                     for field in ("median_ms", "iqr_ms", "p99_ms")
                 ),
                 f"{row['ratio']['median']:.1f}",
+                number(row["fixed"]["microseconds"]["median"], 1) if row["fixed"] else "",
             ]
             for row in values["cases"]
         ),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +24,19 @@ from perception.nms import rotated_nms
 from perception.pillars import Pillars, make_pillars
 from perception.types import Detections, FloatArray, PointCloud
 from perception.weights import load_weights
+from sparse_core.dispatch import module_available
 from sparse_core.errors import CapacityWarning
+
+if TYPE_CHECKING:
+    from perception.fast.frame import FrameResult, FrameRunner, Overflow
+
+Precision = Literal["float16", "bfloat16", "float32"]
+#: Types of the features in CUDA graphs.
+PRECISIONS: dict[Precision, torch.dtype] = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+}
 
 Cloud = PointCloud | FloatArray | Tensor
 
@@ -39,11 +53,12 @@ class _Candidates(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Result of one frame, with the number of its points and of its pillars that were left out."""
+    """Result of one frame, and the points, pillars and (of its batch) cells that were left out."""
 
     result: _Candidates
     invalid: int
     overflow: int
+    cells: int = 0
 
 
 class Detector:
@@ -53,31 +68,145 @@ class Detector:
     >>> detections = detector(points)          # points: (N, 4) float32 x, y, z, intensity
     >>> detections.boxes, detections.scores, detections.labels
 
+    On a GPU a frame of a sparse network is one CUDA graph, captured at the first frame (see
+    :meth:`warmup`); its kernels are tuned on first use and the choices kept for later processes.
+
     Args:
         network: trained network; it is folded for inference and must not be trained further.
         device: where to run.
+        fast: whole frames as CUDA graphs; None: where it can be (a sparse network whose implementation is
+            ``"auto"``, on CUDA, with Triton).
+        precision: of the features in these graphs: ``"float16"``, ``"bfloat16"`` or ``"float32"``. What runs
+            outside of graphs is float32, or whatever autocast says.
+        overflow: what such a graph does with a frame of more active cells than it has room for: ``"grow"``
+            captures a larger one and loses nothing, ``"warn"`` leaves cells out and tells how many.
+
+    Raises:
+        ValueError: ``fast=True`` where it cannot be, an unknown precision or overflow, no such device.
     """
 
-    def __init__(self, network: Network, *, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        device: str | torch.device = "cpu",
+        fast: bool | None = None,
+        precision: Precision = "float16",
+        overflow: Overflow = "grow",
+    ) -> None:
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
         self.network = network.to(self.device).fold()
         self.on_stage: StageTimer | None = None
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+        self.precision: Precision = precision
+        self.overflow: Overflow = overflow
+        reason = _why_not_fast(self.config, self.device)
+        if fast and reason:
+            raise ValueError(f"fast=True cannot be: {reason}")
+        self._runner = self._make_runner() if fast or (fast is None and not reason) else None
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, device: str | torch.device = "cpu") -> Detector:
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        device: str | torch.device = "cpu",
+        *,
+        fast: bool | None = None,
+        precision: Precision = "float16",
+        overflow: Overflow = "grow",
+    ) -> Detector:
         """Load shipped weights by name, or a ``.safetensors`` file.
+
+        Args:
+            name_or_path: of the weights.
+            device, fast, precision, overflow: as for the class.
 
         Raises:
             CheckpointError: no such weights, a corrupt file, or weights of another configuration.
         """
-        return cls(load_weights(name_or_path), device=device)
+        network = load_weights(name_or_path)
+        return cls(network, device=device, fast=fast, precision=precision, overflow=overflow)
+
+    @property
+    def fast(self) -> bool:
+        """Whether frames run as CUDA graphs."""
+        return self._runner is not None
+
+    def _make_runner(self) -> FrameRunner:
+        from perception.fast.frame import FrameRunner
+
+        return FrameRunner(self.network, dtype=PRECISIONS[self.precision], overflow=self.overflow)
 
     def with_score_threshold(self, score: float) -> Detector:
         """A detector on the same network that reports boxes from ``score`` on."""
         changed = copy.copy(self)
         changed.config = replace(self.config, nms=replace(self.config.nms, score_threshold=score))
+        if self._runner is not None:
+            changed._runner = self._runner.with_config(changed.config)
         return changed
+
+    def warmup(self, cloud: Cloud | None = None, *, frames: int = 1) -> None:
+        """Get ready for the first frame: compile and tune kernels, capture the graph.
+
+        Args:
+            cloud: a typical scan, so that there is room for others like it; None: a scan of nothing, whose
+                graph may have to grow at the first real one.
+            frames: scans of a call of :meth:`detect_batch` to get ready for.
+        """
+        typical = _as_tensor(cloud) if cloud is not None else torch.zeros((0, 4))
+        self.detect_batch([typical] * frames)
+
+    def stream(self, clouds: Iterable[Cloud]) -> Iterator[Detections]:
+        """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
+
+        A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
+
+        Args:
+            clouds: any iterable, endless or not; each as for a call.
+        """
+        if self._runner is None or self.device.type != "cuda":
+            for cloud in clouds:
+                yield self(cloud)
+            return
+        from perception.fast.stream import stream_frames
+
+        given: deque[Cloud] = deque()
+
+        def tensors() -> Iterator[Tensor]:
+            for cloud in clouds:
+                given.append(cloud)
+                yield _as_tensor(cloud)
+
+        for result in stream_frames(self._runner, tensors()):
+            cloud = given.popleft()
+            if result.pillars > self.config.pillars.max_pillars:
+                yield self(cloud)
+            else:
+                yield self._describe(self._found(result), cloud)
+
+    def profile(self, cloud: Cloud, *, repeats: int = 20) -> dict[str, float]:
+        """Milliseconds of each stage of a frame, by name in their order, medians.
+
+        On the fast path each stage is a CUDA graph of its own, timed on the device; otherwise a stage ends
+        when the device is idle.
+
+        Args:
+            cloud: the frame.
+            repeats: measured runs.
+        """
+        if self._runner is not None:
+            return self._runner.profile([_as_tensor(cloud)], repeats=repeats)
+        times: dict[str, list[float]] = {}
+        before = self.on_stage
+        self.on_stage = lambda stage, elapsed: times.setdefault(stage, []).append(elapsed)
+        try:
+            for _ in range(repeats + 1):
+                self(cloud)
+        finally:
+            self.on_stage = before
+        return {stage: statistics.median(values[1:]) for stage, values in times.items()}
 
     def __call__(self, cloud: Cloud) -> Detections:
         """Detect objects in one scan.
@@ -95,6 +224,33 @@ class Detector:
         """Detect objects in several scans of any density in one pass; same results as one by one."""
         if len(clouds) == 0:
             return []
+        if self._runner is not None and self.on_stage is None:
+            return self._detect_fast(clouds)
+        return self._detect_eagerly(clouds)
+
+    def _detect_fast(self, clouds: Sequence[Cloud]) -> list[Detections]:
+        assert self._runner is not None
+        tensors = [_as_tensor(cloud) for cloud in clouds]
+        with torch.inference_mode(), warnings.catch_warnings():
+            # Each frame tells of its own overflow below.
+            warnings.simplefilter("ignore", CapacityWarning)
+            results = self._runner(tensors)
+        if any(result.pillars > self.config.pillars.max_pillars for result in results):
+            # The limit keeps the nearest pillars, which fixed buffers cannot choose.
+            return self._detect_eagerly(clouds)
+        overflow = results[0].overflow
+        if overflow:
+            warnings.warn(_left_out(overflow), CapacityWarning, stacklevel=3)
+        return [
+            self._describe(self._found(result), cloud) for result, cloud in zip(results, clouds, strict=True)
+        ]
+
+    @staticmethod
+    def _found(result: FrameResult) -> _Found:
+        candidates = _Candidates(result.boxes, result.scores, result.labels.long())
+        return _Found(candidates, result.invalid, 0, result.overflow)
+
+    def _detect_eagerly(self, clouds: Sequence[Cloud]) -> list[Detections]:
         tensors = [_as_tensor(cloud).to(self.device) for cloud in clouds]
         with torch.inference_mode(), warnings.catch_warnings():
             # Each frame tells of its own overflow below.
@@ -102,7 +258,7 @@ class Detector:
             found = self._detect(tensors)
         for frame in found:
             if frame.overflow:
-                warnings.warn(_overflow_message(frame.overflow), CapacityWarning, stacklevel=2)
+                warnings.warn(_overflow_message(frame.overflow), CapacityWarning, stacklevel=3)
         return [self._describe(frame, cloud) for frame, cloud in zip(found, clouds, strict=True)]
 
     def _detect(self, clouds: list[Tensor]) -> list[_Found]:
@@ -178,6 +334,8 @@ class Detector:
             messages.append(f"{found.invalid} points with NaN or infinite values left out")
         if found.overflow:
             messages.append(_overflow_message(found.overflow))
+        if found.cells:
+            messages.append(_left_out(found.cells))
         scan = cloud if isinstance(cloud, PointCloud) else None
         return Detections(
             values,
@@ -196,6 +354,23 @@ def _nothing(device: torch.device) -> _Candidates:
 
 def _overflow_message(count: int) -> str:
     return f"{count} pillars left out, the farthest ones (raise pillars.max_pillars)"
+
+
+def _left_out(count: int) -> str:
+    return f"{count} active cells left out: there was no room in the graph (overflow='grow' makes room)"
+
+
+def _why_not_fast(config: DetectorConfig, device: torch.device) -> str | None:
+    """Why frames cannot be CUDA graphs here; None where they can."""
+    if config.backbone.kind != "sparse" or not config.backbone.dilating:
+        return "the network is not a sparse one whose strided layers dilate"
+    if config.backbone.impl != "auto":
+        return f"the network asks for impl={config.backbone.impl!r}"
+    if device.type != "cuda":
+        return f"the device is {device}"
+    if not module_available("triton"):
+        return "Triton is not installed"
+    return None
 
 
 class _StageClock:

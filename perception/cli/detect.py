@@ -32,6 +32,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
     parser.add_argument("--show", action="store_true", help="open a window on each frame (extra 'viewers')")
     parser.add_argument("--json", action="store_true", help="print one JSON record a frame instead of tables")
+    parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
     add_device_option(parser)
 
 
@@ -42,6 +43,7 @@ class _Frame:
     detections: Detections
     truth: Boxes3D | None
     elapsed_ms: float
+    stages_ms: dict[str, float]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         task = bar.add_task("detecting", total=len(paths))
         for path, name in zip(paths, _output_names(paths), strict=True):
             try:
-                _report(_detect(detector, path), name, options, records)
+                _report(_detect(detector, path, profile=options.profile), name, options, records)
             except DataError as error:
                 failures.append(str(error))
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _detect(detector: Detector, path: Path) -> _Frame:
+def _detect(detector: Detector, path: Path, *, profile: bool) -> _Frame:
     cloud = load_point_cloud(path)
     started = time.perf_counter()
     with warnings.catch_warnings():
@@ -74,11 +76,14 @@ def _detect(detector: Detector, path: Path) -> _Frame:
         warnings.simplefilter("ignore", CapacityWarning)
         detections = detector(cloud)
     elapsed_ms = (time.perf_counter() - started) * 1e3
-    return _Frame(path, cloud, detections, _ground_truth(path), elapsed_ms)
+    stages_ms = detector.profile(cloud, repeats=10) if profile else {}
+    return _Frame(path, cloud, detections, _ground_truth(path), elapsed_ms, stages_ms)
 
 
 def _report(frame: _Frame, name: str, options: argparse.Namespace, records: TextIO) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
+    if frame.stages_ms:
+        record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
     records.write(json.dumps(record) + "\n")
     records.flush()
     if not options.no_pictures:
@@ -100,6 +105,8 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
         print(json.dumps(record), flush=True)
     else:
         OUTPUT.print(_table(frame, name))
+        if frame.stages_ms:
+            OUTPUT.print(_stages(frame))
         for warning in frame.detections.warnings:
             OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
@@ -112,6 +119,16 @@ def _table(frame: _Frame, name: str) -> Table:
     found = frame.detections
     for box, score, label in zip(found.boxes, found.scores, found.labels, strict=True):
         table.add_row(label, f"{score:.2f}", *(f"{value:.2f}" for value in box))
+    return table
+
+
+def _stages(frame: _Frame) -> Table:
+    table = Table(title="median of 10", title_justify="left")
+    table.add_column("stage")
+    table.add_column("ms", justify="right")
+    for stage, value in frame.stages_ms.items():
+        table.add_row(stage, f"{value:.3f}")
+    table.add_row("all", f"{sum(frame.stages_ms.values()):.3f}")
     return table
 
 

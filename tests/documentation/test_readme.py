@@ -58,9 +58,17 @@ def test_links_lead_somewhere(repository: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("file", ["detector-cpu", "detector-cuda"])
 @pytest.mark.parametrize("row", ["sparse", "dense"])
-def test_figures_are_those_of_the_results(repository: Path, file: str, row: str) -> None:
-    variants = json.loads((repository / f"benchmarks/results/{file}.json").read_text())["variants"]
+def test_figures_are_those_of_the_results(repository: Path, row: str) -> None:
+    variants = json.loads((repository / "benchmarks/results/detector-cpu.json").read_text())["variants"]
     median = variants[row]["time"]["median_ms"]
     assert re.search(rf"\| \**(?:{median:.0f}|{median:.1f})\** \|", TEXT)
+
+
+def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results(repository: Path) -> None:
+    cases = json.loads((repository / "benchmarks/results/frame-cuda.json").read_text())["cases"]
+    assert len(cases) == 6
+    for case in cases:
+        for side in case["sides"].values():
+            assert f"{side['p50_ms']:.3f}" in TEXT, case["case"]
+        assert str(round(case["dense_over_sparse"], 1)) in TEXT

@@ -32,7 +32,12 @@ from memory.index.cuda.implementation import chosen
 from sparse_core.dispatch import Impl
 
 #: Rows of a cell, nearly.
-ROWS_PER_CELL = 610
+ROWS_PER_CELL = 48
+#: Up to so many cells; beyond, cells have this many rows before there are more of them.
+USUAL_PIVOTS, MOST_ROWS_PER_CELL = 1 << 14, 610
+#: An index of so many rows is read as a whole.
+READ_WHOLE = 1 << 16
+_ROWS_READ = 14_700
 PIVOT_LIMIT, PROBE_LIMIT = 1 << 15, 128
 #: Up to this many neighbours the effort is as given.
 _USUAL_K = 64
@@ -132,9 +137,27 @@ class Candidates(NamedTuple):
 
 
 def pivots_for(rows: int) -> int:
-    """A power of two, so that cells have about 610 rows."""
-    wanted = 1 << max(0, round(math.log2(max(rows, 1) / ROWS_PER_CELL)))
-    return min(wanted, PIVOT_LIMIT, 1 << (max(rows, 1).bit_length() - 1))
+    """A power of two: 128 cells, all of which are read, up to 65,536 rows; then cells of about 48 rows up to
+    16,384 cells, and of about 610 from ten million rows on.
+
+    Clusters that are smaller than a cell are not found by it, and small cells cost a small index nothing.
+    """
+    if rows <= READ_WHOLE:
+        return min(PROBE_LIMIT, 1 << (max(rows, 1).bit_length() - 1))
+    small = min(USUAL_PIVOTS, _power_of_two(rows / ROWS_PER_CELL))
+    return max(small, min(PIVOT_LIMIT, _power_of_two(rows / MOST_ROWS_PER_CELL)))
+
+
+def effort_for(rows: int, pivots: int) -> tuple[int, int]:
+    """Probes that read all cells if these are few, else about 14,700 rows, and room for what they hold."""
+    if pivots <= PROBE_LIMIT:
+        return PROBE_LIMIT, max(24_576, min(rows, READ_WHOLE))
+    return min(PROBE_LIMIT, max(24, round(_ROWS_READ * pivots / max(rows, 1)))), 24_576
+
+
+def _power_of_two(value: float) -> int:
+    """The nearest power of two, at least 1."""
+    return 1 << max(0, round(math.log2(max(value, 1.0))))
 
 
 def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0) -> Cells:
@@ -145,7 +168,7 @@ def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0
         alive: (rows,) bool.
         count: rows.
         seed: of the pivots and the directions.
-        pivots: how many, at most 32768; 0 for one in about 610 rows.
+        pivots: how many, at most 32768; 0: see :func:`pivots_for`.
     """
     device, dim = vectors.device, vectors.shape[1]
     living = alive[:count].nonzero()[:, 0]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates
+from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates, effort_for
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked
@@ -63,9 +63,11 @@ class CudaIndex:
     Args:
         dim: of a vector.
         device: ``"cuda"`` or ``"cpu"``.
-        pivots: cells, at most 32768; 0 for about one in 610 rows, a power of two.
-        probes: cells a query reads, at most 128; more for more than 64 neighbours.
-        capacity: rows in these cells that there is room for; see :attr:`overflow`.
+        pivots: cells, at most 32768; 0 for one in 48 to 610 rows, a power of two.
+        probes: cells a query reads, at most 128; more for more than 64 neighbours. 0: what holds about 14,700
+            rows, from 24 to 128; an index of 65,536 rows is read as a whole.
+        capacity: rows in these cells that there is room for; see :attr:`overflow`. 0: 24,576 or, where all is
+            read, all.
         rerank: of these, how many of the lowest distance are compared exactly, at most; more for more than a
             quarter as many neighbours.
         scan_rerank: rows of the lowest distance that ``method="scan"`` compares.
@@ -83,8 +85,8 @@ class CudaIndex:
         *,
         device: str | torch.device = "cuda",
         pivots: int = 0,
-        probes: int = 24,
-        capacity: int = 24_576,
+        probes: int = 0,
+        capacity: int = 0,
         rerank: int = 512,
         scan_rerank: int = 1024,
         seed: int = 0,
@@ -92,7 +94,7 @@ class CudaIndex:
     ) -> None:
         self.dim = check_dim(dim)
         self.device = torch.device(device)
-        _check_effort(Effort(probes, capacity, rerank))
+        _check_effort(Effort(probes or 1, capacity or 1, rerank))
         if scan_rerank < 1:
             raise ValueError(f"scan_rerank must be at least 1, got {scan_rerank}")
         if not 0 <= pivots <= PIVOT_LIMIT:
@@ -193,7 +195,8 @@ class CudaIndex:
                 self.capacity if capacity is None else capacity,
                 self.rerank if rerank is None else rerank,
             )
-            _check_effort(effort)
+            # 0 stands for what suits the number of rows.
+            _check_effort(Effort(effort.probes or 1, effort.capacity or 1, effort.rerank))
             self.probes, self.capacity, self.rerank = effort
             self._graphs.clear()
 
@@ -302,7 +305,8 @@ class CudaIndex:
                 impl=self.impl,
             )
         else:
-            effort = Effort(self.probes, self.capacity, self.rerank).of(k)
+            probes, capacity = effort_for(cells.hashed, cells.pivots)
+            effort = Effort(self.probes or probes, self.capacity or capacity, self.rerank).of(k)
             effort = Effort(effort.probes, min(effort.capacity, slots), min(effort.rerank, slots))
             listed, lengths = candidates(
                 cells, cells.products(queries), effort, self._overflow, impl=self.impl

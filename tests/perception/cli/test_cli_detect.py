@@ -64,6 +64,15 @@ def test_json_and_no_pictures(perceive: Perceive, scan: Path, tiny_weights: Path
     assert [path.name for path in out.iterdir()] == ["detections.jsonl"]
 
 
+def test_stages_are_timed(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = perceive("detect", scan, "--out", out, "--weights", tiny_weights, "--no-pictures", "--profile")
+    assert done.status == 0
+    assert "median of 10" in done.output
+    (record,) = records_of(out)
+    assert {"pillars", "backbone", "NMS"} <= set(record["stages_ms"])
+
+
 def test_the_score_option(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
     arguments = ("detect", scan, "--out", tmp_path, "--weights", tiny_weights, "--json", "--no-pictures")
     assert json.loads(perceive(*arguments, "--score", 1.0).output)["boxes"] == []

@@ -143,7 +143,7 @@ def rerank_case(
 
 def report() -> dict[str, Any]:
     """All cases."""
-    some, alike = made(2000, pivots=37, dead=0.2), made(2500, dead=0.1, copies=True)
+    some, alike = made(2000, pivots=37, dead=0.2), made(2500, pivots=4, dead=0.1, copies=True)
     found = {
         "levels": levels_case(5, 48),
         "cells": cells_case(some, 3, Effort(8, 1500, 200)),

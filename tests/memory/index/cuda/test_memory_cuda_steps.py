@@ -77,7 +77,8 @@ def test_distances_follow_cosines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "pivots"), [(0, 1), (1, 1), (100, 1), (850, 1), (900, 2), (10_000_000, 16384)]
+    ("rows", "pivots"),
+    [(0, 1), (1, 1), (100, 64), (5000, 128), (65_536, 128), (200_000, 4096), (10_000_000, 16384)],
 )
 def test_number_of_pivots(rows: int, pivots: int) -> None:
     assert pivots_for(rows) == pivots

@@ -1,0 +1,291 @@
+"""A whole frame as one CUDA graph, from points to boxes on the GPU: sparse against the tuned dense twin.
+
+    python benchmarks/bench_frame.py --device cuda
+
+Both sides share pillars, head, refinement and suppression, run in half precision and are timed by events
+around replays of their graphs, interleaved, frame by frame. The dense twin's maps are compiled by
+torch.compile (channels last, batch norms folded). Cases: scans of the camera's view, whole scans, eight
+frames in one call, pillars of 0.075 m, and four times the range in both directions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.frame_sides import DENSE, SPARSE, DenseRunner
+from benchmarks.options import common_parser, configure, parse
+from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
+from perception.config import DetectorConfig
+from perception.fast.frame import FrameGraph, FrameRunner
+from perception.network import Network
+from perception.weights import load_weights
+
+_BATCH = 8
+#: Aims: milliseconds at batch 1, times the dense twin, times the frame of a 16th of the area, megabytes.
+_AIMS = {
+    "p50_ms": 0.25,
+    "p99_ms": 0.35,
+    "ratio_kitti": 2.0,
+    "ratio_fine": 6.0,
+    "range_x4_cost": 2.0,
+    "memory_mb": 150.0,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    options = _options(arguments)
+    device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
+    configure(device, options.threads)
+    notes: list[str] = []
+    rows: list[dict[str, Any]] = []
+    stages: dict[str, float] = {}
+    start = time.perf_counter()
+    sparse = load_weights("pointpillars-kitti")
+    front = load_frames(options.data, options.frames, seed=options.seed)
+    clouds = [torch.from_numpy(np.array(points)).to(device) for points in front.points]
+    with torch.inference_mode():
+        for name, config, inputs in _cases(options, sparse.config, clouds, front.points, device):
+            if options.budget_s and time.perf_counter() - start > options.budget_s:
+                notes.append(f"left out after {options.budget_s:.0f} s: {name}")
+                continue
+            print(f"[{time.perf_counter() - start:.0f} s] {name}", file=sys.stderr, flush=True)
+            row, runner = _measured(name, config, inputs, device, options, notes)
+            rows.append(row)
+            if name == "view" and runner is not None:
+                stages = runner.profile(inputs[0], repeats=options.rounds)
+            del runner
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    notes.append(f"{front.kind}; weights pointpillars-kitti and pointpillars-kitti-dense.")
+    settings = {
+        name: getattr(options, name) for name in ("device", "frames", "rounds", "threads", "seed", "quick")
+    }
+    values = result("frame", device, settings, cases=rows, stages_ms=stages, bars=_bars(rows), notes=notes)
+    write(values, options.out or RESULTS / f"frame-{device.type}.json")
+    show(values, _tables(values), notes, as_json=options.json)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = common_parser(__doc__, "frame", quick="few frames, no dense twin on large grids")
+    parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
+    parser.add_argument("--frames", type=int, help="scans to measure on (20; 4 with --quick)")
+    parser.add_argument("--rounds", type=int, help="replays of each side on each scan (50; 5 with --quick)")
+    parser.add_argument("--budget-s", type=float, help="start no further case after this long")
+    options = parse(parser, arguments)
+    options.frames = options.frames or (4 if options.quick else 20)
+    options.rounds = options.rounds or (5 if options.quick else 50)
+    return options
+
+
+def _cases(
+    options: argparse.Namespace,
+    config: DetectorConfig,
+    clouds: list[Tensor],
+    points: Sequence[Any],
+    device: torch.device,
+) -> list[tuple[str, DetectorConfig, list[list[Tensor]]]]:
+    single = [[cloud] for cloud in clouds]
+    few = single[:: max(1, len(single) // 5)]
+    cases = [("view", config, single)]
+    if options.quick:
+        return cases
+    full = load_full_scans(options.data, 4)
+    if full is not None:
+        cases.append(
+            ("whole scan", config, [[torch.from_numpy(np.array(p)).to(device)] for p in full.points])
+        )
+    batches = [clouds[first : first + _BATCH] for first in range(0, len(clouds) - _BATCH + 1, _BATCH)]
+    cases.append((f"{_BATCH} frames a call", config, batches))
+    # A whole number of the backbone's strides in both directions.
+    fine = replace(
+        config.pillars, pillar_size_m=0.075, range_m=(0.0, -39.6, -3.0, 69.0, 39.6, 1.0), max_pillars=120_000
+    )
+    cases.append(("pillars of 0.075 m", replace(config, pillars=fine), few))
+    cases.append(("range x4", widen(config, 4), few))
+    tiled = torch.from_numpy(tile(points[len(points) // 2], config, 4)).to(device)
+    cases.append(("range x4, as full everywhere", widen(config, 4, max_pillars=500_000), [[tiled]]))
+    return cases
+
+
+def _network(name: str, config: DetectorConfig, device: torch.device, kind: str) -> Network:
+    built = replace(config, backbone=replace(config.backbone, kind=kind))  # type: ignore[arg-type]
+    return load_weights(name, config=built).to(device).eval().fold()
+
+
+def _measured(
+    name: str,
+    config: DetectorConfig,
+    inputs: list[list[Tensor]],
+    device: torch.device,
+    options: argparse.Namespace,
+    notes: list[str],
+) -> tuple[dict[str, Any], FrameRunner | None]:
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    row: dict[str, Any] = {
+        "case": name,
+        "grid": list(config.pillars.grid_shape),
+        "frames": len(inputs),
+        "batch": len(inputs[0]),
+        "points": int(np.median([sum(map(len, clouds)) for clouds in inputs])),
+        "sides": {},
+    }
+    sparse = _network("pointpillars-kitti", config, device, "sparse")
+    makers: dict[str, Callable[[], FrameRunner]] = {SPARSE: partial(FrameRunner, sparse, dtype=dtype)}
+    if device.type == "cuda":
+        dense = _network("pointpillars-kitti-dense", config, device, "dense")
+        makers[DENSE] = partial(DenseRunner, dense, sparse, dtype=dtype)
+    graphs: dict[str, FrameGraph] = {}
+    runners: dict[str, FrameRunner] = {}
+    largest = max(inputs, key=lambda clouds: sum(map(len, clouds)))
+    for side, make in makers.items():
+        before = _allocated(device)
+        try:
+            runner = make()
+            # The room is what the batch with the most cells needs.
+            found = [len(result.boxes) for clouds in (largest, *inputs) for result in runner(clouds)]
+        except Exception as error:  # a side that does not fit is a row of the table
+            notes.append(f"{name}, {side}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+            continue
+        runners[side], graphs[side] = runner, runner.graph_for(largest)
+        row["sides"][side] = {
+            "memory_mb": round((_allocated(device) - before) / 1e6, 1),
+            "boxes_median": float(np.median(found)),
+            "capacities": list(graphs[side].room.capacities),
+        }
+    samples: dict[str, list[float]] = {side: [] for side in graphs}
+    pillars = []
+    for clouds in inputs:
+        for side in graphs:
+            graphs[side] = runners[side].graph_for(clouds)
+            graphs[side].load(clouds)
+        for side, times in _interleaved(graphs, device, options.rounds).items():
+            samples[side] += times
+        pillars.append(runners[SPARSE](clouds)[0].pillars)
+    row["pillars"] = int(np.median(pillars))
+    for side, times in samples.items():
+        row["sides"][side] |= {
+            "p50_ms": round(float(np.percentile(times, 50)), 4),
+            "p99_ms": round(float(np.percentile(times, 99)), 4),
+            "quartiles_ms": [round(float(np.percentile(times, share)), 4) for share in (25, 75)],
+            "frames_per_s": round(1e3 * len(inputs[0]) / float(np.percentile(times, 50))),
+        }
+    if DENSE in samples:
+        ratio = np.array(samples[DENSE]) / np.array(samples[SPARSE])
+        row["dense_over_sparse"] = round(float(np.median(ratio)), 2)
+    return row, runners.get(SPARSE)
+
+
+def _allocated(device: torch.device) -> int:
+    """Memory that tensors and graphs hold."""
+    if device.type == "cpu":
+        return 0
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return int(torch.cuda.memory_reserved(device))
+
+
+def _interleaved(graphs: dict[str, FrameGraph], device: torch.device, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of single replays, the sides in turn."""
+    samples: dict[str, list[float]] = {side: [] for side in graphs}
+    if device.type == "cpu":
+        for _ in range(rounds):
+            for side, graph in graphs.items():
+                start = time.perf_counter()
+                graph.replay()
+                samples[side].append((time.perf_counter() - start) * 1e3)
+        return samples
+    for graph in graphs.values():
+        graph.replay()
+    events: dict[str, list[tuple[Any, Any]]] = {side: [] for side in graphs}
+    for _ in range(rounds):
+        for side, graph in graphs.items():
+            pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            # Both events and the launch are queued before the first is reached.
+            torch.cuda._sleep(100_000)
+            pair[0].record()
+            graph.replay()
+            pair[1].record()
+            events[side].append(pair)
+    torch.cuda.synchronize(device)
+    return {side: [start.elapsed_time(end) for start, end in pairs] for side, pairs in events.items()}
+
+
+def _bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    by_case = {row["case"]: row for row in rows}
+
+    def sparse(case: str, figure: str) -> float | None:
+        found = by_case.get(case, {}).get("sides", {}).get(SPARSE, {}).get(figure)
+        return None if found is None else float(found)
+
+    def ratio(case: str) -> float | None:
+        return by_case.get(case, {}).get("dense_over_sparse")
+
+    near, far = sparse("view", "p50_ms"), sparse("range x4", "p50_ms")
+    measured = {
+        "p50_ms": near,
+        "p99_ms": sparse("view", "p99_ms"),
+        "ratio_kitti": ratio("view"),
+        "ratio_fine": ratio("pillars of 0.075 m"),
+        "range_x4_cost": None if near is None or far is None else round(far / near, 2),
+        "memory_mb": sparse("view", "memory_mb"),
+    }
+
+    def met(name: str, value: float | None) -> bool:
+        if value is None:
+            return False
+        return value >= _AIMS[name] if name.startswith("ratio") else value <= _AIMS[name]
+
+    return {
+        name: {"value": value, "aim": _AIMS[name], "met": met(name, value)}
+        for name, value in measured.items()
+    }
+
+
+def _tables(values: dict[str, Any]) -> list[Any]:
+    lines = []
+    for row in values["cases"]:
+        for side, facts in row["sides"].items():
+            lines.append(
+                [
+                    row["case"],
+                    f"{row['grid'][0]} x {row['grid'][1]}",
+                    f"{row['pillars']:,}",
+                    side,
+                    number(facts["p50_ms"], 3),
+                    number(facts["p99_ms"], 3),
+                    f"{facts['frames_per_s']:,}",
+                    number(facts["memory_mb"], 0),
+                    str(row.get("dense_over_sparse", "")) if side == DENSE else "",
+                ]
+            )
+    columns = ["case", "grid", "pillars", "side", "p50 ms", "p99 ms", "frames/s", "MB", "times sparse"]
+    stages = [[name, number(1e3 * value, 1)] for name, value in values["stages_ms"].items()]
+    aims = [
+        [name, str(bar["value"]), str(bar["aim"]), "yes" if bar["met"] else "no"]
+        for name, bar in values["bars"].items()
+    ]
+    return [
+        table("Whole frame", columns, lines),
+        table("Stages, each a graph of its own", ["stage", "µs"], stages),
+        table("Aims", ["figure", "value", "aim", "met"], aims),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

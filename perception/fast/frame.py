@@ -1,0 +1,298 @@
+"""Whole frames as CUDA graphs: buffers, capture, replay, and growth when a frame does not fit."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.config import DetectorConfig
+from perception.fast.network import FastBoxes, FastNetwork
+from perception.network import Network
+from sparse_core.dispatch import Impl
+from sparse_core.errors import CapacityWarning
+
+Overflow = Literal["grow", "warn"]
+
+#: Smallest room for points and for pillars of a frame.
+_LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13
+#: Room beyond what the frame that did not fit needs.
+_SLACK = 1.25
+
+
+class FrameResult(NamedTuple):
+    """Boxes of one frame, on the host.
+
+    Attributes:
+        boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) int32.
+        invalid: points with NaN or infinite values.
+        pillars: active pillars of the frame.
+        overflow: pillars and cells of coarser levels of its batch that were left out.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    invalid: int
+    pillars: int
+    overflow: int
+
+
+class Room(NamedTuple):
+    """What a graph has room for.
+
+    Attributes:
+        batch_size: frames.
+        points: points a frame.
+        capacities: active cells of each level, all frames together.
+    """
+
+    batch_size: int
+    points: int
+    capacities: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class FrameGraph:
+    """One graph: static input, replay, static output.
+
+    Attributes:
+        room: what it has room for.
+        points: (B, P, 4) float32 input; lengths: (B,) int32.
+        found: output, overwritten by every replay.
+        stages: names of the stages.
+    """
+
+    room: Room
+    network: FastNetwork
+    points: Tensor
+    lengths: Tensor
+    found: FastBoxes
+    replay: Callable[[], None]
+
+    @classmethod
+    def capture(cls, network: FastNetwork, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+        """Allocate the input and capture a batch; on a CPU it is computed at every replay.
+
+        Args:
+            network: to be captured.
+            room: for the graph.
+            clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
+        """
+        device = network.device
+        points = torch.zeros((room.batch_size, room.points, 4), dtype=torch.float32, device=device)
+        lengths = torch.zeros(room.batch_size, dtype=torch.int32, device=device)
+        _load(clouds, points, lengths)
+        if device.type == "cpu":
+            made = cls(room, network, points, lengths, network(points, lengths), lambda: None)
+
+            def compute() -> None:
+                made.found = network(points, lengths)
+
+            made.replay = compute
+            return made
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                network(points, lengths)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = network(points, lengths)
+        return cls(room, network, points, lengths, found, graph.replay)
+
+    def load(self, clouds: Sequence[Tensor]) -> None:
+        """Copy clouds, (N_i, 4) float32 each, into the input; from pinned memory without waiting."""
+        _load(clouds, self.points, self.lengths)
+
+
+def _load(clouds: Sequence[Tensor], points: Tensor, lengths: Tensor) -> None:
+    for frame, cloud in enumerate(clouds):
+        points[frame, : len(cloud)].copy_(cloud, non_blocking=True)
+    sizes = torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32)
+    lengths.copy_(sizes, non_blocking=True)
+
+
+class FrameRunner:
+    """Detects objects frame by frame in as few graphs as the sizes of the frames need.
+
+    Args:
+        network: folded, with a sparse backbone, on the device to run on.
+        dtype: of the features.
+        overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
+            more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
+            does not fit is left out and a ``CapacityWarning`` tells how much.
+        impl: see :class:`~perception.fast.network.FastNetwork`.
+        config: the network's own with other thresholds; None: the network's own.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        dtype: torch.dtype = torch.float16,
+        overflow: Overflow = "grow",
+        impl: Impl = "auto",
+        config: DetectorConfig | None = None,
+    ) -> None:
+        if overflow not in ("grow", "warn"):
+            raise ValueError(f"overflow must be 'grow' or 'warn', got {overflow!r}")
+        self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
+        self.config = config or network.config
+        self.device = next(network.parameters()).device
+        self._graphs: dict[int, FrameGraph] = {}
+
+    def graph_for(self, clouds: Sequence[Tensor], capacities: tuple[int, ...] | None = None) -> FrameGraph:
+        """The graph for batches of this size, captured anew if it has too little room.
+
+        Args:
+            clouds: (N_i, 4) float32 each; the batch that the graph is to be captured with.
+            capacities: active cells of each level; None: what there is room for already, or a first guess.
+        """
+        batch_size, points = len(clouds), max(len(cloud) for cloud in clouds)
+        graph = self._graphs.get(batch_size)
+        if graph is not None:
+            room = graph.room
+            wanted = capacities or room.capacities
+            if points <= room.points and all(map(int.__le__, wanted, room.capacities)):
+                return graph
+            points = max(points, room.points)
+            capacities = tuple(map(max, wanted, room.capacities))
+        room = Room(batch_size, _rounded(points, _LEAST_POINTS), capacities or self._guess(batch_size))
+        del graph
+        # The old graph's memory is given back before the new one asks for its own.
+        self._graphs.pop(batch_size, None)
+        fast = FastNetwork(
+            self.network,
+            batch_size=batch_size,
+            capacities=room.capacities,
+            dtype=self.dtype,
+            impl=self.impl,
+            config=self.config,
+        )
+        self._graphs[batch_size] = FrameGraph.capture(fast, room, clouds)
+        return self._graphs[batch_size]
+
+    def _guess(self, batch_size: int) -> tuple[int, ...]:
+        rows, columns = self.network.config.pillars.grid_shape
+        levels = len(self.network.config.backbone.channels)
+        most = [
+            batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
+        ]
+        return tuple(min(cells, _LEAST_PILLARS * batch_size) for cells in most)
+
+    def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
+        """Boxes of a batch of clouds.
+
+        Args:
+            clouds: (N_i, 4) float32 each, on any device.
+        """
+        graph = self.graph_for(clouds)
+        while True:
+            graph.load(clouds)
+            graph.replay()
+            numbers = graph.found.numbers.tolist()
+            larger = self.growth(graph, numbers)
+            if larger is None:
+                break
+            graph = self.graph_for(clouds, larger)
+        return self.results(graph.found, numbers, graph.room)
+
+    def with_config(self, config: DetectorConfig) -> FrameRunner:
+        """A runner of the same network and room, with other thresholds."""
+        return FrameRunner(
+            self.network, dtype=self.dtype, overflow=self.overflow, impl=self.impl, config=config
+        )
+
+    def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
+        """Milliseconds of each stage of a batch: each a graph of its own on a GPU; medians."""
+        graph = self.graph_for(clouds)
+        graph.load(clouds)
+        times: dict[str, float] = {}
+
+        def measure(name: str, stage: Callable[[], None]) -> None:
+            times[name] = _stage_ms(stage, self.device, repeats)
+
+        with torch.inference_mode():
+            graph.network.run(graph.points, graph.lengths, measure)
+        return times
+
+    def growth(self, graph: FrameGraph, numbers: list[int]) -> tuple[int, ...] | None:
+        """Capacities that the last batch needs, if it did not fit and the runner may grow."""
+        active = numbers[2 * graph.room.batch_size :]
+        fits = all(map(int.__le__, active, graph.room.capacities))
+        if fits or self.overflow != "grow":
+            return None
+        return tuple(
+            _rounded(int(count * _SLACK), _LEAST_PILLARS) if count > room else room
+            for count, room in zip(active, graph.room.capacities, strict=True)
+        )
+
+    def results(self, found: FastBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
+        """Results of a batch whose numbers are on the host already."""
+        batch = room.batch_size
+        invalid, before, active = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
+        overflow = sum(max(0, count - most) for count, most in zip(active, room.capacities, strict=True))
+        if overflow:
+            warnings.warn(
+                f"{overflow} cells left out: levels hold {active} active cells, there is room for"
+                f" {list(room.capacities)} (overflow='grow' makes room)",
+                CapacityWarning,
+                stacklevel=3,
+            )
+        boxes, scores, labels, counts = (part.cpu() for part in found[:4])
+        after = [*before[1:], active[0]]
+        results = []
+        for frame in range(batch):
+            # A frame without a pillar has no boxes, whatever the biases of the network say.
+            count = int(counts[frame]) if after[frame] > before[frame] else 0
+            results.append(
+                FrameResult(
+                    boxes[frame, :count],
+                    scores[frame, :count],
+                    labels[frame, :count],
+                    invalid[frame],
+                    after[frame] - before[frame],
+                    overflow,
+                )
+            )
+        return results
+
+
+def _stage_ms(stage: Callable[[], None], device: torch.device, repeats: int) -> float:
+    """Median time of a stage, which may run as often as one likes."""
+    if device.type == "cpu":
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            stage()
+            times.append((time.perf_counter() - start) * 1e3)
+        return statistics.median(times)
+    stage()
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        stage()
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats + 1)]
+    for start_event, end_event in events:
+        start_event.record()
+        graph.replay()
+        end_event.record()
+    torch.cuda.synchronize(device)
+    return statistics.median(float(start.elapsed_time(end)) for start, end in events[1:])
+
+
+def _rounded(count: int, least: int) -> int:
+    """The next of a few sizes: powers of two and the middles between them, at least ``least``."""
+    if count <= least:
+        return least
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if count <= power * 3 // 4 else power

@@ -1,0 +1,188 @@
+"""The last map and what is read from it, for CUDA graphs: fixed shapes, nothing read back to the host.
+
+Maps are (B * H * W, C), cells in row-major order, channels last; features and weights have one type
+(float16, bfloat16 or float32), sums are float32, and results repeat to the bit. None of these operations
+has a gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from perception.fast.head import reference
+from perception.fast.head.layout import FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
+from sparse_core.conv.grid.layout import FixedGrid
+from sparse_core.dispatch import Impl, check_impl, check_triton_runs, module_available, require_module
+from sparse_core.errors import ImplementationError
+
+__all__ = ["fixed_boxes", "fixed_heat", "fixed_peaks", "fixed_up"]
+
+
+def fixed_up(
+    coarse: Tensor, fine: Tensor, grid: FixedGrid, weights: UpWeights, *, impl: Impl = "auto"
+) -> Tensor:
+    """Transposed 2x2 convolution up to the finer map, the sparse level's 1x1 convolution added, ReLU.
+
+    Args:
+        coarse: (B * H * W, C_in) dense map.
+        fine: (capacity, C_fine) rows of ``grid``; those behind the last may hold anything.
+        grid: active cells of B grids of 2H x 2W; cells that are not active get no lateral part.
+        weights: from :func:`pack_up`.
+        impl: ``"reference"``, ``"triton"`` (one launch) or ``"auto"``: Triton on CUDA where installed.
+
+    Returns:
+        (B * 2H * 2W, C_out), of the features' type.
+
+    Raises:
+        ValueError: shapes that do not fit together.
+        TypeError: types that differ.
+        ImplementationError: a named implementation cannot run here.
+    """
+    _check_features("coarse", coarse, weights.in_channels, weights.up.dtype)
+    _check_features("fine", fine, weights.fine_channels, weights.up.dtype)
+    shape = grid.spatial_shape
+    if len(shape) != 2 or shape[0] % 2 or shape[1] % 2:
+        raise ValueError(f"the finer grid must have an even number of rows and columns, got {shape}")
+    cells = grid.batch_size * math.prod(shape)
+    if 4 * len(coarse) != cells:
+        raise ValueError(
+            f"coarse must have {cells // 4} rows for {grid.batch_size} grids of {shape}, got {len(coarse)}"
+        )
+    if len(fine) != grid.capacity:
+        raise ValueError(f"fine must have the grid's {grid.capacity} rows, got {len(fine)}")
+    if _chosen(impl, coarse) == "reference":
+        return reference.up(coarse, fine, grid, weights)
+    from perception.fast.head import triton
+
+    return triton.up(coarse, fine, grid, weights)
+
+
+def fixed_heat(
+    features: Tensor, weights: HeatWeights, *, spatial_shape: tuple[int, int], impl: Impl = "auto"
+) -> Tensor:
+    """Heat map: 1x1 layer, ReLU, 1x1 layer, sigmoid.
+
+    Args:
+        features: (B * H * W, C).
+        weights: from :func:`pack_heat`.
+        spatial_shape: H and W.
+        impl: as for :func:`fixed_up`; Triton needs one launch.
+
+    Returns:
+        (B, classes, H, W) float32 scores in [0, 1].
+
+    Raises:
+        As :func:`fixed_up`.
+    """
+    _check_features("features", features, weights.in_channels, weights.hidden.dtype)
+    _frames(features, spatial_shape)
+    if _chosen(impl, features) == "reference":
+        return reference.heat(features, weights, spatial_shape)
+    from perception.fast.head import triton
+
+    return triton.heat(features, weights, spatial_shape)
+
+
+def fixed_peaks(heat: Tensor, top_k: int, *, minimum: float = 0.0, impl: Impl = "auto") -> Peaks:
+    """The ``top_k`` highest local maxima of a heat map over all classes, exactly.
+
+    A cell is a peak where its score is positive and no score of its class among its 8 neighbours is higher.
+    Of equal scores the lower ``(class * H + iy) * W + ix`` comes first.
+
+    Args:
+        heat: (B, classes, H, W) float32.
+        top_k: peaks of a frame, at least 1.
+        minimum: lower scores are no peaks. Where the map is flat every cell is a peak, and the fewer there
+            are, the sooner the highest are found.
+        impl: as for :func:`fixed_up`; Triton needs two launches, whatever the size of the map.
+
+    Raises:
+        ValueError: another shape, ``top_k`` below 1, 2^31 scores or more in a frame.
+        TypeError: scores that are not float32.
+        ImplementationError: a named implementation cannot run here.
+    """
+    if heat.ndim != 4 or 0 in heat.shape:
+        raise ValueError(f"heat must be (B, classes, H, W) and not empty, got {tuple(heat.shape)}")
+    if heat.dtype != torch.float32:
+        raise TypeError(f"heat must be float32, got {heat.dtype}")
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}")
+    # Offsets are 32-bit, and the last block of a frame may reach beyond its end.
+    if heat[0].numel() > 2**31 - 2**16:
+        raise ValueError(f"a frame may have 2^31 - 2^16 scores at most, got {heat[0].numel()}")
+    if _chosen(impl, heat) == "reference":
+        return reference.peaks(heat, top_k, minimum)
+    from perception.fast.head import peaks_triton
+
+    return peaks_triton.peaks(heat, top_k, minimum)
+
+
+def fixed_boxes(
+    features: Tensor,
+    cells: Tensor,
+    labels: Tensor,
+    weights: BoxWeights,
+    *,
+    spatial_shape: tuple[int, int],
+    impl: Impl = "auto",
+) -> Tensor:
+    """Boxes at chosen cells: three layers on the 3x3 cells around each, decoded for its class.
+
+    Args:
+        features: (B * H * W, C).
+        cells: (B, K) int32 ``iy * W + ix`` in the frame.
+        labels: (B, K) int32 classes, -1 for no box.
+        weights: from :func:`pack_boxes`.
+        spatial_shape: H and W.
+        impl: as for :func:`fixed_up`; Triton needs one launch.
+
+    Returns:
+        (B, K, 7) float32 boxes in the LiDAR frame; zeros where the label is -1.
+
+    Raises:
+        As :func:`fixed_up`.
+    """
+    _check_features("features", features, weights.in_channels, weights.hidden.dtype)
+    frames = _frames(features, spatial_shape)
+    for name, values in (("cells", cells), ("labels", labels)):
+        if values.dtype != torch.int32:
+            raise TypeError(f"{name} must be int32, got {values.dtype}")
+        if values.ndim != 2 or len(values) != frames or values.shape != cells.shape:
+            raise ValueError(f"{name} must be ({frames}, K), got {tuple(values.shape)}")
+    if _chosen(impl, features) == "reference":
+        return reference.boxes(features, cells, labels, weights, spatial_shape)
+    from perception.fast.head import boxes_triton
+
+    return boxes_triton.boxes(features, cells, labels, weights, spatial_shape)
+
+
+def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
+    check_impl(impl)
+    if impl == "vendor":
+        raise ImplementationError("the fast head has no impl='vendor'; use 'reference' or 'triton'")
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install 'sparsight[gpu]'")
+        from perception.fast.head import triton
+
+        check_triton_runs(tensor, triton.up_kernel)
+        return "triton"
+    return "triton" if impl == "auto" and tensor.is_cuda and module_available("triton") else "reference"
+
+
+def _check_features(name: str, features: Tensor, channels: int, dtype: torch.dtype) -> None:
+    if features.ndim != 2 or features.shape[1] != channels:
+        raise ValueError(f"{name} must be (rows, {channels}), got {tuple(features.shape)}")
+    if features.dtype != dtype or dtype not in FEATURE_DTYPES:
+        raise TypeError(f"{name} must have the weights' type {dtype}, got {features.dtype}")
+
+
+def _frames(features: Tensor, spatial_shape: tuple[int, int]) -> int:
+    """Frames of a map; raise unless it is a whole number of at least 1."""
+    rows, columns = spatial_shape
+    if len(features) == 0 or len(features) % (rows * columns):
+        raise ValueError(f"features must have a multiple of {rows} * {columns} rows, got {len(features)}")
+    return len(features) // (rows * columns)

@@ -1,0 +1,190 @@
+"""Up and join, and heat, in Triton, one launch each.
+
+The maps are small: what costs is the launch and the latency of the first loads, so the layers that follow
+each other for a row run in one program, with the hidden layers in registers. Runs on CUDA, and on a CPU
+through ``TRITON_INTERPRET=1``.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from perception.fast.head.layout import HeatWeights, UpWeights
+from perception.fast.head.tiles import TILES, depth_for, precision_of
+from sparse_core.conv.grid.layout import FixedGrid, padded_width
+from sparse_core.conv.grid.triton import row_of
+
+__all__ = ["heat", "heat_kernel", "up", "up_kernel"]
+
+
+@triton.jit
+def up_kernel(
+    coarse,
+    fine,
+    words,
+    up_weight,
+    lateral_weight,
+    up_bias,
+    lateral_bias,
+    out,
+    count,
+    width,
+    line,
+    capacity,
+    C_IN: tl.constexpr,
+    C_FINE: tl.constexpr,
+    C_OUT: tl.constexpr,
+    IN_PADDED: tl.constexpr,
+    FINE_PADDED: tl.constexpr,
+    OUT_PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """A block of coarse cells, the finer cells of one parity below them, a block of channels."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    parity = tl.program_id(1)
+    column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = row < count
+    # Finer rows and columns of the whole batch: frames lie below each other.
+    y = 2 * (row // width) + parity // 2
+    x = 2 * (row % width) + parity % 2
+    found = row_of(words, y * line + x, inside, capacity)
+    deep = tl.arange(0, DEPTH)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    source = coarse + row.to(tl.int64)[:, None] * C_IN
+    matrix = up_weight + parity * (IN_PADDED * OUT_PADDED) + column[None, :]
+    for begin in range(0, IN_PADDED, DEPTH):
+        part = begin + deep
+        left = tl.load(source + part[None, :], mask=inside[:, None] & (part < C_IN)[None, :], other=0.0)
+        right = tl.load(matrix + part[:, None] * OUT_PADDED)
+        total = tl.dot(left, right, total, input_precision=PRECISION)
+    total += tl.load(up_bias + column)[None, :]
+    if tl.max(found, 0) >= 0:
+        active = found >= 0
+        source = fine + tl.where(active, found, 0).to(tl.int64)[:, None] * C_FINE
+        matrix = lateral_weight + column[None, :]
+        for begin in range(0, FINE_PADDED, DEPTH):
+            part = begin + deep
+            left = tl.load(source + part[None, :], mask=active[:, None] & (part < C_FINE)[None, :], other=0.0)
+            right = tl.load(matrix + part[:, None] * OUT_PADDED)
+            total = tl.dot(left, right, total, input_precision=PRECISION)
+        total += tl.where(active[:, None], tl.load(lateral_bias + column)[None, :], 0.0)
+    total = tl.maximum(total, 0.0)
+    place = (y.to(tl.int64) * (2 * width) + x)[:, None] * C_OUT + column[None, :]
+    stored = inside[:, None] & (column < C_OUT)[None, :]
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=stored)
+
+
+@triton.jit
+def heat_kernel(
+    features,
+    hidden_weight,
+    heat_weight,
+    hidden_bias,
+    heat_bias,
+    out,
+    count,
+    area,
+    C_IN: tl.constexpr,
+    IN_PADDED: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    CLASSES: tl.constexpr,
+    CLASSES_PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Both layers and the sigmoid for a block of cells."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < count
+    deep = tl.arange(0, DEPTH)
+    wide = tl.arange(0, HIDDEN)
+    total = tl.zeros([ROWS, HIDDEN], tl.float32)
+    source = features + row.to(tl.int64)[:, None] * C_IN
+    for begin in range(0, IN_PADDED, DEPTH):
+        part = begin + deep
+        left = tl.load(source + part[None, :], mask=inside[:, None] & (part < C_IN)[None, :], other=0.0)
+        right = tl.load(hidden_weight + part[:, None] * HIDDEN + wide[None, :])
+        total = tl.dot(left, right, total, input_precision=PRECISION)
+    hidden = tl.maximum(total + tl.load(hidden_bias + wide)[None, :], 0.0).to(features.dtype.element_ty)
+    kind = tl.arange(0, CLASSES_PADDED)
+    right = tl.load(heat_weight + wide[:, None] * CLASSES_PADDED + kind[None, :])
+    logits = tl.dot(hidden, right, input_precision=PRECISION) + tl.load(heat_bias + kind)[None, :]
+    scores = 1.0 / (1.0 + tl.exp(-logits))
+    place = ((row // area).to(tl.int64)[:, None] * CLASSES + kind[None, :]) * area + (row % area)[:, None]
+    tl.store(out + place, scores, mask=inside[:, None] & (kind < CLASSES)[None, :])
+
+
+def up(coarse: Tensor, fine: Tensor, grid: FixedGrid, weights: UpWeights) -> Tensor:
+    """See :func:`perception.fast.head.fixed_up`."""
+    columns = grid.spatial_shape[1]
+    padded, width = weights.up.shape[1:]
+    tile = TILES["up", coarse.element_size()]
+    block = min(tile.columns, width)
+    depth = depth_for(tile, padded, len(weights.lateral))
+    out = torch.empty(4 * len(coarse), weights.out_channels, dtype=coarse.dtype, device=coarse.device)
+    launched = (triton.cdiv(len(coarse), tile.rows), 4, triton.cdiv(weights.out_channels, block))
+    up_kernel[launched](
+        coarse.contiguous(),
+        fine.contiguous(),
+        grid.words,
+        weights.up,
+        weights.lateral,
+        weights.up_bias,
+        weights.lateral_bias,
+        out,
+        len(coarse),
+        columns // 2,
+        padded_width(columns),
+        grid.capacity,
+        C_IN=weights.in_channels,
+        C_FINE=weights.fine_channels,
+        C_OUT=weights.out_channels,
+        IN_PADDED=padded,
+        FINE_PADDED=len(weights.lateral),
+        OUT_PADDED=width,
+        ROWS=tile.rows,
+        COLUMNS=block,
+        DEPTH=depth,
+        PRECISION=precision_of(coarse.dtype),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return out
+
+
+def heat(features: Tensor, weights: HeatWeights, shape: tuple[int, int]) -> Tensor:
+    """See :func:`perception.fast.head.fixed_heat`."""
+    area = shape[0] * shape[1]
+    tile = TILES["heat", features.element_size()]
+    out = torch.empty(
+        (len(features) // area, weights.classes, *shape), dtype=torch.float32, device=features.device
+    )
+    heat_kernel[(triton.cdiv(len(features), tile.rows),)](
+        features.contiguous(),
+        weights.hidden,
+        weights.heat,
+        weights.hidden_bias,
+        weights.heat_bias,
+        out,
+        len(features),
+        area,
+        C_IN=weights.in_channels,
+        IN_PADDED=len(weights.hidden),
+        HIDDEN=weights.hidden.shape[1],
+        CLASSES=weights.classes,
+        CLASSES_PADDED=weights.heat.shape[1],
+        ROWS=tile.rows,
+        DEPTH=depth_for(tile, len(weights.hidden)),
+        PRECISION=precision_of(features.dtype),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return out

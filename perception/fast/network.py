@@ -1,0 +1,376 @@
+"""A detector's network with fixed shapes: points on the device to boxes on the device.
+
+Every step works on buffers whose size is known beforehand and on counts that stay on the device, so that a
+whole frame is one CUDA graph. The plain-torch implementations run the same composition anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.config import DetectorConfig
+from perception.fast.head import (
+    fixed_boxes,
+    fixed_heat,
+    fixed_peaks,
+    fixed_up,
+    pack_boxes,
+    pack_heat,
+    pack_up,
+)
+from perception.fast.nms import Suppressed, fixed_suppress
+from perception.fast.pillars import EncoderWeights, PillarWorkspace, fixed_encode, locate_points, sort_points
+from perception.fast.refine import RefineWorkspace, fixed_refine, pack_refine
+from perception.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
+from perception.network import Network
+from perception.refine import RefineStage
+from sparse_core.conv.convolution import fixed_convolution, pack_weight
+from sparse_core.conv.grid import DenseGrid, FixedGrid, GridLevel, TableRequest, neighbour_tables, pyramid
+from sparse_core.dispatch import Impl
+
+#: Called with the name of a stage and what runs it.
+StageRunner = Callable[[str, Callable[[], None]], None]
+
+_KERNEL = (3, 3)
+_LEVEL = GridLevel()
+
+
+class FastBoxes(NamedTuple):
+    """What a frame, or a batch of them, gives; all on the device.
+
+    Attributes:
+        boxes: (B, M, 7) float32, LiDAR frame, best score first; zeros behind the last.
+        scores: (B, M) float32; labels: (B, M) int32, -1 behind the last.
+        counts: (B,) int32 boxes of each frame.
+        numbers: (2 B + levels,) int32: invalid points of each frame, pillars before each frame, active cells
+            of each level of all frames together.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    counts: Tensor
+    numbers: Tensor
+
+
+class _Unit(NamedTuple):
+    """One convolution: weight (taps, C_in, C_out) in the features' type, bias (C_out,) float32."""
+
+    weight: Tensor
+    bias: Tensor | None
+    relu: bool
+
+
+@dataclass
+class _State:
+    """Everything that passes between the stages of one batch; no stage overwrites what another reads."""
+
+    points: Tensor
+    lengths: Tensor
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class FastNetwork:
+    """The sparse detector of a folded network, for batches of one size and fixed capacities.
+
+    Args:
+        network: folded, with a sparse backbone, on the device to run on.
+        batch_size: frames of a call.
+        capacities: active cells of each level of the backbone that there is room for, all frames together.
+        dtype: of the features: float16, bfloat16 or float32.
+        impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
+        config: the network's own with other thresholds; None: the network's own.
+
+    Raises:
+        ValueError: a dense backbone, or capacities for another number of levels.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        batch_size: int,
+        capacities: tuple[int, ...],
+        dtype: torch.dtype = torch.float16,
+        impl: Impl = "auto",
+        config: DetectorConfig | None = None,
+    ) -> None:
+        config = config or network.config
+        levels = len(config.backbone.channels)
+        if config.backbone.kind != "sparse" or not config.backbone.dilating:
+            raise ValueError("the fast path is for sparse backbones whose strided layers dilate")
+        if len(capacities) != levels:
+            raise ValueError(f"{levels} levels need as many capacities, got {len(capacities)}")
+        self.config: DetectorConfig = config
+        self.batch_size, self.capacities, self.dtype, self.impl = batch_size, capacities, dtype, impl
+        device = next(network.parameters()).device
+        self.device = device
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        rows, columns = config.pillars.grid_shape
+        self.fine_shape = (2 * rows // config.backbone.stride, 2 * columns // config.backbone.stride)
+        self.coarse_shape = (rows // config.backbone.stride, columns // config.backbone.stride)
+        #: A proposal's score must exceed a quarter of the final threshold; in single precision.
+        least = torch.tensor(config.nms.score_threshold * 0.25)
+        self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
+        self.encoder = EncoderWeights.from_encoder(network.encoder, device=device)
+        self.stages = [self._units(stage) for stage in network.backbone.stages]
+        self.down = _unit(network.backbone.down, dtype)
+        self.blocks = [_block(block, dtype) for block in network.neck.blocks]
+        self.up = pack_up(network.neck.up, network.backbone.lateral, dtype)
+        self.out = _unit(network.neck.out, dtype)
+        self.heat = pack_heat(network.head, dtype)
+        self.boxes = pack_boxes(network.head, dtype)
+        self.refinements = [
+            pack_refine(stage, dtype=dtype) for stage in network.refinements if isinstance(stage, RefineStage)
+        ]
+        self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=device)
+        self.refine_workspace = (
+            RefineWorkspace.make(batch_size * config.refine.proposals, self.refinements[0], device=device)
+            if self.refinements
+            else None
+        )
+        dense = [
+            TableRequest(DenseGrid(shape, batch_size), DenseGrid(shape, batch_size), _KERNEL, (1, 1), (1, 1))
+            for shape in (self.coarse_shape, self.fine_shape)
+        ]
+        self.coarse_table, self.fine_table = neighbour_tables(dense, impl=impl, device=device)
+
+    def __call__(self, points: Tensor, lengths: Tensor) -> FastBoxes:
+        """Detect objects in a batch of frames.
+
+        Args:
+            points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity, on the device.
+            lengths: (B,) int32 points of each frame.
+        """
+        return self.run(points, lengths, lambda _, stage: stage())
+
+    def run(self, points: Tensor, lengths: Tensor, on_stage: StageRunner) -> FastBoxes:
+        """As a call, each stage through ``on_stage``, which must run it."""
+        state = _State(points, lengths)
+        steps: list[tuple[str, Callable[[_State], None]]] = [
+            ("pillars", self._pillars),
+            ("encoder", self._encode),
+            *((f"backbone 1/{2**level}", self._level(level)) for level in range(len(self.stages))),
+            ("neck", self._neck),
+            ("head", self._head),
+            ("proposals", self._propose),
+            *((f"refine {step + 1}", self._refine(step)) for step in range(len(self.refinements))),
+            ("NMS", self._suppress),
+        ]
+        for name, step in steps:
+            on_stage(name, lambda step=step: step(state))  # type: ignore[misc]
+        found: FastBoxes = state.values["found"]
+        return found
+
+    def _units(self, stage: nn.Module) -> list[_Unit | tuple[_Unit, _Unit]]:
+        parts: list[_Unit | tuple[_Unit, _Unit]] = []
+        for part in stage.children():
+            if isinstance(part, SparseBlock):
+                parts.append(_block(part, self.dtype))
+            else:
+                assert isinstance(part, SparseUnit)
+                parts.append(_unit(part, self.dtype))
+        return parts
+
+    def _pillars(self, state: _State) -> None:
+        values = state.values
+        located = locate_points(
+            state.points,
+            state.lengths,
+            self.config.pillars,
+            workspace=self.pillar_workspace,
+            impl=self.impl,
+        )
+        grids = self._grids(located.bits)
+        values["grids"] = grids
+        with self._beside():
+            # Points are sorted meanwhile.
+            self._tables(values, grids)
+        values["pillars"] = sort_points(located, grids[0], impl=self.impl)
+        self._join()
+
+    def _grids(self, bits: Tensor) -> list[FixedGrid]:
+        return pyramid(
+            bits,
+            self.config.pillars.grid_shape,
+            self.batch_size,
+            self.capacities,
+            [_LEVEL] * (len(self.capacities) - 1),
+            impl=self.impl,
+        )
+
+    def _tables(self, values: dict[str, Any], grids: list[FixedGrid]) -> None:
+        requests = [TableRequest(grid, grid, _KERNEL, (1, 1), (1, 1)) for grid in grids]
+        requests += [
+            TableRequest(before, after, _KERNEL, _LEVEL.stride, _LEVEL.padding)
+            for before, after in pairwise(grids)
+        ]
+        requests.append(TableRequest(grids[-1], "all", _KERNEL, _LEVEL.stride, _LEVEL.padding))
+        tables = neighbour_tables(requests, impl=self.impl)
+        values["own"], values["strided"] = tables[: len(grids)], tables[len(grids) :]
+
+    def _beside(self) -> AbstractContextManager[Any]:
+        """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
+        if self._side is None:
+            return nullcontext()
+        self._side.wait_stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(self._side)
+
+    def _join(self) -> None:
+        """Wait for the second stream."""
+        if self._side is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._side)
+
+    def _encode(self, state: _State) -> None:
+        values = state.values
+        grids = values["grids"]
+        with self._beside():
+            before = grids[0].words.view(self.batch_size, -1, 2)[:, 0, 1]
+            active = [grid.active for grid in grids]
+            values["numbers"] = torch.cat([values["pillars"].invalid, before, *active])
+        values["level -1"] = fixed_encode(values["pillars"], self.encoder, dtype=self.dtype, impl=self.impl)
+        self._join()
+
+    def _level(self, level: int) -> Callable[[_State], None]:
+        def run(state: _State) -> None:
+            grids: list[FixedGrid] = state.values["grids"]
+            own, strided = state.values["own"], state.values["strided"]
+            features = state.values[f"level {level - 1}"]
+            for index, part in enumerate(self.stages[level]):
+                entering = index == 0 and level > 0
+                table = strided[level - 1] if entering else own[level]
+                features = self._apply(part, features, table, grids[level].count)
+            state.values[f"level {level}"] = features
+
+        return run
+
+    def _apply(
+        self, part: _Unit | tuple[_Unit, _Unit], features: Tensor, table: Tensor, count: Tensor | None
+    ) -> Tensor:
+        if isinstance(part, _Unit):
+            return self._convolve(part, features, table, count)
+        first, second = part
+        hidden = self._convolve(first, features, table, count)
+        return self._convolve(second, hidden, table, count, residual=features)
+
+    def _convolve(
+        self,
+        unit: _Unit,
+        features: Tensor,
+        table: Tensor,
+        count: Tensor | None,
+        *,
+        residual: Tensor | None = None,
+        zero_empty: bool = False,
+    ) -> Tensor:
+        return fixed_convolution(
+            features,
+            unit.weight,
+            table,
+            count,
+            bias=unit.bias,
+            residual=residual,
+            relu=unit.relu,
+            zero_empty=zero_empty,
+            impl=self.impl,
+        )
+
+    def _neck(self, state: _State) -> None:
+        values = state.values
+        sparse = values[f"level {len(self.stages) - 1}"]
+        coarse = self._convolve(self.down, sparse, values["strided"][-1], None, zero_empty=True)
+        for block in self.blocks:
+            coarse = self._apply(block, coarse, self.coarse_table, None)
+        raised = fixed_up(coarse, sparse, values["grids"][-1], self.up, impl=self.impl)
+        values["map"] = self._convolve(self.out, raised, self.fine_table, None)
+
+    def _head(self, state: _State) -> None:
+        values = state.values
+        heat = fixed_heat(values["map"], self.heat, spatial_shape=self.fine_shape, impl=self.impl)
+        peaks = fixed_peaks(heat, self.config.head.top_k, minimum=self.least_score, impl=self.impl)
+        boxes = fixed_boxes(
+            values["map"],
+            peaks.cells,
+            peaks.labels,
+            self.boxes,
+            spatial_shape=self.fine_shape,
+            impl=self.impl,
+        )
+        values["peaks"], values["boxes"] = peaks, boxes
+
+    def _propose(self, state: _State) -> None:
+        settings = self.config.nms
+        peaks = state.values["peaks"]
+        state.values["proposals 0"] = fixed_suppress(
+            state.values["boxes"],
+            peaks.scores,
+            peaks.labels,
+            iou_threshold=settings.proposal_iou,
+            score_threshold=self.least_score,
+            max_output=self.config.refine.proposals,
+            impl=self.impl,
+        )
+
+    def _refine(self, step: int) -> Callable[[_State], None]:
+        def run(state: _State) -> None:
+            proposals: Suppressed = state.values[f"proposals {step}"]
+            refined = fixed_refine(
+                state.values["pillars"],
+                state.values["map"],
+                proposals.boxes,
+                proposals.labels,
+                self.refinements[step],
+                map_shape=self.fine_shape,
+                pillar_size_m=self.config.pillars.pillar_size_m,
+                turn=step == len(self.refinements) - 1,
+                workspace=self.refine_workspace,
+                impl=self.impl,
+            )
+            state.values[f"proposals {step + 1}"] = proposals._replace(boxes=refined.boxes)
+            state.values["fit"] = refined.fit_logits
+
+        return run
+
+    def _suppress(self, state: _State) -> None:
+        settings = self.config.nms
+        values = state.values
+        proposals: Suppressed = values[f"proposals {len(self.refinements)}"]
+        final = fixed_suppress(
+            proposals.boxes,
+            proposals.scores,
+            proposals.labels,
+            iou_threshold=settings.iou,
+            score_threshold=settings.score_threshold,
+            max_output=settings.max_boxes,
+            fit_logits=values.get("fit"),
+            fit_weight=self.config.head.iou_weight,
+            impl=self.impl,
+        )
+        values["found"] = FastBoxes(final.boxes, final.scores, final.labels, final.counts, values["numbers"])
+
+
+def _unit(unit: nn.Module, dtype: torch.dtype) -> _Unit:
+    """Weights of a folded unit, sparse or dense, as taps of (C_in, C_out)."""
+    assert isinstance(unit, SparseUnit | DenseUnit)
+    if not isinstance(unit.norm, nn.Identity):
+        raise ValueError("the network still has its batch norms: fold it first (Network.fold)")
+    weight = unit.conv.weight.detach()
+    if isinstance(unit, DenseUnit):
+        weight = weight.permute(0, 2, 3, 1)
+    bias = unit.conv.bias
+    return _Unit(
+        pack_weight(weight.to(dtype)), None if bias is None else bias.detach().float().contiguous(), unit.relu
+    )
+
+
+def _block(block: nn.Module, dtype: torch.dtype) -> tuple[_Unit, _Unit]:
+    assert isinstance(block, SparseBlock | DenseBlock)
+    return _unit(block.first, dtype), _unit(block.second, dtype)

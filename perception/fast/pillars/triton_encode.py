@@ -1,0 +1,259 @@
+"""The pillar encoder as two Triton kernels: over points, then over pillars.
+
+Points of a program are neighbours in the order of pillars, whatever pillars they lie in, so a crowded pillar
+is the work of many programs and no program waits for it. They meet in one maximum (of the bits of floats that
+are not negative, which order as whole numbers do) and one sum in whole numbers of each pillar and channel,
+both atomic, so the order of the points is irrelevant. The second kernel leaves both at zero for the next
+frame.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from perception.fast.pillars.layout import FIXED_POINT, FixedPillars
+from perception.fast.pillars.triton import centre_of, load_points, split_points, whole
+from perception.fast.pillars.weights import EncoderWeights
+from sparse_core.conv.grid.layout import padded_width
+
+__all__ = ["encode", "pillars_kernel", "points_kernel"]
+
+#: Points that are added up together where they share a pillar, and groups of them that a program takes at a
+#: time: a thread a point, and a single warp, so that nothing waits at barriers.
+_RUN, _GROUPS = 4, 2
+#: Programs at most; each goes on until no points are left. An H200 holds as many at once.
+_PROGRAMS = 4096
+#: Pillars of a program, and its warps.
+_PILLARS, _PILLAR_WARPS = 16, 4
+_PART = tl.constexpr(1 / FIXED_POINT)
+
+
+@triton.jit
+def _grouped(values, RUN: tl.constexpr, GROUPS: tl.constexpr):
+    """(GROUPS * RUN,) to (RUN, GROUPS): a group's points in registers of one thread."""
+    return tl.trans(tl.reshape(values, [GROUPS, RUN]))
+
+
+@triton.jit
+def _weights(weight, channel, used):
+    """(1, 1, WIDTH) of one feature of the points' layer, or its bias."""
+    return tl.load(weight + channel, mask=used, other=0.0)[None, None, :]
+
+
+@triton.jit
+def _share(hidden, feature, weights):
+    """``hidden`` (RUN, GROUPS, WIDTH) and one feature (RUN * GROUPS,) times its weights, in one rounding."""
+    feature = _grouped(feature, hidden.shape[0], hidden.shape[1])[:, :, None]
+    return tl.fma(tl.broadcast_to(feature, hidden.shape), tl.broadcast_to(weights, hidden.shape), hidden)
+
+
+@triton.jit
+def points_kernel(
+    points,
+    rows,
+    offsets,
+    sums,
+    cells,
+    point_weight,
+    point_bias,
+    peaks,
+    totals,
+    capacity,
+    height,
+    line_cells,
+    size,
+    inverse_size,
+    x_low,
+    y_low,
+    HALF: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RUN: tl.constexpr,
+    GROUPS: tl.constexpr,
+):
+    """The points' layer; maximum and sum over each pillar's points, atomically."""
+    POINTS: tl.constexpr = RUN * GROUPS
+    kept = tl.load(offsets + capacity)
+    # Adds zero, but the compiler cannot know. Otherwise it would give a thread channels side by side, and
+    # what a warp adds at once would lie in pieces.
+    channel = tl.arange(0, WIDTH) ^ (kept >> 31)
+    used = tl.arange(0, WIDTH) < HALF
+    bias = _weights(point_bias, channel, used)
+    x_weight = _weights(point_weight, channel, used)
+    y_weight = _weights(point_weight + HALF, channel, used)
+    z_weight = _weights(point_weight + 2 * HALF, channel, used)
+    intensity_weight = _weights(point_weight + 3 * HALF, channel, used)
+    x_off_weight = _weights(point_weight + 4 * HALF, channel, used)
+    y_off_weight = _weights(point_weight + 5 * HALF, channel, used)
+    x_rest_weight = _weights(point_weight + 6 * HALF, channel, used)
+    y_rest_weight = _weights(point_weight + 7 * HALF, channel, used)
+    z_rest_weight = _weights(point_weight + 8 * HALF, channel, used)
+    for first in range(tl.program_id(0) * POINTS, kept, tl.num_programs(0) * POINTS):
+        index = first + tl.arange(0, POINTS)
+        held = index < kept
+        row = tl.load(rows + index, mask=held, other=-1)
+        begin = tl.load(offsets + row, mask=held, other=0)
+        end = tl.load(offsets + row + 1, mask=held, other=1)
+        cell = tl.load(cells + row, mask=held, other=0)
+        x_sum = tl.load(sums + row, mask=held, other=0).to(tl.float32)
+        y_sum = tl.load(sums + capacity + row, mask=held, other=0).to(tl.float32)
+        z_sum = tl.load(sums + 2 * capacity + row, mask=held, other=0).to(tl.float32)
+        x, y, z, intensity = split_points(load_points(points, index, held))
+        x_centre, y_centre = centre_of(cell, height, line_cells, size, x_low, y_low)
+        x_off = x - x_centre
+        y_off = y - y_centre
+        number = (end - begin).to(tl.float32)
+        share = tl.div_rn(tl.zeros_like(number) + _PART, number)
+        hidden = tl.broadcast_to(bias, [RUN, GROUPS, WIDTH])
+        hidden = _share(hidden, x * 0.025, x_weight)
+        hidden = _share(hidden, y * 0.025, y_weight)
+        hidden = _share(hidden, z, z_weight)
+        hidden = _share(hidden, intensity, intensity_weight)
+        hidden = _share(hidden, x_off * inverse_size, x_off_weight)
+        hidden = _share(hidden, y_off * inverse_size, y_off_weight)
+        hidden = _share(hidden, x_off - x_sum * share, x_rest_weight)
+        hidden = _share(hidden, y_off - y_sum * share, y_rest_weight)
+        hidden = _share(hidden, z - z_sum * share, z_rest_weight)
+        hidden = tl.maximum(hidden, 0.0)
+        bits = hidden.to(tl.int32, bitcast=True)
+        parts = whole(hidden)
+        pillar = _grouped(row, RUN, GROUPS)
+        # Rows rise, so a run lies in one pillar if its ends do; behind the last point it is -1.
+        lowest = tl.min(pillar, 0)
+        together = lowest == tl.max(pillar, 0)
+        alone = (pillar >= 0) & (together[None, :] == 0)
+        place = pillar[:, :, None] * HALF + channel[None, None, :]
+        chosen = alone[:, :, None] & used[None, None, :]
+        tl.atomic_max(peaks + place, bits, mask=chosen, sem="relaxed")
+        tl.atomic_add(totals + place, parts, mask=chosen, sem="relaxed")
+        together = together & (lowest >= 0)
+        common = lowest[:, None] * HALF + channel[None, :]
+        shared = together[:, None] & used[None, :]
+        tl.atomic_max(peaks + common, tl.max(bits, 0), mask=shared, sem="relaxed")
+        tl.atomic_add(totals + common, tl.sum(parts, 0), mask=shared, sem="relaxed")
+
+
+@triton.jit
+def pillars_kernel(
+    peaks,
+    totals,
+    offsets,
+    sums,
+    count,
+    pillar_weight,
+    pillar_bias,
+    out,
+    capacity,
+    CHANNELS: tl.constexpr,
+    HALF_WIDTH: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+    PILLARS: tl.constexpr,
+):
+    """The pillars' layer of PILLARS pillars; maxima and sums become zero again."""
+    HALF: tl.constexpr = CHANNELS // 2
+    rows = tl.load(count)
+    first = tl.program_id(0) * PILLARS
+    if first < rows:
+        row = first + tl.arange(0, PILLARS)
+        live = row < rows
+        inner = tl.arange(0, HALF_WIDTH)
+        place = row[:, None] * HALF + inner[None, :]
+        chosen = live[:, None] & (inner[None, :] < HALF)
+        bits = tl.load(peaks + place, mask=chosen, other=0)
+        total = tl.load(totals + place, mask=chosen, other=0)
+        begin = tl.load(offsets + row, mask=live, other=0)
+        number = tl.load(offsets + row + 1, mask=live, other=1) - begin
+        z_sum = tl.load(sums + 2 * capacity + row, mask=live, other=0)
+        channel = tl.arange(0, WIDTH)
+        used = channel < CHANNELS
+        both = (inner[:, None] < HALF) & used[None, :]
+        matrix = pillar_weight + inner[:, None] * CHANNELS + channel[None, :]
+        peak_weight = tl.load(matrix, mask=both, other=0.0)
+        average_weight = tl.load(matrix + HALF * CHANNELS, mask=both, other=0.0)
+        height_weight = tl.load(pillar_weight + CHANNELS * CHANNELS + channel, mask=used, other=0.0)
+        number_weight = tl.load(pillar_weight + (CHANNELS + 1) * CHANNELS + channel, mask=used, other=0.0)
+        bias = tl.load(pillar_bias + channel, mask=used, other=0.0)
+        tl.store(peaks + place, tl.zeros_like(bits), mask=chosen)
+        tl.store(totals + place, tl.zeros_like(total), mask=chosen)
+        divisor = number.to(tl.float32)
+        share = tl.div_rn(tl.zeros_like(divisor) + _PART, divisor)
+        z_mean = z_sum.to(tl.float32) * share
+        peak = bits.to(tl.float32, bitcast=True)
+        average = total.to(tl.float32) * share[:, None]
+        features = z_mean[:, None] * height_weight[None, :]
+        features += tl.log(divisor)[:, None] * number_weight[None, :]
+        features += bias[None, :]
+        if out.dtype.element_ty == tl.float16:
+            # Rounded to nearest, which a product in TF32 does not do. Beyond the largest, so is the result.
+            peak = tl.minimum(peak, 65504.0).to(tl.float16)
+            average = tl.minimum(average, 65504.0).to(tl.float16)
+            peak_weight = peak_weight.to(tl.float16)
+            average_weight = average_weight.to(tl.float16)
+        features = tl.dot(peak, peak_weight, features, input_precision=PRECISION)
+        features = tl.dot(average, average_weight, features, input_precision=PRECISION)
+        features = tl.maximum(features, 0.0).to(out.dtype.element_ty)
+        target = out + row[:, None] * CHANNELS + channel[None, :]
+        tl.store(target, features, mask=live[:, None] & used[None, :])
+
+
+def encode(pillars: FixedPillars, weights: EncoderWeights, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    """See :func:`perception.fast.pillars.fixed_encode`."""
+    grid, room = pillars.grid, len(pillars.rows)
+    if grid.capacity * weights.channels >= 2**31:
+        raise ValueError(
+            f"{grid.capacity} pillars of {weights.channels} features need offsets beyond 32 bits"
+        )
+    if out is None:
+        out = torch.empty((grid.capacity, weights.channels), dtype=dtype, device=pillars.points.device)
+    half = weights.channels // 2
+    peaks, totals = pillars.workspace.accumulators(grid.capacity, half)
+    height, width = grid.spatial_shape
+    points_kernel[(max(1, min(_PROGRAMS, triton.cdiv(room, _RUN * _GROUPS))),)](
+        pillars.points,
+        pillars.rows,
+        pillars.offsets,
+        pillars.sums,
+        grid.cells,
+        weights.point_weight,
+        weights.point_bias,
+        peaks,
+        totals,
+        grid.capacity,
+        height,
+        padded_width(width),
+        weights.pillar_size_m,
+        1 / weights.pillar_size_m,
+        *weights.low_m,
+        HALF=half,
+        WIDTH=max(32, triton.next_power_of_2(half)),
+        RUN=_RUN,
+        GROUPS=_GROUPS,
+        num_warps=max(1, _RUN * _GROUPS // 32),
+        num_stages=1,
+        enable_fp_fusion=False,
+    )
+    pillars_kernel[(triton.cdiv(grid.capacity, _PILLARS),)](
+        peaks,
+        totals,
+        pillars.offsets,
+        pillars.sums,
+        grid.count,
+        weights.pillar_weight,
+        weights.pillar_bias,
+        out,
+        grid.capacity,
+        CHANNELS=weights.channels,
+        HALF_WIDTH=max(16, triton.next_power_of_2(half)),
+        WIDTH=max(16, triton.next_power_of_2(weights.channels)),
+        PRECISION="ieee" if dtype == torch.float32 else "tf32",
+        PILLARS=_PILLARS,
+        num_warps=_PILLAR_WARPS,
+        num_stages=1,
+        enable_fp_fusion=False,
+    )
+    return out
