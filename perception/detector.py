@@ -40,6 +40,9 @@ PRECISIONS: dict[Precision, torch.dtype] = {
 
 Cloud = PointCloud | FloatArray | Tensor
 
+#: Frames of a graph of several, and points of a frame beyond which the memory is better spent elsewhere.
+_BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
+
 #: Called with the name of a stage and its time in milliseconds.
 StageTimer = Callable[[str, float], None]
 
@@ -224,13 +227,22 @@ class Detector:
         """Detect objects in several scans of any density in one pass; same results as one by one."""
         if len(clouds) == 0:
             return []
-        if self._runner is not None and self.on_stage is None:
-            return self._detect_fast(clouds)
-        return self._detect_eagerly(clouds)
-
-    def _detect_fast(self, clouds: Sequence[Cloud]) -> list[Detections]:
-        assert self._runner is not None
         tensors = [_as_tensor(cloud) for cloud in clouds]
+        largest = max(len(tensor) for tensor in tensors)
+        if self._runner is None or self.on_stage is not None or largest > _MOST_POINTS_IN_A_GRAPH:
+            return self._detect_eagerly(clouds)
+        # Whole batches, then one by one: two graphs serve any number of frames.
+        whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else 0
+        size = _BATCH if whole else len(clouds)
+        found: list[Detections] = []
+        for first in range(0, max(whole, size), size):
+            found += self._detect_fast(clouds[first : first + size], tensors[first : first + size])
+        for cloud, tensor in zip(clouds[len(found) :], tensors[len(found) :], strict=True):
+            found += self._detect_fast([cloud], [tensor])
+        return found
+
+    def _detect_fast(self, clouds: Sequence[Cloud], tensors: list[Tensor]) -> list[Detections]:
+        assert self._runner is not None
         with torch.inference_mode(), warnings.catch_warnings():
             # Each frame tells of its own overflow below.
             warnings.simplefilter("ignore", CapacityWarning)
@@ -364,6 +376,8 @@ def _why_not_fast(config: DetectorConfig, device: torch.device) -> str | None:
     """Why frames cannot be CUDA graphs here; None where they can."""
     if config.backbone.kind != "sparse" or not config.backbone.dilating:
         return "the network is not a sparse one whose strided layers dilate"
+    if config.refine.enabled and len(config.refine.channels) != 3:
+        return "the refinement has not three point layers"
     if config.backbone.impl != "auto":
         return f"the network asks for impl={config.backbone.impl!r}"
     if device.type != "cuda":

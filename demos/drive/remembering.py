@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -240,10 +240,7 @@ def views_of(looks: Sequence[Look]) -> Views:
 
 
 def mark_gone(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: str) -> int:
-    """Say of what was looked for and not seen that it is gone; returns of how many.
-
-    A memory is replaced by its like with another state: forgotten with the reason, and added again.
-    """
+    """Say of what was looked for and not seen that it is gone; returns of how many."""
     known = store.find(
         Filter(map_id=map_id, kinds=("object",), states=("present", "unknown")), newest_first=False
     )
@@ -251,23 +248,11 @@ def mark_gone(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: 
         return 0
     change = look_again(known, seen, views, PRESENCE)
     gone = [
-        (memory, presence)
+        memory.id
         for memory, presence in zip(known, change.known, strict=True)
-        if presence.state in ("gone", "moved")
+        if presence.state in ("gone", "moved") and memory.id is not None
     ]
-    if not gone:
-        return 0
-    store.forget(
-        [memory.id for memory, _ in gone if memory.id is not None], reason="its place was seen empty"
-    )
-    store.add(
-        [
-            replace(
-                memory, id=None, state="gone", payload={**memory.payload, "presence": presence.reasons[0]}
-            )
-            for memory, presence in gone
-        ]
-    )
+    store.mark(gone, "gone", why="its place was seen empty")
     return len(gone)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -149,7 +150,9 @@ class FrameRunner:
         self.config = config or network.config
         self.device = next(network.parameters()).device
         self._graphs: dict[int, FrameGraph] = {}
+        self._lock = threading.Lock()
 
+    @torch.inference_mode()
     def graph_for(self, clouds: Sequence[Tensor], capacities: tuple[int, ...] | None = None) -> FrameGraph:
         """The graph for batches of this size, captured anew if it has too little room.
 
@@ -195,16 +198,17 @@ class FrameRunner:
         Args:
             clouds: (N_i, 4) float32 each, on any device.
         """
-        graph = self.graph_for(clouds)
-        while True:
-            graph.load(clouds)
-            graph.replay()
-            numbers = graph.found.numbers.tolist()
-            larger = self.growth(graph, numbers)
-            if larger is None:
-                break
-            graph = self.graph_for(clouds, larger)
-        return self.results(graph.found, numbers, graph.room)
+        # One graph has one input and one output.
+        with self._lock, torch.inference_mode():
+            graph = self.graph_for(clouds)
+            while True:
+                graph.load(clouds)
+                graph.replay()
+                numbers = graph.found.numbers.tolist()
+                larger = self.growth(graph, numbers)
+                if larger is None:
+                    return self.results(graph.found, numbers, graph.room)
+                graph = self.graph_for(clouds, larger)
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
         """A runner of the same network and room, with other thresholds."""

@@ -48,7 +48,13 @@ def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[Fra
     number = 0
     with Fetcher(clouds, ahead=_SLOTS) as arriving:
         while True:
-            cloud = arriving.take(wait=not waiting)
+            try:
+                cloud = arriving.take(wait=not waiting)
+            except Exception:
+                # What arrived before the error is given out before it.
+                while waiting:
+                    yield _collect(runner, waiting.popleft())
+                raise
             if cloud is not None:
                 graph = runner.graph_for([cloud])
                 slot = slots[number % _SLOTS]
@@ -64,6 +70,7 @@ def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[Fra
             yield _collect(runner, waiting.popleft())
 
 
+@torch.inference_mode()
 def _slot(graph: FrameGraph, device: torch.device) -> _Slot:
     def pinned(like: Tensor) -> Tensor:
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
@@ -80,6 +87,7 @@ def _slot(graph: FrameGraph, device: torch.device) -> _Slot:
     )
 
 
+@torch.inference_mode()
 def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
     count = len(cloud)
     # The frame that used this slot has been collected, so its buffers are free.
@@ -100,6 +108,7 @@ def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
     slot.done.record()
 
 
+@torch.inference_mode()
 def _collect(runner: FrameRunner, slot: _Slot) -> FrameResult:
     slot.done.synchronize()
     numbers = slot.found.numbers.tolist()

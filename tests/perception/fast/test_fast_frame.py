@@ -58,6 +58,22 @@ def test_frames_give_the_detectors_boxes(detector: Detector) -> None:
     assert found[1].pillars == 0
 
 
+def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perception.detector._BATCH", 2)
+    clouds = [cloud(200 + 50 * seed, seed) for seed in range(5)]
+    expected = [detector(one) for one in clouds]
+    monkeypatch.setattr(detector, "_runner", runner(detector))
+    assert detector.fast
+    found = detector.detect_batch(clouds)
+    assert set(detector._runner._graphs) == {1, 2}  # type: ignore[union-attr]
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-4)
+        assert mine.labels == theirs.labels
+    # More points than a graph is good for go without one.
+    monkeypatch.setattr("perception.detector._MOST_POINTS_IN_A_GRAPH", 100)
+    np.testing.assert_array_equal(detector(clouds[0]).boxes, expected[0].boxes)
+
+
 def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
     broken = cloud(500, 3)
     broken[::50, 1] = torch.nan

@@ -33,9 +33,19 @@ def test_interpreted(repository: Path) -> None:
     check(run_script(SCRIPT, repository, interpret=True))
 
 
+@pytest.mark.slow
+def test_more_cases_interpreted(repository: Path) -> None:
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("the kernels are compiled here")
+    report = run_script(SCRIPT, repository, "--everything", interpret=True)
+    assert len(report) == 20
+    check(report)
+
+
 @pytest.mark.gpu
 def test_compiled(repository: Path, cuda: torch.device) -> None:
-    report = run_script(SCRIPT, repository, interpret=False)
+    report = run_script(SCRIPT, repository, "--everything", interpret=False)
     check(report)
     assert report["4096"]["kept"] > 300
 
