@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.variants import StaticMaps
 from perception.backbone import DenseBackbone
 from perception.config import DetectorConfig
-from perception.fast.frame import FrameGraph, FrameRunner, Room
+from perception.fast.frame import FrameRunner, Room
 from perception.fast.network import FastNetwork
 from perception.network import Network
 from sparse_core.conv.grid import FixedGrid, padded_width, pyramid
@@ -95,23 +95,18 @@ class DenseRunner(FrameRunner):
         super().__init__(sparse, dtype=dtype, config=_sparse(network.config))
         self.dense = network
 
-    def graph_for(self, clouds: Sequence[Tensor], capacities: tuple[int, ...] | None = None) -> FrameGraph:
-        """As of the sparse one, of the dense network."""
-        known = self._graphs.get(len(clouds))
-        if known is not None and capacities is None and max(map(len, clouds)) <= known.room.points:
-            return known
-        points = 1 << max(15, (max(map(len, clouds)) - 1).bit_length())
-        pillars = (capacities or self._guess(len(clouds)))[0]
-        network = DenseFrames(
+    def _build(self, room: Room) -> DenseFrames:
+        return DenseFrames(
             self.dense,
             self.network,
-            batch_size=len(clouds),
-            capacities=(pillars,) * len(self.config.backbone.channels),
+            batch_size=room.batch_size,
+            capacities=room.capacities * len(self.config.backbone.channels),
             dtype=self.dtype,
         )
-        room = Room(len(clouds), points, (pillars,))
-        self._graphs[len(clouds)] = FrameGraph.capture(network, room, clouds)
-        return self._graphs[len(clouds)]
+
+    def _guess(self, batch_size: int) -> tuple[int, ...]:
+        # Only pillars are active cells here.
+        return super()._guess(batch_size)[:1]
 
 
 def _sparse(config: DetectorConfig) -> DetectorConfig:

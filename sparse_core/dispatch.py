@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from functools import cache
 from typing import Literal, get_args
 
@@ -48,3 +49,30 @@ def check_triton_runs(tensor: Tensor, kernel: object) -> None:
             f"impl='triton' needs CUDA tensors, got {tensor.device}"
             " (TRITON_INTERPRET=1 in the environment runs it on a CPU)"
         )
+
+
+def triton_or_reference(
+    impl: Impl, tensor: Tensor, *, operation: str, check_runs: Callable[[Tensor], None]
+) -> Literal["reference", "triton"]:
+    """The implementation of an operation without a vendor's: ``"auto"`` is Triton on CUDA where installed.
+
+    Args:
+        impl: as the caller got it.
+        tensor: whose device decides.
+        operation: for messages.
+        check_runs: imports the kernels and raises ``ImplementationError`` unless they run on the tensor.
+
+    Raises:
+        ValueError: no such implementation.
+        ImplementationError: a named one does not exist or cannot run here.
+    """
+    check_impl(impl)
+    if impl == "vendor":
+        raise ImplementationError(
+            f"{operation}: no vendor implementation (no impl='vendor'); use 'reference' or 'triton'"
+        )
+    if impl == "triton":
+        require_module("triton", impl=impl, hint="pip install triton")
+        check_runs(tensor)
+        return "triton"
+    return "triton" if impl == "auto" and tensor.is_cuda and module_available("triton") else "reference"

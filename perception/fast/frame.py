@@ -110,6 +110,7 @@ class FrameGraph:
             found = network(points, lengths)
         return cls(room, network, points, lengths, found, graph.replay)
 
+    @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:
         """Copy clouds, (N_i, 4) float32 each, into the input; from pinned memory without waiting."""
         _load(clouds, self.points, self.lengths)
@@ -173,16 +174,18 @@ class FrameRunner:
         del graph
         # The old graph's memory is given back before the new one asks for its own.
         self._graphs.pop(batch_size, None)
-        fast = FastNetwork(
+        self._graphs[batch_size] = FrameGraph.capture(self._build(room), room, clouds)
+        return self._graphs[batch_size]
+
+    def _build(self, room: Room) -> FastNetwork:
+        return FastNetwork(
             self.network,
-            batch_size=batch_size,
+            batch_size=room.batch_size,
             capacities=room.capacities,
             dtype=self.dtype,
             impl=self.impl,
             config=self.config,
         )
-        self._graphs[batch_size] = FrameGraph.capture(fast, room, clouds)
-        return self._graphs[batch_size]
 
     def _guess(self, batch_size: int) -> tuple[int, ...]:
         rows, columns = self.network.config.pillars.grid_shape
@@ -211,7 +214,7 @@ class FrameRunner:
                 graph = self.graph_for(clouds, larger)
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
-        """A runner of the same network and room, with other thresholds."""
+        """A runner of the same network with other thresholds; it captures graphs of its own."""
         return FrameRunner(
             self.network, dtype=self.dtype, overflow=self.overflow, impl=self.impl, config=config
         )

@@ -6,26 +6,15 @@ from typing import Literal
 
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl, check_triton_runs, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import Impl, check_triton_runs, triton_or_reference
 
 
 def chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    """The implementation for this tensor: Triton on a GPU where it is installed, else plain torch.
+    """The implementation for this tensor, see :func:`sparse_core.dispatch.triton_or_reference`."""
+    return triton_or_reference(impl, tensor, operation="the index", check_runs=_check_runs)
 
-    Raises:
-        ValueError: no such implementation.
-        ImplementationError: a named one cannot run here.
-    """
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("the index has no impl='vendor'; use 'reference' or 'triton'")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install 'sparsight[gpu]'")
-        from memory.index.cuda import codes_triton
 
-        check_triton_runs(tensor, codes_triton.levels_kernel)
-        return "triton"
-    if impl == "auto" and tensor.is_cuda and module_available("triton"):
-        return "triton"
-    return "reference"
+def _check_runs(tensor: Tensor) -> None:
+    from memory.index.cuda import codes_triton
+
+    check_triton_runs(tensor, codes_triton.levels_kernel)

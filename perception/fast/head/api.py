@@ -16,8 +16,11 @@ from torch import Tensor
 from perception.fast.head import reference
 from perception.fast.head.layout import FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.dispatch import Impl, check_impl, check_triton_runs, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import (
+    Impl,
+    check_triton_runs,
+    triton_or_reference,
+)
 
 __all__ = ["fixed_boxes", "fixed_heat", "fixed_peaks", "fixed_up"]
 
@@ -161,16 +164,13 @@ def fixed_boxes(
 
 
 def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("the fast head has no impl='vendor'; use 'reference' or 'triton'")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install 'sparsight[gpu]'")
-        from perception.fast.head import triton
+    return triton_or_reference(impl, tensor, operation="the fast head", check_runs=_check_runs)
 
-        check_triton_runs(tensor, triton.up_kernel)
-        return "triton"
-    return "triton" if impl == "auto" and tensor.is_cuda and module_available("triton") else "reference"
+
+def _check_runs(tensor: Tensor) -> None:
+    from perception.fast.head import triton
+
+    check_triton_runs(tensor, triton.up_kernel)
 
 
 def _check_features(name: str, features: Tensor, channels: int, dtype: torch.dtype) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from perception.boxes import Metric
 from perception.fast.nms import reference
 from perception.fast.nms.common import FEW_BOXES, Kept, Suppressed, fused_scores
-from sparse_core.dispatch import Impl, check_impl, check_triton_runs, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import (
+    Impl,
+    check_triton_runs,
+    triton_or_reference,
+)
 
 #: Boxes a frame, since a pair of ranks is one int32.
 MAX_BOXES = 32768
@@ -148,16 +153,11 @@ def _check(boxes: Tensor, scores: Tensor, labels: Tensor) -> None:
         raise TypeError(f"labels must be int32 or int64, got {labels.dtype}")
 
 
-def _resolved(impl: Impl, boxes: Tensor) -> str:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("rotated NMS has no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from perception.fast.nms import triton
+def _resolved(impl: Impl, boxes: Tensor) -> Literal["reference", "triton"]:
+    return triton_or_reference(impl, boxes, operation="rotated NMS", check_runs=_check_runs)
 
-        check_triton_runs(boxes, triton.overlap_kernel)
-        return "triton"
-    if impl == "auto" and boxes.is_cuda and module_available("triton"):
-        return "triton"
-    return "reference"
+
+def _check_runs(tensor: Tensor) -> None:
+    from perception.fast.nms import triton
+
+    check_triton_runs(tensor, triton.overlap_kernel)

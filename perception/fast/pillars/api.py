@@ -13,8 +13,11 @@ from perception.fast.pillars.layout import FixedPillars, LocatedPoints, PillarWo
 from perception.fast.pillars.weights import EncoderWeights
 from sparse_core.conv.grid import grid_from_bits
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.dispatch import Impl, check_impl, check_triton_runs, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import (
+    Impl,
+    check_triton_runs,
+    triton_or_reference,
+)
 
 __all__ = ["fixed_encode", "fixed_pillars", "locate_points", "sort_points"]
 
@@ -178,13 +181,10 @@ def _check_workspace(workspace: PillarWorkspace, points: Tensor, config: PillarC
 
 
 def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("fixed pillars have no impl='vendor'; use 'reference' or 'triton'")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install 'sparsight[gpu]'")
-        from perception.fast.pillars import triton
+    return triton_or_reference(impl, tensor, operation="fixed pillars", check_runs=_check_runs)
 
-        check_triton_runs(tensor, triton.locate_kernel)
-        return "triton"
-    return "triton" if tensor.is_cuda and module_available("triton") else "reference"
+
+def _check_runs(tensor: Tensor) -> None:
+    from perception.fast.pillars import triton
+
+    check_triton_runs(tensor, triton.locate_kernel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,8 +12,11 @@ from perception.fast.pillars.layout import FixedPillars
 from perception.fast.refine import reference
 from perception.fast.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
 from perception.fast.refine.weights import PackedRefine
-from sparse_core.dispatch import Impl, check_impl, check_triton_runs, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import (
+    Impl,
+    check_triton_runs,
+    triton_or_reference,
+)
 
 __all__ = ["fixed_refine"]
 
@@ -127,16 +131,11 @@ def _check(
         raise ValueError(f"a map of {features.numel()} numbers is too large, 2^31 - 1 at most")
 
 
-def _chosen(impl: Impl, boxes: Tensor) -> str:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("refinement has no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from perception.fast.refine import triton
+def _chosen(impl: Impl, boxes: Tensor) -> Literal["reference", "triton"]:
+    return triton_or_reference(impl, boxes, operation="refinement", check_runs=_check_runs)
 
-        check_triton_runs(boxes, triton.crop_kernel)
-        return "triton"
-    if impl == "auto" and boxes.is_cuda and module_available("triton"):
-        return "triton"
-    return "reference"
+
+def _check_runs(tensor: Tensor) -> None:
+    from perception.fast.refine import triton
+
+    check_triton_runs(tensor, triton.crop_kernel)

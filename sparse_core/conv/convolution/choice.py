@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -14,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from sparse_core.choices import cache_folder, device_name, read_choices, write_choices
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape, default_config, fits
-from sparse_core.files import replacing
 
 __all__ = [
     "VERSION",
@@ -126,7 +123,7 @@ def row_bucket(rows: int) -> int:
 
 def case_of(shape: Shape, device: torch.device) -> Case:
     """What the choice for a convolution depends on."""
-    name = _device_name(torch.cuda.current_device() if device.index is None else device.index)
+    name = device_name(torch.cuda.current_device() if device.index is None else device.index)
     bucket = row_bucket(shape.rows)
     return Case(name, str(shape.dtype), shape.channels_in, shape.channels_out, shape.taps, bucket)
 
@@ -168,30 +165,16 @@ def remember(case: Case, choice: Choice) -> None:
 
 
 def write_table(path: Path, entries: dict[str, Choice]) -> None:
-    """Write choices as the file that is shipped or kept, one a line so that changes can be read."""
-    lines = [
-        f"  {json.dumps(key)}: {json.dumps([*astuple(config), round(microseconds, 2)])}"
-        for key, (config, microseconds) in sorted(entries.items())
-    ]
-    text = f'{{"version": {VERSION}, "choices": {{\n' + ",\n".join(lines) + "\n}}\n"
-    with replacing(path, private=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Write choices as the file that is shipped or kept."""
+    lines = {
+        key: [*astuple(config), round(microseconds, 2)] for key, (config, microseconds) in entries.items()
+    }
+    write_choices(path, VERSION, lines)
 
 
 def _file() -> Path:
-    return _folder() / f"convolution-{VERSION}.json"
-
-
-def _folder() -> Path:
-    if _settings.folder is not None:
-        return _settings.folder
-    named = os.environ.get("XDG_CACHE_HOME")
-    if named:
-        return Path(named) / "sparsight"
-    try:
-        return Path.home() / ".cache" / "sparsight"
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "sparsight"
+    folder = cache_folder() if _settings.folder is None else _settings.folder
+    return folder / f"convolution-{VERSION}.json"
 
 
 @cache
@@ -200,14 +183,7 @@ def _table() -> dict[str, Choice]:
 
 
 def _read(path: Path) -> dict[str, Choice]:
-    # A damaged or foreign cache is measured again, never an error.
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["version"] != VERSION:
-            return {}
-        return {key: _choice(entry) for key, entry in stored["choices"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        return {}
+    return read_choices(path, VERSION, _choice)
 
 
 def _choice(entry: list) -> Choice:
@@ -216,8 +192,3 @@ def _choice(entry: list) -> Choice:
         variant, int(block_rows), int(block_out), int(block_in), int(warps), int(stages)
     )
     return Choice(config, float(microseconds))
-
-
-@cache
-def _device_name(index: int) -> str:
-    return torch.cuda.get_device_name(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,8 +21,10 @@ from sparse_core.conv.grid.layout import (
 )
 from sparse_core.conv.kernel_map import output_shape
 from sparse_core.conv.table.common import MARGIN, linear_keys
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.dispatch import (
+    Impl,
+    triton_or_reference,
+)
 
 __all__ = [
     "fixed_hash",
@@ -323,16 +326,11 @@ def _hash_from_keys(
     return reference.hash_from_keys(keys, shape, batch_size, capacity)
 
 
-def _resolve(impl: Impl, tensor: Tensor) -> str:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("grids of fixed capacity have no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.conv.grid import triton
+def _resolve(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
+    return triton_or_reference(impl, tensor, operation="grids of fixed capacity", check_runs=_check_runs)
 
-        triton.check_runnable(tensor)
-        return "triton"
-    if impl == "auto" and tensor.is_cuda:
-        return "triton" if module_available("triton") else "reference"
-    return "reference"
+
+def _check_runs(tensor: Tensor) -> None:
+    from sparse_core.conv.grid import triton
+
+    triton.check_runnable(tensor)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sparse_core.conv.table import reference
 from sparse_core.conv.table.common import MARGIN, coordinates_from_keys, linear_keys
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import CapacityWarning, ImplementationError
+from sparse_core.dispatch import (
+    Impl,
+    check_impl,
+    triton_or_reference,
+)
+from sparse_core.errors import CapacityWarning
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,18 +146,14 @@ def table_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], *, impl: Impl 
     )
 
 
-def _resolve(impl: Impl, keys: Tensor) -> str:
-    if impl == "vendor":
-        raise ImplementationError("the coordinate table has no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.conv.table import triton
+def _resolve(impl: Impl, keys: Tensor) -> Literal["reference", "triton"]:
+    return triton_or_reference(impl, keys, operation="the coordinate table", check_runs=_check_runs)
 
-        triton.check_runnable(keys)
-        return "triton"
-    if impl == "auto" and keys.is_cuda:
-        return "triton" if module_available("triton") else "reference"
-    return "reference"
+
+def _check_runs(tensor: Tensor) -> None:
+    from sparse_core.conv.table import triton
+
+    triton.check_runnable(tensor)
 
 
 def _check_coordinates(coordinates: Tensor, shape: tuple[int, ...]) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-
-from sparse_core.files import replacing
+from sparse_core.choices import cache_folder, read_choices, write_choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,15 +159,7 @@ def remember(case: Case, choice: Choice) -> None:
 
 def folder() -> Path:
     """Where measurements are kept."""
-    if _settings.folder is not None:
-        return _settings.folder
-    named = os.environ.get("XDG_CACHE_HOME")
-    if named:
-        return Path(named) / "sparsight"
-    try:
-        return Path.home() / ".cache" / "sparsight"
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "sparsight"
+    return cache_folder() if _settings.folder is None else _settings.folder
 
 
 def _file() -> Path:
@@ -185,14 +172,7 @@ def _table() -> dict[str, Choice]:
 
 
 def _read(path: Path) -> dict[str, Choice]:
-    # A damaged or foreign cache is measured again, never an error.
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["version"] != VERSION:
-            return {}
-        return {key: _choice(entry) for key, entry in stored["choices"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        return {}
+    return read_choices(path, VERSION, _choice)
 
 
 def _choice(entry: list) -> Choice:
@@ -203,17 +183,9 @@ def _choice(entry: list) -> Choice:
 
 
 def write_table(path: Path, entries: dict[str, Choice]) -> None:
-    """Write choices as the file that is shipped or kept, one a line so that changes can be read."""
-    lines = []
-    for key, (method, variant, microseconds, dense) in sorted(entries.items()):
-        entry = [method, variant, round(microseconds, 2), round(dense, 2)]
-        lines.append(f"  {json.dumps(key)}: {json.dumps(entry)}")
-    text = f'{{"version": {VERSION}, "choices": {{\n' + ",\n".join(lines) + "\n}}\n"
-    with replacing(path, private=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-@cache
-def device_name(index: int) -> str:
-    """Name of a GPU."""
-    return torch.cuda.get_device_name(index)
+    """Write choices as the file that is shipped or kept."""
+    lines = {
+        key: [method, variant, round(microseconds, 2), round(dense, 2)]
+        for key, (method, variant, microseconds, dense) in entries.items()
+    }
+    write_choices(path, VERSION, lines)

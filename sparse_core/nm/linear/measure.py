@@ -10,6 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from sparse_core.choices import device_name
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.library import load
 from sparse_core.nm.cusparselt.trusted import checked_algorithms
@@ -86,7 +87,7 @@ def case_of(weight: PackedNM, rows: int, epilogue: Epilogue, *, unpacks: bool) -
     except ImplementationError:
         version = "none"
     return Case(
-        table.device_name(weight.device.index),
+        device_name(weight.device.index),
         version,
         str(weight.dtype),
         str(epilogue.out_dtype),

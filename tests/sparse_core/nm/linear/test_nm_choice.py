@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -237,7 +238,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         def full(*_: object) -> None:
             raise OSError("no space left on device")
 
-        monkeypatch.setattr(table.os, "replace", full)
+        monkeypatch.setattr(os, "replace", full)
         table.remember(CASE._replace(rows=8), VENDOR)
         assert table._file().read_bytes() == before
         assert [file.name for file in table.folder().iterdir()] == [table._file().name]
