@@ -178,6 +178,8 @@ def pillars_kernel(
         height_weight = tl.load(pillar_weight + CHANNELS * CHANNELS + channel, mask=used, other=0.0)
         number_weight = tl.load(pillar_weight + (CHANNELS + 1) * CHANNELS + channel, mask=used, other=0.0)
         bias = tl.load(pillar_bias + channel, mask=used, other=0.0)
+        # Other threads may be the ones that clear what this one has read.
+        tl.debug_barrier()
         tl.store(peaks + place, tl.zeros_like(bits), mask=chosen)
         tl.store(totals + place, tl.zeros_like(total), mask=chosen)
         divisor = number.to(tl.float32)

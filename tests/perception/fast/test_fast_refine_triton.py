@@ -29,9 +29,7 @@ def check(report: dict[str, Any], *, interpreted: bool, cases: int) -> None:
     assert len(report["cases"]) == cases
     for name, case in report["cases"].items():
         assert all(case[fact] for fact in FACTS), (name, case)
-        # Compiled, products in float32 come out as exact as TF32.
-        allowed = ERRORS[name.split()[0]] if interpreted else max(ERRORS[name.split()[0]], 2e-3)
-        assert case["error"] <= allowed, (name, case)
+        assert case["error"] <= ERRORS[name.split()[0]], (name, case)
         assert case["changes boxes"] > 0.05, (name, case)
 
 
