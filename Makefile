@@ -6,10 +6,13 @@ READY  := $(VENV)/.ready
 OUT    ?= out
 DATA   ?= $(if $(SPARSIGHT_DATA),$(SPARSIGHT_DATA),../shared/data)/kitti
 
+# The page of `recall serve` is tested in it; without it these tests skip themselves.
+BROWSER := chromium
+
 # What Open3D's shared libraries ask for; nothing else needs system packages.
 SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
 
-.PHONY: help setup demo test test-all bench lint format clean
+.PHONY: help setup demo test test-all bench lint format clean browser
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,13 +43,20 @@ demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is
 	$(BIN)/python demos/detect.py --data "$(DATA)" --out $(OUT)/demo
 	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
-test: $(READY)  ## lint, types and the default test suite
+browser:
+	@command -v $(BROWSER) >/dev/null || { \
+	  sudo=""; [ "$$(id -u)" = 0 ] || sudo="sudo"; \
+	  echo "installing $(BROWSER)"; \
+	  { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(BROWSER) >/dev/null; } \
+	  || echo "$(BROWSER) was not installed: its tests are skipped"; }
+
+test: $(READY) browser  ## lint, types and the default test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-all: $(READY)  ## also the slow tests
+test-all: $(READY) browser  ## also the slow tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
 bench: $(READY)  ## sparse against dense on this machine, results in benchmarks/results

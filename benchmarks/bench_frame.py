@@ -4,8 +4,10 @@
 
 Both sides share pillars, head, refinement and suppression, run in half precision and are timed by events
 around replays of their graphs, interleaved, frame by frame. The dense twin's maps are compiled by
-torch.compile (channels last, batch norms folded). Cases: scans of the camera's view, whole scans, eight
-frames in one call, pillars of 0.075 m, and four times the range in both directions.
+torch.compile (channels last, batch norms folded). In the camera's view the same sparse network also runs
+layer by layer, in single precision, on spconv and on spconv-triton where they are installed. Cases: scans of
+the camera's view, whole scans, eight frames in one call, pillars of 0.075 m, and four times the range in both
+directions.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.frame_sides import DENSE, SPARSE, DenseRunner
+from benchmarks.frame_sides import DENSE, LIBRARIES, SPARSE, DenseRunner, LibraryRunner
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
@@ -35,14 +37,19 @@ from perception.network import Network
 from perception.weights import load_weights
 
 _BATCH = 8
-#: Aims: milliseconds at batch 1, times the dense twin, times the frame of a 16th of the area, megabytes.
+#: Rounds from one measurement of a library to the next; it takes a hundred times as long.
+_LIBRARY_EVERY = 10
+#: Aims: milliseconds at batch 1, times the dense twin and spconv's layers, times the frame of a 16th of the
+#: area, megabytes, microseconds from the points of a whole scan to sorted points and rows.
 _AIMS = {
     "p50_ms": 0.25,
     "p99_ms": 0.35,
     "ratio_kitti": 2.0,
     "ratio_fine": 6.0,
+    "ratio_spconv": 10.0,
     "range_x4_cost": 2.0,
     "memory_mb": 150.0,
+    "pillars_us": 30.0,
 }
 
 
@@ -68,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row)
             if name == "view" and runner is not None:
                 stages = runner.profile(inputs[0], repeats=options.rounds)
+            if name == "whole scan" and runner is not None:
+                profile = runner.profile(inputs[0], repeats=options.rounds)
+                row["pillars_us"] = round(1e3 * profile["pillars"], 1)
             del runner
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -146,12 +156,15 @@ def _measured(
         "sides": {},
     }
     sparse = _network("pointpillars-kitti", config, device, "sparse")
-    makers: dict[str, Callable[[], FrameRunner]] = {SPARSE: partial(FrameRunner, sparse, dtype=dtype)}
+    own = FrameRunner(sparse, dtype=dtype)
+    makers: dict[str, Callable[[], FrameRunner | LibraryRunner]] = {SPARSE: lambda: own}
     if device.type == "cuda":
         dense = _network("pointpillars-kitti-dense", config, device, "dense")
         makers[DENSE] = partial(DenseRunner, dense, sparse, dtype=dtype)
-    graphs: dict[str, FrameGraph] = {}
-    runners: dict[str, FrameRunner] = {}
+        if name == "view":
+            makers |= {side: partial(LibraryRunner, sparse, package) for package, side in LIBRARIES.items()}
+    graphs: dict[str, FrameGraph | LibraryRunner] = {}
+    runners: dict[str, FrameRunner | LibraryRunner] = {}
     largest = max(inputs, key=lambda clouds: sum(map(len, clouds)))
     for side, make in makers.items():
         before = _allocated(device)
@@ -166,8 +179,10 @@ def _measured(
         row["sides"][side] = {
             "memory_mb": round((_allocated(device) - before) / 1e6, 1),
             "boxes_median": float(np.median(found)),
-            "capacities": list(graphs[side].room.capacities),
         }
+        graph = graphs[side]
+        if isinstance(graph, FrameGraph):
+            row["sides"][side]["capacities"] = list(graph.room.capacities)
     samples: dict[str, list[float]] = {side: [] for side in graphs}
     pillars = []
     for clouds in inputs:
@@ -176,7 +191,7 @@ def _measured(
             graphs[side].load(clouds)
         for side, times in _interleaved(graphs, device, options.rounds).items():
             samples[side] += times
-        pillars.append(runners[SPARSE](clouds)[0].pillars)
+        pillars.append(own(clouds)[0].pillars)
     row["pillars"] = int(np.median(pillars))
     for side, times in samples.items():
         row["sides"][side] |= {
@@ -188,7 +203,7 @@ def _measured(
     if DENSE in samples:
         ratio = np.array(samples[DENSE]) / np.array(samples[SPARSE])
         row["dense_over_sparse"] = round(float(np.median(ratio)), 2)
-    return row, runners.get(SPARSE)
+    return row, own if SPARSE in runners else None
 
 
 def _allocated(device: torch.device) -> int:
@@ -200,8 +215,10 @@ def _allocated(device: torch.device) -> int:
     return int(torch.cuda.memory_reserved(device))
 
 
-def _interleaved(graphs: dict[str, FrameGraph], device: torch.device, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of single replays, the sides in turn."""
+def _interleaved(
+    graphs: dict[str, FrameGraph | LibraryRunner], device: torch.device, rounds: int
+) -> dict[str, list[float]]:
+    """Milliseconds of single replays, the sides in turn; what has no graph takes part in some rounds."""
     samples: dict[str, list[float]] = {side: [] for side in graphs}
     if device.type == "cpu":
         for _ in range(rounds):
@@ -213,8 +230,10 @@ def _interleaved(graphs: dict[str, FrameGraph], device: torch.device, rounds: in
     for graph in graphs.values():
         graph.replay()
     events: dict[str, list[tuple[Any, Any]]] = {side: [] for side in graphs}
-    for _ in range(rounds):
+    for round_number in range(rounds):
         for side, graph in graphs.items():
+            if isinstance(graph, LibraryRunner) and round_number % _LIBRARY_EVERY:
+                continue
             pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
             # Both events and the launch are queued before the first is reached.
             torch.cuda._sleep(100_000)
@@ -229,21 +248,24 @@ def _interleaved(graphs: dict[str, FrameGraph], device: torch.device, rounds: in
 def _bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_case = {row["case"]: row for row in rows}
 
-    def sparse(case: str, figure: str) -> float | None:
-        found = by_case.get(case, {}).get("sides", {}).get(SPARSE, {}).get(figure)
+    def figure_of(case: str, figure: str, side: str = SPARSE) -> float | None:
+        found = by_case.get(case, {}).get("sides", {}).get(side, {}).get(figure)
         return None if found is None else float(found)
 
     def ratio(case: str) -> float | None:
         return by_case.get(case, {}).get("dense_over_sparse")
 
-    near, far = sparse("view", "p50_ms"), sparse("range x4", "p50_ms")
+    near, far = figure_of("view", "p50_ms"), figure_of("range x4", "p50_ms")
+    spconv = figure_of("view", "p50_ms", LIBRARIES["spconv"])
     measured = {
         "p50_ms": near,
-        "p99_ms": sparse("view", "p99_ms"),
+        "p99_ms": figure_of("view", "p99_ms"),
         "ratio_kitti": ratio("view"),
         "ratio_fine": ratio("pillars of 0.075 m"),
+        "ratio_spconv": None if near is None or spconv is None else round(spconv / near, 1),
         "range_x4_cost": None if near is None or far is None else round(far / near, 2),
-        "memory_mb": sparse("view", "memory_mb"),
+        "memory_mb": figure_of("view", "memory_mb"),
+        "pillars_us": by_case.get("whole scan", {}).get("pillars_us"),
     }
 
     def met(name: str, value: float | None) -> bool:

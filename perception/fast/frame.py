@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig
+from perception.fast.nearby import list_reach, work_share
 from perception.fast.network import FastBoxes, FastNetwork
 from perception.network import Network
 from sparse_core.dispatch import Impl
@@ -26,6 +27,10 @@ Overflow = Literal["grow", "warn"]
 _LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13
 #: Room beyond what the frame that did not fit needs.
 _SLACK = 1.25
+#: Cells of the neck's map, all frames together, up to which all are computed: launches cost more than cells.
+_DENSE_CELLS = 1 << 13
+#: Share of the neck's work above which lists of cells are not worth their tables.
+_MOST_SHARE = 0.6
 
 
 class FrameResult(NamedTuple):
@@ -35,7 +40,7 @@ class FrameResult(NamedTuple):
         boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) int32.
         invalid: points with NaN or infinite values.
         pillars: active pillars of the frame.
-        overflow: pillars and cells of coarser levels of its batch that were left out.
+        overflow: pillars, cells of coarser levels and listed cells of its batch that were left out.
     """
 
     boxes: Tensor
@@ -53,11 +58,22 @@ class Room(NamedTuple):
         batch_size: frames.
         points: points a frame.
         capacities: active cells of each level, all frames together.
+        nearby: cells of each list of cells near active ones, all frames together; none where the neck is
+            computed everywhere.
     """
 
     batch_size: int
     points: int
     capacities: tuple[int, ...]
+    nearby: tuple[int, ...] = ()
+
+    def holds(self, other: Room) -> bool:
+        """Whether there is room for all that the other has room for; a neck computed everywhere has."""
+        if other.points > self.points or not all(map(int.__le__, other.capacities, self.capacities)):
+            return False
+        if not self.nearby:
+            return True
+        return bool(other.nearby) and all(map(int.__le__, other.nearby, self.nearby))
 
 
 @dataclass(eq=False)
@@ -132,6 +148,9 @@ class FrameRunner:
         overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
             more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
             does not fit is left out and a ``CapacityWarning`` tells how much.
+
+    On large maps the neck is computed near active cells only; a frame whose cells are near most of the map
+    has a graph captured that computes it everywhere, which gives the same boxes.
         impl: see :class:`~perception.fast.network.FastNetwork`.
         config: the network's own with other thresholds; None: the network's own.
     """
@@ -154,27 +173,32 @@ class FrameRunner:
         self._lock = threading.Lock()
 
     @torch.inference_mode()
-    def graph_for(self, clouds: Sequence[Tensor], capacities: tuple[int, ...] | None = None) -> FrameGraph:
+    def graph_for(self, clouds: Sequence[Tensor], room: Room | None = None) -> FrameGraph:
         """The graph for batches of this size, captured anew if it has too little room.
 
         Args:
             clouds: (N_i, 4) float32 each; the batch that the graph is to be captured with.
-            capacities: active cells of each level; None: what there is room for already, or a first guess.
+            room: for active cells; None: what there is already, or a first guess.
         """
         batch_size, points = len(clouds), max(len(cloud) for cloud in clouds)
-        graph = self._graphs.get(batch_size)
-        if graph is not None:
-            room = graph.room
-            wanted = capacities or room.capacities
-            if points <= room.points and all(map(int.__le__, wanted, room.capacities)):
-                return graph
-            points = max(points, room.points)
-            capacities = tuple(map(max, wanted, room.capacities))
-        room = Room(batch_size, _rounded(points, _LEAST_POINTS), capacities or self._guess(batch_size))
-        del graph
+        known = self._graphs.get(batch_size)
+        if room is None:
+            room = self._guess_room(batch_size) if known is None else known.room
+        room = room._replace(points=_rounded(points, _LEAST_POINTS))
+        if known is not None:
+            if known.room.holds(room):
+                return known
+            room = room._replace(
+                points=max(room.points, known.room.points),
+                capacities=tuple(map(max, room.capacities, known.room.capacities)),
+                nearby=tuple(map(max, room.nearby, known.room.nearby)),
+            )
+        del known
         # The old graph's memory is given back before the new one asks for its own.
         self._graphs.pop(batch_size, None)
-        self._graphs[batch_size] = FrameGraph.capture(self._build(room), room, clouds)
+        network = self._build(room)
+        room = room._replace(nearby=network.nearby)
+        self._graphs[batch_size] = FrameGraph.capture(network, room, clouds)
         return self._graphs[batch_size]
 
     def _build(self, room: Room) -> FastNetwork:
@@ -182,10 +206,26 @@ class FrameRunner:
             self.network,
             batch_size=room.batch_size,
             capacities=room.capacities,
+            nearby=room.nearby,
             dtype=self.dtype,
             impl=self.impl,
             config=self.config,
         )
+
+    def _guess_room(self, batch_size: int) -> Room:
+        return Room(batch_size, 0, self._guess(batch_size), self._guess_nearby(batch_size))
+
+    def _guess_nearby(self, batch_size: int) -> tuple[int, ...]:
+        cells, blocks = self._neck_cells(batch_size), self.network.config.neck.blocks
+        if blocks == 0 or cells <= _DENSE_CELLS:
+            return ()
+        # A runner that may not grow has room for every cell.
+        room = min(cells, _LEAST_PILLARS * batch_size) if self.overflow == "grow" else cells
+        return (room,) * (list_reach(blocks) + 1)
+
+    def _neck_cells(self, batch_size: int) -> int:
+        rows, columns = self.network.config.pillars.grid_shape
+        return batch_size * rows * columns // self.network.config.backbone.stride**2
 
     def _guess(self, batch_size: int) -> tuple[int, ...]:
         rows, columns = self.network.config.pillars.grid_shape
@@ -232,26 +272,30 @@ class FrameRunner:
             graph.network.run(graph.points, graph.lengths, measure)
         return times
 
-    def growth(self, graph: FrameGraph, numbers: list[int]) -> tuple[int, ...] | None:
-        """Capacities that the last batch needs, if it did not fit and the runner may grow."""
-        active = numbers[2 * graph.room.batch_size :]
-        fits = all(map(int.__le__, active, graph.room.capacities))
-        if fits or self.overflow != "grow":
+    def growth(self, graph: FrameGraph, numbers: list[int]) -> Room | None:
+        """Room that the last batch needs, if it did not fit and the runner may grow."""
+        if self.overflow != "grow":
             return None
-        return tuple(
-            _rounded(int(count * _SLACK), _LEAST_PILLARS) if count > room else room
-            for count, room in zip(active, graph.room.capacities, strict=True)
-        )
+        room = graph.room
+        active = numbers[2 * room.batch_size :]
+        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :]
+        needed = room._replace(capacities=_grown(levels, room.capacities))
+        if lists:
+            cells = self._neck_cells(room.batch_size)
+            near = tuple(min(cells, count) for count in _grown(lists, room.nearby))
+            needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
+        return None if needed == room else needed
 
     def results(self, found: FastBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
         """Results of a batch whose numbers are on the host already."""
         batch = room.batch_size
         invalid, before, active = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
-        overflow = sum(max(0, count - most) for count, most in zip(active, room.capacities, strict=True))
+        most = [*room.capacities, *room.nearby]
+        overflow = sum(max(0, count - limit) for count, limit in zip(active, most, strict=True))
         if overflow:
             warnings.warn(
                 f"{overflow} cells left out: levels hold {active} active cells, there is room for"
-                f" {list(room.capacities)} (overflow='grow' makes room)",
+                f" {most} (overflow='grow' makes room)",
                 CapacityWarning,
                 stacklevel=3,
             )
@@ -295,6 +339,14 @@ def _stage_ms(stage: Callable[[], None], device: torch.device, repeats: int) -> 
         end_event.record()
     torch.cuda.synchronize(device)
     return statistics.median(float(start.elapsed_time(end)) for start, end in events[1:])
+
+
+def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:
+    """The capacities, with more room where active cells do not fit."""
+    return tuple(
+        _rounded(int(count * _SLACK), _LEAST_PILLARS) if count > room else room
+        for count, room in zip(active, capacities, strict=True)
+    )
 
 
 def _rounded(count: int, least: int) -> int:

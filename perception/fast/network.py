@@ -26,13 +26,15 @@ from perception.fast.head import (
     pack_heat,
     pack_up,
 )
+from perception.fast.nearby import NearNeck, NeckWeights
 from perception.fast.nms import Suppressed, fixed_suppress
 from perception.fast.pillars import EncoderWeights, PillarWorkspace, fixed_encode, locate_points, sort_points
 from perception.fast.refine import RefineWorkspace, fixed_refine, pack_refine
-from perception.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
+from perception.fast.units import Unit, pack_block, pack_unit
+from perception.layers import SparseBlock, SparseUnit
 from perception.network import Network
 from perception.refine import RefineStage
-from sparse_core.conv.convolution import fixed_convolution, pack_weight
+from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, GridLevel, TableRequest, neighbour_tables, pyramid
 from sparse_core.dispatch import Impl
 
@@ -50,8 +52,8 @@ class FastBoxes(NamedTuple):
         boxes: (B, M, 7) float32, LiDAR frame, best score first; zeros behind the last.
         scores: (B, M) float32; labels: (B, M) int32, -1 behind the last.
         counts: (B,) int32 boxes of each frame.
-        numbers: (2 B + levels,) int32: invalid points of each frame, pillars before each frame, active cells
-            of each level of all frames together.
+        numbers: (2 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
+            active cells of each level and cells of each list near them, of all frames together.
     """
 
     boxes: Tensor
@@ -59,14 +61,6 @@ class FastBoxes(NamedTuple):
     labels: Tensor
     counts: Tensor
     numbers: Tensor
-
-
-class _Unit(NamedTuple):
-    """One convolution: weight (taps, C_in, C_out) in the features' type, bias (C_out,) float32."""
-
-    weight: Tensor
-    bias: Tensor | None
-    relu: bool
 
 
 @dataclass
@@ -85,12 +79,15 @@ class FastNetwork:
         network: folded, with a sparse backbone, on the device to run on.
         batch_size: frames of a call.
         capacities: active cells of each level of the backbone that there is room for, all frames together.
+        nearby: cells of each list of cells near active ones that there is room for (see
+            :class:`~perception.fast.nearby.NearNeck`): neck and heat map are computed there only; none: they
+            are computed everywhere.
         dtype: of the features: float16, bfloat16 or float32.
         impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
         config: the network's own with other thresholds; None: the network's own.
 
     Raises:
-        ValueError: a dense backbone, or capacities for another number of levels.
+        ValueError: a dense backbone, or capacities for another number of levels or lists.
     """
 
     def __init__(
@@ -99,6 +96,7 @@ class FastNetwork:
         *,
         batch_size: int,
         capacities: tuple[int, ...],
+        nearby: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float16,
         impl: Impl = "auto",
         config: DetectorConfig | None = None,
@@ -111,6 +109,7 @@ class FastNetwork:
             raise ValueError(f"{levels} levels need as many capacities, got {len(capacities)}")
         self.config: DetectorConfig = config
         self.batch_size, self.capacities, self.dtype, self.impl = batch_size, capacities, dtype, impl
+        self.nearby = nearby
         device = next(network.parameters()).device
         self.device = device
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -122,21 +121,32 @@ class FastNetwork:
         self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
         self.encoder = EncoderWeights.from_encoder(network.encoder, device=device)
         self.stages = [self._units(stage) for stage in network.backbone.stages]
-        self.down = _unit(network.backbone.down, dtype)
-        self.blocks = [_block(block, dtype) for block in network.neck.blocks]
+        self.down = pack_unit(network.backbone.down, dtype)
+        self.blocks = [pack_block(block, dtype) for block in network.neck.blocks]
         self.up = pack_up(network.neck.up, network.backbone.lateral, dtype)
-        self.out = _unit(network.neck.out, dtype)
+        self.out = pack_unit(network.neck.out, dtype)
         self.heat = pack_heat(network.head, dtype)
         self.boxes = pack_boxes(network.head, dtype)
         self.refinements = [
             pack_refine(stage, dtype=dtype) for stage in network.refinements if isinstance(stage, RefineStage)
         ]
         self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=device)
+        self.peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=device)
         self.refine_workspace = (
             RefineWorkspace.make(batch_size * config.refine.proposals, self.refinements[0], device=device)
             if self.refinements
             else None
         )
+        self.near: NearNeck | None = None
+        if nearby:
+            self.near = NearNeck(
+                NeckWeights(self.down, self.blocks, self.up, self.out, self.heat),
+                shape=self.coarse_shape,
+                batch_size=batch_size,
+                capacities=nearby,
+                impl=impl,
+            )
+            return
         dense = [
             TableRequest(DenseGrid(shape, batch_size), DenseGrid(shape, batch_size), _KERNEL, (1, 1), (1, 1))
             for shape in (self.coarse_shape, self.fine_shape)
@@ -170,14 +180,14 @@ class FastNetwork:
         found: FastBoxes = state.values["found"]
         return found
 
-    def _units(self, stage: nn.Module) -> list[_Unit | tuple[_Unit, _Unit]]:
-        parts: list[_Unit | tuple[_Unit, _Unit]] = []
+    def _units(self, stage: nn.Module) -> list[Unit | tuple[Unit, Unit]]:
+        parts: list[Unit | tuple[Unit, Unit]] = []
         for part in stage.children():
             if isinstance(part, SparseBlock):
-                parts.append(_block(part, self.dtype))
+                parts.append(pack_block(part, self.dtype))
             else:
                 assert isinstance(part, SparseUnit)
-                parts.append(_unit(part, self.dtype))
+                parts.append(pack_unit(part, self.dtype))
         return parts
 
     def _pillars(self, state: _State) -> None:
@@ -190,6 +200,8 @@ class FastNetwork:
             impl=self.impl,
         )
         grids = self._grids(located.bits)
+        if self.near is not None:
+            values["near"] = grids.pop()
         values["grids"] = grids
         with self._beside():
             # Points are sorted meanwhile.
@@ -202,8 +214,9 @@ class FastNetwork:
             bits,
             self.config.pillars.grid_shape,
             self.batch_size,
-            self.capacities,
-            [_LEVEL] * (len(self.capacities) - 1),
+            # The neck's cells are one more level where it is computed at lists of them.
+            [*self.capacities, *self.nearby[:1]],
+            [_LEVEL] * (len(self.capacities) - 1 + len(self.nearby[:1])),
             impl=self.impl,
         )
 
@@ -213,7 +226,8 @@ class FastNetwork:
             TableRequest(before, after, _KERNEL, _LEVEL.stride, _LEVEL.padding)
             for before, after in pairwise(grids)
         ]
-        requests.append(TableRequest(grids[-1], "all", _KERNEL, _LEVEL.stride, _LEVEL.padding))
+        into = "all" if self.near is None else values["near"]
+        requests.append(TableRequest(grids[-1], into, _KERNEL, _LEVEL.stride, _LEVEL.padding))
         tables = neighbour_tables(requests, impl=self.impl)
         values["own"], values["strided"] = tables[: len(grids)], tables[len(grids) :]
 
@@ -244,18 +258,31 @@ class FastNetwork:
             grids: list[FixedGrid] = state.values["grids"]
             own, strided = state.values["own"], state.values["strided"]
             features = state.values[f"level {level - 1}"]
+            planning = level == 0 and self.near is not None
+            if planning:
+                with self._beside():
+                    # The neck's lists are made during the first convolutions.
+                    self._plan(state.values)
             for index, part in enumerate(self.stages[level]):
                 entering = index == 0 and level > 0
                 table = strided[level - 1] if entering else own[level]
                 features = self._apply(part, features, table, grids[level].count)
             state.values[f"level {level}"] = features
+            if planning:
+                self._join()
 
         return run
 
+    def _plan(self, values: dict[str, Any]) -> None:
+        assert self.near is not None
+        values["plan"] = self.near.plan(values["near"])
+        active = [entry.active for entry in values["plan"].lists]
+        values["numbers"] = torch.cat([values["numbers"], *active])
+
     def _apply(
-        self, part: _Unit | tuple[_Unit, _Unit], features: Tensor, table: Tensor, count: Tensor | None
+        self, part: Unit | tuple[Unit, Unit], features: Tensor, table: Tensor, count: Tensor | None
     ) -> Tensor:
-        if isinstance(part, _Unit):
+        if isinstance(part, Unit):
             return self._convolve(part, features, table, count)
         first, second = part
         hidden = self._convolve(first, features, table, count)
@@ -263,7 +290,7 @@ class FastNetwork:
 
     def _convolve(
         self,
-        unit: _Unit,
+        unit: Unit,
         features: Tensor,
         table: Tensor,
         count: Tensor | None,
@@ -286,6 +313,9 @@ class FastNetwork:
     def _neck(self, state: _State) -> None:
         values = state.values
         sparse = values[f"level {len(self.stages) - 1}"]
+        if self.near is not None:
+            values["map"] = self.near.map(sparse, values["strided"][-1], values["grids"][-1], values["plan"])
+            return
         coarse = self._convolve(self.down, sparse, values["strided"][-1], None, zero_empty=True)
         for block in self.blocks:
             coarse = self._apply(block, coarse, self.coarse_table, None)
@@ -294,8 +324,17 @@ class FastNetwork:
 
     def _head(self, state: _State) -> None:
         values = state.values
-        heat = fixed_heat(values["map"], self.heat, spatial_shape=self.fine_shape, impl=self.impl)
-        peaks = fixed_peaks(heat, self.config.head.top_k, minimum=self.least_score, impl=self.impl)
+        if self.near is not None:
+            heat = self.near.heat()
+        else:
+            heat = fixed_heat(values["map"], self.heat, spatial_shape=self.fine_shape, impl=self.impl)
+        peaks = fixed_peaks(
+            heat,
+            self.config.head.top_k,
+            minimum=self.least_score,
+            counters=self.peak_counters,
+            impl=self.impl,
+        )
         boxes = fixed_boxes(
             values["map"],
             peaks.cells,
@@ -355,22 +394,3 @@ class FastNetwork:
             impl=self.impl,
         )
         values["found"] = FastBoxes(final.boxes, final.scores, final.labels, final.counts, values["numbers"])
-
-
-def _unit(unit: nn.Module, dtype: torch.dtype) -> _Unit:
-    """Weights of a folded unit, sparse or dense, as taps of (C_in, C_out)."""
-    assert isinstance(unit, SparseUnit | DenseUnit)
-    if not isinstance(unit.norm, nn.Identity):
-        raise ValueError("the network still has its batch norms: fold it first (Network.fold)")
-    weight = unit.conv.weight.detach()
-    if isinstance(unit, DenseUnit):
-        weight = weight.permute(0, 2, 3, 1)
-    bias = unit.conv.bias
-    return _Unit(
-        pack_weight(weight.to(dtype)), None if bias is None else bias.detach().float().contiguous(), unit.relu
-    )
-
-
-def _block(block: nn.Module, dtype: torch.dtype) -> tuple[_Unit, _Unit]:
-    assert isinstance(block, SparseBlock | DenseBlock)
-    return _unit(block.first, dtype), _unit(block.second, dtype)

@@ -43,10 +43,9 @@ def _code(codes, label, NUMBER: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _size(mean_sizes, codes, label, AXIS: tl.constexpr, WIDTH: tl.constexpr):
-    """Length, width or height in metres."""
-    code = _code(codes, label, 3 + AXIS, WIDTH)
-    return tl.load(mean_sizes + label * 3 + AXIS) * tl.exp(tl.minimum(tl.maximum(code, -2.0), 2.0))
+def _stretch(codes, label, AXIS: tl.constexpr, WIDTH: tl.constexpr):
+    """Length, width or height over the class's own."""
+    return tl.exp(tl.minimum(tl.maximum(_code(codes, label, 3 + AXIS, WIDTH), -2.0), 2.0))
 
 
 @triton.jit
@@ -82,12 +81,22 @@ def box_kernel(
     within = entry < count
     label = tl.load(labels + entry, mask=within, other=-1)
     wanted = label >= 0
-    cell = tl.load(cells + entry, mask=within & wanted, other=0)
+    # Not by the label, which is still under way; absent entries hold cell 0.
+    cell = tl.load(cells + entry, mask=within, other=0)
     y, x = cell // width, cell % width
     first = (entry // top_k).to(tl.int64) * height
     deep = tl.arange(0, DEPTH)
     wide = tl.arange(0, HIDDEN)
     kind = features.dtype.element_ty
+    # All that the later layers read is under way during the loop.
+    code = tl.arange(0, CODES_PADDED)
+    middle = tl.load(middle_weight + wide[:, None] * HIDDEN + wide[None, :])
+    last = tl.load(box_weight + wide[:, None] * CODES_PADDED + code[None, :])
+    hidden_shift, middle_shift = tl.load(hidden_bias + wide), tl.load(middle_bias + wide)
+    shift = tl.load(box_bias + code)
+    known = tl.maximum(label, 0)
+    mean_length, mean_width = tl.load(mean_sizes + known * 3), tl.load(mean_sizes + known * 3 + 1)
+    mean_height = tl.load(mean_sizes + known * 3 + 2)
     total = tl.zeros([ROWS, HIDDEN], tl.float32)
     # One loop over cells of the patch and channels, so that loads run ahead across cells.
     for step in range(9 * IN_PADDED // DEPTH):
@@ -99,23 +108,22 @@ def box_kernel(
         left = tl.load(source + part[None, :], mask=read[:, None] & (part < C_IN)[None, :], other=0.0)
         right = tl.load(hidden_weight + (step * DEPTH + deep)[:, None] * HIDDEN + wide[None, :])
         total = tl.dot(left, right, total, input_precision=PRECISION)
-    hidden = tl.maximum(total + tl.load(hidden_bias + wide)[None, :], 0.0).to(kind)
-    right = tl.load(middle_weight + wide[:, None] * HIDDEN + wide[None, :])
-    total = tl.dot(hidden, right, input_precision=PRECISION)
-    hidden = tl.maximum(total + tl.load(middle_bias + wide)[None, :], 0.0).to(kind)
-    code = tl.arange(0, CODES_PADDED)
-    right = tl.load(box_weight + wide[:, None] * CODES_PADDED + code[None, :])
-    codes = tl.dot(hidden, right, input_precision=PRECISION) + tl.load(box_bias + code)[None, :]
-    known = tl.maximum(label, 0)
+    hidden = tl.maximum(total + hidden_shift[None, :], 0.0).to(kind)
+    total = tl.dot(hidden, middle, input_precision=PRECISION)
+    hidden = tl.maximum(total + middle_shift[None, :], 0.0).to(kind)
+    codes = tl.dot(hidden, last, input_precision=PRECISION) + shift[None, :]
     place = out + entry * 7
     centre_x = (x.to(tl.float32) + 0.5 + _code(codes, known, 0, CODES_PADDED)) * cell_m + origin_x_m
     centre_y = (y.to(tl.float32) + 0.5 + _code(codes, known, 1, CODES_PADDED)) * cell_m + origin_y_m
     tl.store(place, tl.where(wanted, centre_x, 0.0), mask=within)
     tl.store(place + 1, tl.where(wanted, centre_y, 0.0), mask=within)
     tl.store(place + 2, tl.where(wanted, _code(codes, known, 2, CODES_PADDED), 0.0), mask=within)
-    for axis in tl.static_range(3):
-        size = _size(mean_sizes, codes, known, axis, CODES_PADDED)
-        tl.store(place + 3 + axis, tl.where(wanted, size, 0.0), mask=within)
+    length = mean_length * _stretch(codes, known, 0, CODES_PADDED)
+    width_m = mean_width * _stretch(codes, known, 1, CODES_PADDED)
+    height_m = mean_height * _stretch(codes, known, 2, CODES_PADDED)
+    tl.store(place + 3, tl.where(wanted, length, 0.0), mask=within)
+    tl.store(place + 4, tl.where(wanted, width_m, 0.0), mask=within)
+    tl.store(place + 5, tl.where(wanted, height_m, 0.0), mask=within)
     yaw = _arctangent(_code(codes, known, 6, CODES_PADDED), _code(codes, known, 7, CODES_PADDED))
     tl.store(place + 6, tl.where(wanted, yaw, 0.0), mask=within)
 

@@ -166,7 +166,12 @@ def pack_boxes(head: CentreHead, dtype: torch.dtype) -> BoxWeights:
     in_channels = hidden.in_features // 9
     device = hidden.weight.device
     return BoxWeights(
-        _packed(hidden.weight.detach().mT.reshape(9, in_channels, width), dtype),
+        # In steps of a whole cell, since few programs wait for many steps; the padding costs less.
+        _packed(
+            hidden.weight.detach().mT.reshape(9, in_channels, width),
+            dtype,
+            inputs=max(_INPUT_STEP, 1 << (in_channels - 1).bit_length()),
+        ),
         _packed(middle.weight.detach().mT, dtype, inputs=_padded_output(width)),
         _packed(box.weight.detach().mT, dtype, inputs=_padded_output(width)),
         _packed_bias(hidden.bias, width, device),

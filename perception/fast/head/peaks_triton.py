@@ -1,9 +1,8 @@
 """Exact top-k peaks in Triton: two launches, all multiprocessors at work, nothing sorted.
 
 Scores and positions make 64-bit keys that are all different, larger for what comes first. The first kernel
-writes the peaks of blocks of the map side by side and the largest key of each block. A key below the largest
-keys of k blocks is not among the k largest; the second kernel gives every other its rank by counting the
-peaks above it, each block its own. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+lists the keys of all peaks, in any order; the second gives each its rank by counting the keys above it. Runs
+on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -21,23 +20,26 @@ __all__ = ["find_kernel", "peaks", "rank_kernel"]
 
 #: Largest frame, in scores, that is cut into blocks of so many; the last serves all.
 _BLOCKS = ((2**17, 128), (2**21, 512), (2**31, 1024))
-_WIDEST_PART = 2048
-#: Peaks of a block that are compared at a time, own ones and those of so many other blocks.
-_DEEP, _OWN, _OTHERS = 16, 8, 128
+#: Keys that a program ranks at a time, and that it compares them with at a time: little code, because a
+#: kernel that runs once a frame finds none of its instructions in a cache.
+_OWN, _OTHERS = 8, 256
+_PROGRAMS = 128
+#: With more peaks, those that cannot be among the largest are looked for first.
+_MANY = 2048
 
 
 @triton.jit
 def find_kernel(
-    heat, keys, maxima, counts, total, height, width, minimum, BLOCK: tl.constexpr, DEEP: tl.constexpr
+    heat, keys, maxima, counters, total, height, width, minimum, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Keys of a block's peaks side by side, how many, and the largest; 0 is the key of nothing."""
+    """List the keys of a block's peaks behind what other blocks listed; the largest, 0 if there is none."""
     block, frame = tl.program_id(0), tl.program_id(1)
-    at = frame.to(tl.int64) * tl.num_programs(0) + block
+    start = frame.to(tl.int64) * total
     flat = block * BLOCK + tl.arange(0, BLOCK)
     inside = flat < total
     x = flat % width
     y = flat // width % height
-    source = heat + frame.to(tl.int64) * total
+    source = heat + start
     score = tl.load(source + flat, mask=inside, other=0.0)
     peak = (score > 0.0) & (score >= minimum)
     for tap in tl.static_range(9):
@@ -50,79 +52,73 @@ def find_kernel(
     # Positive floats rise as their bits do.
     bits = score.to(tl.int32, bitcast=True).to(tl.int64)
     key = tl.where(peak, (bits << 32) | (0x7FFFFFFF - flat).to(tl.int64), 0)
-    rank = tl.cumsum(peak.to(tl.int32), 0)
-    tl.store(keys + at * BLOCK + rank - 1, key, mask=peak)
-    tl.store(maxima + at, tl.max(key, 0))
-    tl.store(counts + at, tl.sum(peak.to(tl.int32), 0))
-    # The first few are read without asking how many there are.
-    lane = tl.arange(0, BLOCK)
-    empty = (lane >= tl.sum(peak.to(tl.int32), 0)) & (lane < DEEP)
-    tl.store(keys + at * BLOCK + lane, tl.zeros([BLOCK], tl.int64), mask=empty)
+    number = tl.sum(peak.to(tl.int32), 0)
+    if number > 0:
+        place = tl.atomic_add(counters + 2 * frame, number, sem="relaxed") - 1
+        place += tl.cumsum(peak.to(tl.int32), 0)
+        tl.store(keys + start + place, key, mask=peak)
+    tl.store(maxima + frame * tl.num_programs(0) + block, tl.max(key, 0))
 
 
 @triton.jit
 def rank_kernel(
     keys,
     maxima,
-    counts,
+    counters,
     scores,
     labels,
     cells,
+    total,
     blocks,
     top_k,
     area,
-    BLOCK: tl.constexpr,
-    PART: tl.constexpr,
-    DEEP: tl.constexpr,
     OWN: tl.constexpr,
     OTHERS: tl.constexpr,
+    MANY: tl.constexpr,
 ):
-    """Write a block's keys that are among the ``top_k`` to their ranks; block 0 fills what no key takes."""
-    block, frame = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """Write the keys that are among the ``top_k`` to their ranks; the counters become zero again."""
+    program, frame = tl.program_id(0), tl.program_id(1)
+    programs = tl.num_programs(0)
+    found = tl.load(counters + 2 * frame)
+    keys += frame.to(tl.int64) * total
     maxima += frame * blocks
-    counts += frame * blocks
-    keys += frame * blocks * BLOCK
-    largest = tl.load(maxima + block)
-    count = tl.load(counts + block)
-    above, found, deepest = 0, 0, 0
-    for begin in range(0, blocks, PART):
-        place = begin + tl.arange(0, PART)
-        inside = place < blocks
-        above += tl.sum((tl.load(maxima + place, mask=inside, other=0) > largest).to(tl.int32), 0)
-        numbers = tl.load(counts + place, mask=inside, other=0)
-        found += tl.sum(numbers, 0)
-        deepest = tl.maximum(deepest, tl.max(numbers, 0))
     out = frame * top_k
-    if block == 0:
-        for begin in range(0, top_k, PART):
-            row = begin + tl.arange(0, PART)
+    other = tl.arange(0, OTHERS)
+    if program == 0:
+        for begin in range(0, top_k, OTHERS):
+            row = begin + other
             absent = (row >= found) & (row < top_k)
-            tl.store(scores + out + row, tl.zeros([PART], tl.float32), mask=absent)
-            tl.store(labels + out + row, tl.full([PART], -1, tl.int32), mask=absent)
-            tl.store(cells + out + row, tl.zeros([PART], tl.int32), mask=absent)
-    if (count > 0) & (above < top_k):
-        other_block = tl.arange(0, OTHERS * DEEP) // DEEP
-        deep = tl.arange(0, OTHERS * DEEP) % DEEP
-        for begin in range(0, count, OWN):
-            row = begin + tl.arange(0, OWN)
-            mine = tl.load(keys + block * BLOCK + row, mask=row < count, other=0)
-            rank = tl.zeros([OWN], tl.int32)
+            tl.store(scores + out + row, tl.zeros([OTHERS], tl.float32), mask=absent)
+            tl.store(labels + out + row, tl.full([OTHERS], -1, tl.int32), mask=absent)
+            tl.store(cells + out + row, tl.zeros([OTHERS], tl.int32), mask=absent)
+    for begin in range(program * OWN, found, programs * OWN):
+        row = begin + tl.arange(0, OWN)
+        mine = tl.load(keys + row, mask=row < found, other=0)
+        rank = tl.zeros([OWN], tl.int32)
+        least = 0
+        if found > MANY:
+            # A key below the largest keys of k blocks is not among the k largest.
+            above = tl.zeros([OWN], tl.int32)
             for start in range(0, blocks, OTHERS):
-                near = start + other_block
-                first = tl.load(keys + near * BLOCK + deep, mask=near < blocks, other=0)
-                rank += tl.sum((first[None, :] > mine[:, None]).to(tl.int32), 1)
-                for depth in range(DEEP, deepest, DEEP):
-                    number = tl.load(counts + near, mask=near < blocks, other=0)
-                    further = tl.load(keys + near * BLOCK + depth + deep, mask=depth + deep < number, other=0)
-                    rank += tl.sum((further[None, :] > mine[:, None]).to(tl.int32), 1)
-            taken = (row < count) & (rank < top_k)
+                largest = tl.load(maxima + start + other, mask=start + other < blocks, other=0)
+                above += tl.sum((largest[None, :] > mine[:, None]).to(tl.int32), 1)
+            least = tl.min(above, 0)
+        if least < top_k:
+            for start in range(0, found, OTHERS):
+                beside = tl.load(keys + start + other, mask=start + other < found, other=0)
+                rank += tl.sum((beside[None, :] > mine[:, None]).to(tl.int32), 1)
+            taken = (row < found) & (rank < top_k)
             place = 0x7FFFFFFF - (mine & 0x7FFFFFFF).to(tl.int32)
             tl.store(scores + out + rank, (mine >> 32).to(tl.int32).to(tl.float32, bitcast=True), mask=taken)
             tl.store(labels + out + rank, place // area, mask=taken)
             tl.store(cells + out + rank, place % area, mask=taken)
+    # The last program to come here knows that all have read the counter.
+    if tl.atomic_add(counters + 2 * frame + 1, 1, sem="acq_rel") == programs - 1:
+        tl.store(counters + 2 * frame, 0)
+        tl.store(counters + 2 * frame + 1, 0)
 
 
-def peaks(heat: Tensor, top_k: int, minimum: float) -> Peaks:
+def peaks(heat: Tensor, top_k: int, minimum: float, counters: Tensor | None) -> Peaks:
     """See :func:`perception.fast.head.fixed_peaks`."""
     heat = heat.contiguous()
     frames, classes, rows, columns = heat.shape
@@ -130,40 +126,38 @@ def peaks(heat: Tensor, top_k: int, minimum: float) -> Peaks:
     block = next(size for most, size in _BLOCKS if total <= most)
     blocks = triton.cdiv(total, block)
     device = heat.device
-    keys = torch.empty(frames * blocks * block, dtype=torch.int64, device=device)
+    if counters is None:
+        counters = torch.zeros((frames, 2), dtype=torch.int32, device=device)
+    keys = torch.empty(frames * total, dtype=torch.int64, device=device)
     maxima = torch.empty(frames * blocks, dtype=torch.int64, device=device)
-    counts = torch.empty(frames * blocks, dtype=torch.int32, device=device)
     scores = torch.empty((frames, top_k), dtype=torch.float32, device=device)
     labels, cells = torch.empty((2, frames, top_k), dtype=torch.int32, device=device)
-    grid = (blocks, frames)
-    find_kernel[grid](
+    find_kernel[blocks, frames](
         heat,
         keys,
         maxima,
-        counts,
+        counters,
         total,
         rows,
         columns,
         minimum,
         BLOCK=block,
-        DEEP=min(_DEEP, block),
         num_warps=max(1, block // 128),
     )
-    rank_kernel[grid](
+    rank_kernel[min(_PROGRAMS, triton.cdiv(total, _OWN)), frames](
         keys,
         maxima,
-        counts,
+        counters,
         scores,
         labels,
         cells,
+        total,
         blocks,
         top_k,
         rows * columns,
-        BLOCK=block,
-        PART=min(_WIDEST_PART, max(128, triton.next_power_of_2(blocks))),
-        DEEP=min(_DEEP, block),
         OWN=_OWN,
         OTHERS=_OTHERS,
+        MANY=_MANY,
         num_warps=4,
     )
     return Peaks(scores, labels, cells)

@@ -17,29 +17,63 @@ from sparse_core.conv.grid.reference import row_of
 __all__ = ["boxes", "heat", "peaks", "up"]
 
 
-def up(coarse: Tensor, fine: Tensor, grid: FixedGrid, weights: UpWeights) -> Tensor:
+def up(
+    coarse: Tensor,
+    fine: Tensor,
+    grid: FixedGrid,
+    weights: UpWeights,
+    at: FixedGrid | None,
+    out: Tensor | None,
+) -> Tensor:
     """See :func:`perception.fast.head.fixed_up`."""
     rows, columns = grid.spatial_shape
     frames, width = grid.batch_size, weights.out_channels
     raised = torch.stack([_layer(coarse, matrix) for matrix in weights.up])
-    raised = raised.view(2, 2, frames, rows // 2, columns // 2, -1).permute(2, 3, 0, 4, 1, 5)
-    raised = raised.reshape(frames * rows * columns, -1) + weights.up_bias
-    axes = [torch.arange(size, device=coarse.device) for size in (frames, rows, columns)]
-    frame, y, x = torch.meshgrid(*axes, indexing="ij")
+    if at is None:
+        raised = raised.view(2, 2, frames, rows // 2, columns // 2, -1).permute(2, 3, 0, 4, 1, 5)
+        axes = [torch.arange(size, device=coarse.device) for size in (frames, rows, columns)]
+        frame, y, x = torch.meshgrid(*axes, indexing="ij")
+        inside = torch.ones_like(y, dtype=torch.bool)
+    else:
+        raised = raised.permute(1, 0, 2)
+        frame, y, x = (part.repeat_interleave(4) for part in at.coordinates().unbind(1))
+        parity = torch.arange(4, device=coarse.device).repeat(at.capacity)
+        inside = frame >= 0
+        y, x = 2 * y + parity // 2, 2 * x + parity % 2
+    raised = raised.reshape(frame.numel(), -1) + weights.up_bias
     cells = (((frame * rows + y) * padded_width(columns)) + x).flatten()
-    found = row_of(grid.words, cells, torch.ones_like(cells, dtype=torch.bool), grid.capacity).long()
+    found = row_of(grid.words, cells, inside.flatten(), grid.capacity).long()
     active = (found >= 0)[:, None]
     # Rows behind the last may hold anything: chosen by where, never multiplied by zero.
     read = torch.where(active, fine[found.clamp(min=0)], 0)
     lateral = torch.where(active, _layer(read, weights.lateral) + weights.lateral_bias, 0.0)
-    return torch.relu(raised + lateral)[:, :width].to(coarse.dtype)
+    result = torch.relu(raised + lateral)[:, :width].to(coarse.dtype)
+    if out is None:
+        return result
+    return out.copy_(torch.where(inside.flatten()[:, None], result, out))
 
 
-def heat(features: Tensor, weights: HeatWeights, shape: tuple[int, int]) -> Tensor:
+def heat(
+    features: Tensor,
+    weights: HeatWeights,
+    shape: tuple[int, int],
+    cells: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
     """See :func:`perception.fast.head.fixed_heat`."""
+    if cells is not None:
+        features = features[cells.clamp(min=0).long()]
     hidden = _hidden(_layer(features, weights.hidden), weights.hidden_bias, features.dtype)
     logits = (_layer(hidden, weights.heat) + weights.heat_bias)[:, : weights.classes]
-    return torch.sigmoid(logits).view(-1, *shape, weights.classes).permute(0, 3, 1, 2).contiguous()
+    scores = torch.sigmoid(logits)
+    if cells is None:
+        made = scores.view(-1, *shape, weights.classes).permute(0, 3, 1, 2)
+        return made.contiguous() if out is None else out.copy_(made)
+    assert out is not None
+    listed = cells[cells >= 0].long()
+    frame, place = listed // (shape[0] * shape[1]), listed % (shape[0] * shape[1])
+    out.flatten(2)[frame, :, place] = scores[cells >= 0]
+    return out
 
 
 def peaks(heat: Tensor, top_k: int, minimum: float) -> Peaks:

@@ -30,9 +30,9 @@ class Tile(NamedTuple):
 TILES = {
     ("up", 2): Tile(64, 32, 64, 4, 2),
     ("up", 4): Tile(32, 32, 32, 4, 2),
-    ("heat", 2): Tile(32, 0, 32, 4, 3),
+    ("heat", 2): Tile(64, 0, 32, 4, 3),
     ("heat", 4): Tile(16, 0, 32, 4, 2),
-    ("boxes", 2): Tile(16, 0, 32, 4, 8),
+    ("boxes", 2): Tile(16, 0, 128, 8, 4),
     ("boxes", 4): Tile(16, 0, 32, 8, 3),
 }
 

@@ -27,6 +27,7 @@ def up_kernel(
     coarse,
     fine,
     words,
+    cells,
     up_weight,
     lateral_weight,
     up_bias,
@@ -36,6 +37,7 @@ def up_kernel(
     width,
     line,
     capacity,
+    LISTED: tl.constexpr,
     C_IN: tl.constexpr,
     C_FINE: tl.constexpr,
     C_OUT: tl.constexpr,
@@ -47,14 +49,24 @@ def up_kernel(
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """A block of coarse cells, the finer cells of one parity below them, a block of channels."""
+    """A block of coarse cells, the finer cells of one parity below them, a block of channels.
+
+    If ``LISTED``, cell ``cells[row]`` of lines of ``width`` is what a row stands for, and its four finer ones
+    are written side by side.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     parity = tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     inside = row < count
+    cell = row
+    if LISTED:
+        cell = tl.load(cells + row, mask=inside, other=-1)
+        inside = cell >= 0
+        if tl.max(cell, 0) < 0:
+            return
     # Finer rows and columns of the whole batch: frames lie below each other.
-    y = 2 * (row // width) + parity // 2
-    x = 2 * (row % width) + parity % 2
+    y = 2 * (cell // width) + parity // 2
+    x = 2 * (cell % width) + parity % 2
     found = row_of(words, y * line + x, inside, capacity)
     deep = tl.arange(0, DEPTH)
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -77,7 +89,10 @@ def up_kernel(
             total = tl.dot(left, right, total, input_precision=PRECISION)
         total += tl.where(active[:, None], tl.load(lateral_bias + column)[None, :], 0.0)
     total = tl.maximum(total, 0.0)
-    place = (y.to(tl.int64) * (2 * width) + x)[:, None] * C_OUT + column[None, :]
+    if LISTED:
+        place = (4 * row.to(tl.int64) + parity)[:, None] * C_OUT + column[None, :]
+    else:
+        place = (y.to(tl.int64) * (2 * width) + x)[:, None] * C_OUT + column[None, :]
     stored = inside[:, None] & (column < C_OUT)[None, :]
     tl.store(out + place, total.to(out.dtype.element_ty), mask=stored)
 
@@ -85,6 +100,7 @@ def up_kernel(
 @triton.jit
 def heat_kernel(
     features,
+    cells,
     hidden_weight,
     heat_weight,
     hidden_bias,
@@ -92,6 +108,7 @@ def heat_kernel(
     out,
     count,
     area,
+    LISTED: tl.constexpr,
     C_IN: tl.constexpr,
     IN_PADDED: tl.constexpr,
     HIDDEN: tl.constexpr,
@@ -101,9 +118,14 @@ def heat_kernel(
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Both layers and the sigmoid for a block of cells."""
+    """Both layers and the sigmoid for a block of cells; if ``LISTED`` those that ``cells`` names."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < count
+    if LISTED:
+        row = tl.load(cells + row, mask=inside, other=-1)
+        inside = row >= 0
+        if tl.max(row, 0) < 0:
+            return
     deep = tl.arange(0, DEPTH)
     wide = tl.arange(0, HIDDEN)
     total = tl.zeros([ROWS, HIDDEN], tl.float32)
@@ -122,28 +144,38 @@ def heat_kernel(
     tl.store(out + place, scores, mask=inside[:, None] & (kind < CLASSES)[None, :])
 
 
-def up(coarse: Tensor, fine: Tensor, grid: FixedGrid, weights: UpWeights) -> Tensor:
+def up(
+    coarse: Tensor,
+    fine: Tensor,
+    grid: FixedGrid,
+    weights: UpWeights,
+    at: FixedGrid | None,
+    out: Tensor | None,
+) -> Tensor:
     """See :func:`perception.fast.head.fixed_up`."""
     columns = grid.spatial_shape[1]
     padded, width = weights.up.shape[1:]
     tile = TILES["up", coarse.element_size()]
     block = min(tile.columns, width)
     depth = depth_for(tile, padded, len(weights.lateral))
-    out = torch.empty(4 * len(coarse), weights.out_channels, dtype=coarse.dtype, device=coarse.device)
+    if out is None:
+        out = torch.empty(4 * len(coarse), weights.out_channels, dtype=coarse.dtype, device=coarse.device)
     launched = (triton.cdiv(len(coarse), tile.rows), 4, triton.cdiv(weights.out_channels, block))
     up_kernel[launched](
         coarse.contiguous(),
         fine.contiguous(),
         grid.words,
+        None if at is None else at.cells,
         weights.up,
         weights.lateral,
         weights.up_bias,
         weights.lateral_bias,
         out,
         len(coarse),
-        columns // 2,
+        columns // 2 if at is None else padded_width(columns // 2),
         padded_width(columns),
         grid.capacity,
+        LISTED=at is not None,
         C_IN=weights.in_channels,
         C_FINE=weights.fine_channels,
         C_OUT=weights.out_channels,
@@ -160,22 +192,32 @@ def up(coarse: Tensor, fine: Tensor, grid: FixedGrid, weights: UpWeights) -> Ten
     return out
 
 
-def heat(features: Tensor, weights: HeatWeights, shape: tuple[int, int]) -> Tensor:
+def heat(
+    features: Tensor,
+    weights: HeatWeights,
+    shape: tuple[int, int],
+    cells: Tensor | None,
+    out: Tensor | None,
+) -> Tensor:
     """See :func:`perception.fast.head.fixed_heat`."""
     area = shape[0] * shape[1]
     tile = TILES["heat", features.element_size()]
-    out = torch.empty(
-        (len(features) // area, weights.classes, *shape), dtype=torch.float32, device=features.device
-    )
-    heat_kernel[(triton.cdiv(len(features), tile.rows),)](
+    if out is None:
+        out = torch.empty(
+            (len(features) // area, weights.classes, *shape), dtype=torch.float32, device=features.device
+        )
+    rows = len(features if cells is None else cells)
+    heat_kernel[(triton.cdiv(rows, tile.rows),)](
         features.contiguous(),
+        None if cells is None else cells.contiguous(),
         weights.hidden,
         weights.heat,
         weights.hidden_bias,
         weights.heat_bias,
         out,
-        len(features),
+        rows,
         area,
+        LISTED=cells is not None,
         C_IN=weights.in_channels,
         IN_PADDED=len(weights.hidden),
         HIDDEN=weights.hidden.shape[1],

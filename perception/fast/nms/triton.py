@@ -24,6 +24,8 @@ from perception.fast.nms.overlap import iou_of
 
 #: Boxes of a word of the table, and boxes a program compares with these.
 _WORD, _TILE = 32, 8
+#: Boxes up to which more warps settle them sooner.
+_FEW_SETTLED = 64
 _KEYS, _RANK_ROWS, _RANK_COLUMNS = 64, 32, 1024
 _PAIR_ROWS, _PAIR_COLUMNS = 64, 64
 _PAIRS = 128
@@ -130,8 +132,8 @@ def _choose(
         LIMIT=MAX_FIELD,
         WEIGHT=weight,
         TAKE=take,
-        num_warps=max(1, min(4, size // 32)),
         WORDS=words,
+        num_warps=4 if size > _FEW_SETTLED else 8,
     )
 
 
@@ -410,10 +412,17 @@ def choose_kernel(
         waits = tl.max(((better & packed(open_boxes, WORDS)[None, :]) != 0).to(tl.int32), 1)
         kept = tl.where((open_boxes > 0) & (struck == 0) & (waits == 0), 1, kept)
         open_boxes = tl.where((open_boxes > 0) & (struck == 0) & (waits > 0), 1, 0)
-    before = (score[:, None] > score[None, :]) | (
-        (score[:, None] == score[None, :]) & (box[:, None] < box[None, :])
-    )
-    rank = tl.sum((before & (kept[:, None] > 0)).to(tl.int32), 0)
+    # In parts, because what is written out for all pairs takes longer to fetch than to run.
+    rank = tl.zeros((SIZE,), tl.int32)
+    flags = packed(kept, WORDS)
+    for part in range(WORDS):
+        other = part * 32 + tl.arange(0, 32)
+        beside = score_of(scores, fit, frame * count + other, other < count, WEIGHT)
+        chosen = (tl.sum(tl.where(word == part, flags, 0), 0) >> tl.arange(0, 32)) & 1
+        before = (beside[:, None] > score[None, :]) | (
+            (beside[:, None] == score[None, :]) & (other[:, None] < box[None, :])
+        )
+        rank += tl.sum((before & (chosen[:, None] > 0)).to(tl.int32), 0)
     total = tl.minimum(tl.sum(kept, 0), most)
     tl.store(counts + frame, total)
     tl.store(counts + tl.num_programs(0) + frame, 0)

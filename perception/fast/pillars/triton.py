@@ -32,6 +32,8 @@ __all__ = [
 
 #: Points of a program: few, so that a single frame reaches every multiprocessor.
 _POINTS = 128
+#: Warps that go through a block of cells.
+_OFFSET_WARPS = 8
 _FIXED_POINT = tl.constexpr(FIXED_POINT)
 
 
@@ -303,7 +305,7 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
         COUNTERS=triton.next_power_of_2(counters),
         TILES=workspace.block_cells // TILE,
         TILE=TILE,
-        num_warps=4,
+        num_warps=_OFFSET_WARPS,
     )
     scatter_kernel[(max(1, triton.cdiv(room, _POINTS)), batch)](
         points,

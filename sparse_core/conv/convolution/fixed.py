@@ -29,9 +29,11 @@ def fixed_convolution(
     *,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
+    residual_rows: Tensor | None = None,
     relu: bool = False,
     zero_empty: bool = False,
     out: Tensor | None = None,
+    out_rows: Tensor | None = None,
     impl: Impl = "auto",
     config: ConvolutionConfig | None = None,
 ) -> Tensor:
@@ -50,16 +52,20 @@ def fixed_convolution(
             so may their entries of the table be.
         bias: (C_out,) of any floating type.
         residual: (rows, C_out) of the features' type, added before the ReLU.
+        residual_rows: (rows,) int32 row of the residual, then (M, C_out), that is added to each output row;
+            nothing where it is negative.
         relu: apply it.
         zero_empty: rows without any input are zeros instead of what bias, residual and ReLU make of them.
         out: (rows, C_out) contiguous, of the features' type: written to and returned; rows behind ``count``
             stay as they are. It must not share memory with the features.
+        out_rows: (rows,) int32 row of ``out``, then (M, C_out), that each output row is written to; all
+            different, and negative where it is not written. Other rows stay as they are.
         impl: ``"triton"``, ``"reference"``, or ``"auto"``: Triton for CUDA tensors of its types.
         config: tiles of the kernel; by default those measured for these sizes on this GPU, or a guess (see
             ``sparse_core.conv.convolution.convolution_tuning``).
 
     Returns:
-        (rows, C_out).
+        (rows, C_out), or ``out``.
 
     Raises:
         ValueError: shapes, types or devices that do not fit together.
@@ -68,7 +74,12 @@ def fixed_convolution(
     check_impl(impl)
     _check(features, weight, neighbours, count)
     channels_out, rows = weight.shape[2], neighbours.shape[1]
-    _check_epilogue(features, channels_out, rows, bias, residual, out)
+    if bias is not None and (bias.shape != (channels_out,) or bias.device != features.device):
+        raise ValueError(f"bias must be ({channels_out},) on {features.device}, got {tuple(bias.shape)}")
+    _check_map("residual", residual, residual_rows, rows, channels_out, features)
+    _check_map("out", out, out_rows, rows, channels_out, features)
+    if out is not None and not out.is_contiguous():
+        raise ValueError("out must be contiguous")
     runs = features.is_cuda and features.dtype in TRITON_DTYPES and module_available("triton")
     if impl == "reference" or (impl == "auto" and not runs):
         return reference.fixed_convolution(
@@ -78,9 +89,11 @@ def fixed_convolution(
             count,
             bias=bias,
             residual=residual,
+            residual_rows=residual_rows,
             relu=relu,
             zero_empty=zero_empty,
             out=out,
+            out_rows=out_rows,
         )
     if impl == "vendor":
         raise ImplementationError("fixed_convolution has no 'vendor' implementation; use 'triton'")
@@ -112,9 +125,11 @@ def fixed_convolution(
         count=count,
         bias=None if bias is None else bias.contiguous(),
         residual=None if residual is None else residual.contiguous(),
+        residual_rows=None if residual_rows is None else residual_rows.contiguous(),
         relu=relu,
         zero_empty=zero_empty,
         out=out,
+        out_rows=None if out_rows is None else out_rows.contiguous(),
     )
 
 
@@ -138,25 +153,21 @@ def _check(features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor |
             raise ValueError(f"{name} is on {tensor.device}, features are on {features.device}")
 
 
-def _check_epilogue(
-    features: Tensor,
-    channels_out: int,
-    rows: int,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    out: Tensor | None,
+def _check_map(
+    name: str, tensor: Tensor | None, chosen: Tensor | None, rows: int, channels_out: int, features: Tensor
 ) -> None:
-    if bias is not None and (bias.shape != (channels_out,) or bias.device != features.device):
-        raise ValueError(f"bias must be ({channels_out},) on {features.device}, got {tuple(bias.shape)}")
-    for name, tensor in (("residual", residual), ("out", out)):
-        if tensor is None:
-            continue
-        if tensor.shape != (rows, channels_out) or tensor.dtype != features.dtype:
-            raise ValueError(
-                f"{name} must be ({rows}, {channels_out}) {features.dtype},"
-                f" got {tuple(tensor.shape)} {tensor.dtype}"
-            )
-        if tensor.device != features.device:
-            raise ValueError(f"{name} is on {tensor.device}, features are on {features.device}")
-    if out is not None and not out.is_contiguous():
-        raise ValueError("out must be contiguous")
+    """A map that is read or written row by row, or at the rows that ``chosen`` names."""
+    if tensor is None:
+        if chosen is not None:
+            raise ValueError(f"{name}_rows needs {name}")
+        return
+    expected = (rows if chosen is None else tensor.shape[0], channels_out)
+    if tensor.shape != expected or tensor.dtype != features.dtype:
+        raise ValueError(
+            f"{name} must be {expected} {features.dtype}, got {tuple(tensor.shape)} {tensor.dtype}"
+        )
+    for part, given in ((name, tensor), (f"{name}_rows", chosen)):
+        if given is not None and given.device != features.device:
+            raise ValueError(f"{part} is on {given.device}, features are on {features.device}")
+    if chosen is not None and (chosen.shape != (rows,) or chosen.dtype != torch.int32):
+        raise ValueError(f"{name}_rows must be ({rows},) int32, got {tuple(chosen.shape)} {chosen.dtype}")

@@ -85,7 +85,9 @@ def convolve_kernel(
     count,
     bias,
     residual,
+    residual_rows,
     out,
+    out_rows,
     rows,
     inputs,
     stride_row,
@@ -99,6 +101,8 @@ def convolve_kernel(
     HAS_COUNT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    HAS_RESIDUAL_ROWS: tl.constexpr,
+    HAS_OUT_ROWS: tl.constexpr,
     RELU: tl.constexpr,
     ZERO_EMPTY: tl.constexpr,
     WIDE: tl.constexpr,
@@ -135,10 +139,21 @@ def convolve_kernel(
     place = _place(row, channel_out, CHANNELS_OUT, WIDE)
     # What is added at the end is on its way during the loop, where it does not take too many registers.
     EARLY: tl.constexpr = BLOCK_ROWS * BLOCK_OUT <= 4096
+    if HAS_RESIDUAL_ROWS:
+        source = tl.load(residual_rows + row, mask=row < limit, other=-1)
+        added = written & (source >= 0)[:, None]
+        addend_place = _place(source, channel_out, CHANNELS_OUT, WIDE)
+    else:
+        added = written
+        addend_place = place
+    if HAS_OUT_ROWS:
+        target = tl.load(out_rows + row, mask=row < limit, other=-1)
+        written = written & (target >= 0)[:, None]
+        place = _place(target, channel_out, CHANNELS_OUT, WIDE)
     if HAS_BIAS and EARLY:
         shift = tl.load(bias + channel_out, mask=known, other=0.0)
     if HAS_RESIDUAL and EARLY:
-        addend = tl.load(residual + place, mask=written, other=0.0)
+        addend = tl.load(residual + addend_place, mask=added, other=0.0)
     sums = tl.zeros((BLOCK_ROWS, BLOCK_OUT), tl.float32)
     taken = tl.zeros((BLOCK_ROWS,), tl.int32)
     if VARIANT == "pipelined":
@@ -192,7 +207,7 @@ def convolve_kernel(
         sums += shift.to(tl.float32)[None, :]
     if HAS_RESIDUAL:
         if not EARLY:
-            addend = tl.load(residual + place, mask=written, other=0.0)
+            addend = tl.load(residual + addend_place, mask=added, other=0.0)
         sums += addend.to(tl.float32)
     if RELU:
         sums = tl.maximum(sums, 0.0)

@@ -98,9 +98,11 @@ def fixed_convolution(
     *,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
+    residual_rows: Tensor | None = None,
     relu: bool = False,
     zero_empty: bool = False,
     out: Tensor | None = None,
+    out_rows: Tensor | None = None,
 ) -> Tensor:
     """See ``sparse_core.conv.convolution.fixed.fixed_convolution``; rows behind ``count`` are computed."""
     present = (neighbours >= 0) & (neighbours < len(features))
@@ -110,7 +112,7 @@ def fixed_convolution(
     if bias is not None:
         result = result + bias.to(wide)
     if residual is not None:
-        result = result + residual.to(wide)
+        result = result + _addend(residual, residual_rows).to(wide)
     if relu:
         result = torch.relu(result)
     if zero_empty:
@@ -118,7 +120,22 @@ def fixed_convolution(
     result = result.to(features.dtype)
     if out is None:
         return result
+    if out_rows is not None:
+        used = out_rows >= 0
+        if count is not None:
+            used &= torch.arange(len(result), device=result.device) < count
+        out[out_rows[used].long()] = result[used]
+        return out
     if count is not None:
         used = torch.arange(len(result), device=result.device)[:, None] < count
         result = torch.where(used, result, out)
     return out.copy_(result)
+
+
+def _addend(residual: Tensor, rows: Tensor | None) -> Tensor:
+    """The row of the residual that is added to each output row; zeros where there is none."""
+    if rows is None:
+        return residual
+    # Those behind the count may name any row.
+    present = (rows >= 0) & (rows < len(residual))
+    return torch.where(present[:, None], residual[torch.where(present, rows, 0).long()], 0)

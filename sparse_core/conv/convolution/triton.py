@@ -49,9 +49,11 @@ def convolve(
     count: Tensor | None = None,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
+    residual_rows: Tensor | None = None,
     relu: bool = False,
     zero_empty: bool = False,
     out: Tensor | None = None,
+    out_rows: Tensor | None = None,
 ) -> Tensor:
     """One launch of the forward kernel.
 
@@ -64,7 +66,8 @@ def convolve(
         sizes: taps, C_in and C_out.
         strides: of the weight.
         config: tiles.
-        count, bias, residual, relu, zero_empty, out: see ``fixed_convolution``; tensors are contiguous.
+        count, bias, residual, residual_rows, relu, zero_empty, out, out_rows: see ``fixed_convolution``;
+            tensors are contiguous.
 
     Returns:
         (rows, C_out), ``out`` if it was given.
@@ -82,7 +85,9 @@ def convolve(
         count,
         bias,
         residual,
+        residual_rows,
         out,
+        out_rows,
         rows,
         len(features),
         *table_strides,
@@ -95,9 +100,11 @@ def convolve(
         HAS_COUNT=count is not None,
         HAS_BIAS=bias is not None,
         HAS_RESIDUAL=residual is not None,
+        HAS_RESIDUAL_ROWS=residual_rows is not None,
+        HAS_OUT_ROWS=out_rows is not None,
         RELU=relu,
         ZERO_EMPTY=zero_empty,
-        WIDE=_wide(features, out, table),
+        WIDE=_wide(features, out, table, *([] if residual is None else [residual])),
         VARIANT=config.variant,
         TAP_LANES=triton.next_power_of_2(taps),
         AHEAD=min(config.stages, taps),

@@ -160,15 +160,23 @@ def compare_peaks(heat: Tensor, top_k: int, minimum: float = 0.0) -> dict[str, b
     return {name: torch.equal(getattr(found, name), getattr(wanted, name)) for name in wanted._fields}
 
 
-def compare_many_blocks(device: torch.device) -> dict[str, bool]:
-    """Blocks so small that their largest keys are read in more than one part."""
-    blocks, part = peaks_triton._BLOCKS, peaks_triton._WIDEST_PART
-    peaks_triton._BLOCKS, peaks_triton._WIDEST_PART = ((2**31, 8),), 128
+def compare_many_peaks(device: torch.device) -> dict[str, bool]:
+    """More peaks than are compared at a time, those that cannot be chosen left out; counters serve again."""
+    names = ("_BLOCKS", "_OTHERS", "_PROGRAMS", "_MANY")
+    usual = {name: getattr(peaks_triton, name) for name in names}
+    for name, small in zip(names, (((2**31, 8),), 16, 2, 20), strict=True):
+        setattr(peaks_triton, name, small)
     try:
-        heat = torch.rand((1, 2, 19, 29), generator=torch.Generator().manual_seed(10))
-        return compare_peaks(heat.to(device), 25)
+        generator = torch.Generator().manual_seed(10)
+        heat = torch.rand((2, 2, 19, 29), generator=generator).to(device)
+        equal = compare_peaks(heat, 5)
+        counters = torch.zeros((2, 2), dtype=torch.int32, device=device)
+        first, second = (fixed_peaks(heat, 5, counters=counters, impl="triton") for _ in range(2))
+        equal["again"] = all(map(torch.equal, first, second)) and not counters.any()
+        return equal
     finally:
-        peaks_triton._BLOCKS, peaks_triton._WIDEST_PART = blocks, part
+        for name, value in usual.items():
+            setattr(peaks_triton, name, value)
 
 
 def real_heats(device: torch.device) -> dict[str, tuple[Tensor, int]]:
@@ -235,7 +243,7 @@ def report(device: torch.device) -> dict[str, Any]:
     }
     maps = heats(device) | ({} if interpreted else real_heats(device))
     found["peaks"] = {name: compare_peaks(*case) for name, case in maps.items()}
-    found["peaks"]["many blocks"] = compare_many_blocks(device)
+    found["peaks"]["many peaks"] = compare_many_peaks(device)
     if not interpreted:
         found["graph"] = replay(device)
     return found

@@ -75,7 +75,7 @@ def cases(size: int) -> dict[str, tuple[PillarConfig, list[Tensor], int]]:
     """Grid, frames and capacity by name."""
     full = PillarConfig()
     # Enough for all multiprocessors, where what one thread clears too early another has not read yet.
-    many = {"many pillars": (full, [scatter(30 * size, full, 6)], 20 * size)} if size > 1024 else {}
+    many = {"many pillars": (full, [scatter(30 * size, full, 6)], 30 * size)} if size > 1024 else {}
     return {
         **many,
         "one frame": (CONFIG, [scatter(size, CONFIG, 0, margin_m=1.0)], size + 3),

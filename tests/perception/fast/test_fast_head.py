@@ -238,6 +238,8 @@ def test_arguments_that_do_not_fit(tiny_network: Network, tiny_config: DetectorC
         fixed_peaks(torch.zeros(1, 1, 2, 2, dtype=torch.float64), 1)
     with pytest.raises(ValueError, match="top_k must be at least 1"):
         fixed_peaks(torch.zeros(1, 1, 2, 2), 0)
+    with pytest.raises(ValueError, match=r"counters must be \(1, 2\) int32, got torch.int64 \(1, 2\)"):
+        fixed_peaks(torch.zeros(1, 1, 2, 2), 1, counters=torch.zeros((1, 2), dtype=torch.int64))
     with pytest.raises(ValueError, match="not empty"):
         fixed_peaks(torch.zeros(0, 1, 2, 2), 1)
 

@@ -51,6 +51,16 @@ def forward_cases(rows: int, device: torch.device, *, most: int = 9) -> dict[str
     return found
 
 
+def named_cases(rows: int, device: torch.device) -> dict[str, float]:
+    """:func:`forward_cases` with named rows of the residual and of the output."""
+    found = {}
+    for config, case in itertools.product(CONFIGS, cases_here(device)):
+        if case[-1]:
+            name = f"{config.variant} {config.block_rows} rows {case[0]}-{case[1]}x{case[2]} {case[3]}"
+            found[name] = _forward(rows, *case, config, device, named=True)
+    return found
+
+
 def _forward(
     rows: int,
     channels_in: int,
@@ -60,6 +70,7 @@ def _forward(
     full: bool,
     config: ConvolutionConfig,
     device: torch.device,
+    named: bool = False,
 ) -> float:
     generator = torch.Generator().manual_seed(rows + taps)
 
@@ -84,13 +95,23 @@ def _forward(
             "relu": True,
             "zero_empty": True,
         }
+    kept = torch.arange(used, rows, device=device)
+    if full and named:
+        # Rows of the residual and of the output in another order, some of neither.
+        order = torch.randperm(rows + 9, generator=generator).int()[:rows]
+        order[::5] = -1
+        given |= {"out_rows": order.to(device), "residual_rows": order.flip(0).to(device)}
+        given["residual"] = normal(rows + 9, channels_out)
+        written = order[:used][order[:used] >= 0].long()
+        kept = torch.ones(rows + 9, dtype=torch.bool).index_fill(0, written, False).nonzero()[:, 0].to(device)
     results = []
     for impl in ("triton", "reference"):
-        out = torch.full((rows, channels_out), 7.0, device=device, dtype=dtype)
+        height = rows + 9 if full and named else rows
+        out = torch.full((height, channels_out), 7.0, device=device, dtype=dtype)
         with torch.no_grad():
             options = {"impl": impl, "config": config}
             fixed_convolution(features, weight, table, count, out=out, **given, **options)
-        if not bool((out[used:] == 7).all()):
+        if not bool((out[kept] == 7).all()):
             return float("inf")
         results.append(out.float())
     return float((results[0] - results[1]).abs().max() / results[1].abs().max())
@@ -142,6 +163,7 @@ def main() -> None:
     report: dict[str, object] = {
         "interpreted": not isinstance(kernels.convolve_kernel, triton.JITFunction),
         "forward": forward_cases(rows, device),
+        "named": named_cases(rows, device),
         "gradients": gradient_cases(device),
     }
     # Offsets of 64 bits, as for tensors too large for a test.

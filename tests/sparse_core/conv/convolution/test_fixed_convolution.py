@@ -85,6 +85,25 @@ def test_out_keeps_what_lies_behind_the_count() -> None:
     assert out[:, 0].tolist() == [4, 4, 7, 7, 7]
 
 
+def test_rows_of_the_residual_and_of_the_output_are_named() -> None:
+    features, weight = torch.ones(3, 4), torch.ones(1, 4, 2)
+    table = torch.tensor([[0, 1, 2, 0, 1]], dtype=torch.int32)
+    count = torch.tensor([4], dtype=torch.int32)
+    residual = torch.arange(14.0).view(7, 2)
+    residual_rows = torch.tensor([6, -1, 0, 3, 99], dtype=torch.int32)
+    added = fixed_convolution(features, weight, table, count, residual=residual, residual_rows=residual_rows)
+    assert added[:4].tolist() == [[16, 17], [4, 4], [4, 5], [10, 11]]
+    out = torch.full((9, 2), 7.0)
+    out_rows = torch.tensor([8, 0, -1, 5, 1], dtype=torch.int32)
+    found = fixed_convolution(
+        features, weight, table, count, residual=residual, residual_rows=residual_rows, out=out,
+        out_rows=out_rows,
+    )  # fmt: skip
+    assert found is out
+    # The third row is not to be written, the last is behind the count.
+    assert out[:, 1].tolist() == [4, 7, 7, 7, 7, 11, 7, 7, 17]
+
+
 def test_no_rows_and_no_inputs() -> None:
     weight = torch.ones(9, 4, 2)
     empty = fixed_convolution(torch.ones(3, 4), weight, torch.zeros(9, 0, dtype=torch.int32))
@@ -124,6 +143,15 @@ GOOD: dict[str, Any] = {
         ({"residual": torch.ones(4, 2)}, r"residual must be \(5, 2\)"),
         ({"out": torch.ones(5, 2).half()}, r"out must be \(5, 2\) torch.float32"),
         ({"out": torch.ones(2, 5).T}, "out must be contiguous"),
+        ({"out_rows": torch.zeros(5, dtype=torch.int32)}, "out_rows needs out"),
+        (
+            {"residual": torch.ones(9, 2), "residual_rows": torch.zeros(9, dtype=torch.int32)},
+            r"residual_rows must be \(5,\) int32",
+        ),
+        (
+            {"out": torch.ones(9, 3), "out_rows": torch.zeros(5, dtype=torch.int32)},
+            r"out must be \(9, 2\) torch.float32",
+        ),
         ({"weight": torch.ones(9, 4, 2, device="meta")}, "weight is on meta"),
         ({"impl": "dense"}, "impl must be one of"),
     ],

@@ -27,9 +27,10 @@ TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
 def check(report: dict[str, Any], *, types: int) -> None:
     assert len(report["forward"]) == 4 * (types + 1)
     assert len(report["wide"]) == 4
+    assert len(report["named"]) == 8
     assert len(report["gradients"]) == types + 1
     assert len(report["wide gradients"]) == 1
-    for part in ("forward", "wide"):
+    for part in ("forward", "wide", "named"):
         for name, difference in report[part].items():
             assert difference <= TOLERANCES[name.rpartition(".")[2]], (part, name, difference)
     for part in ("gradients", "wide gradients"):

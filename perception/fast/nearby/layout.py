@@ -1,0 +1,107 @@
+"""Lists of cells near active ones, and how small a map stands for an empty one.
+
+A layer of 3x3 sees one cell further than the one before. Layer k of the neck therefore differs from what it
+gives for an empty scene only within k cells of an active one: list k. In an empty scene only the border makes
+a difference, so a map of twice the neck's reach and one cell more holds every value there is; a cell of the
+large map has that of the cell as far from the borders in the small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["EmptyMaps", "NearTables", "WrittenMaps", "list_reach", "work_share"]
+
+#: How much a listed cell of the last list costs: its four finer ones, of narrower layers, against one layer.
+_FINE_WEIGHT = 3
+
+
+class EmptyMaps(NamedTuple):
+    """Geometry of the small map that stands for an empty one.
+
+    Attributes:
+        shape: rows and columns of the large map.
+        edge: cells from the border that may differ from those farther inside.
+    """
+
+    shape: tuple[int, int]
+    edge: int
+
+    @property
+    def small(self) -> tuple[int, int]:
+        """Rows and columns of the small map."""
+        rows, columns = (min(size, 2 * self.edge + 1) for size in self.shape)
+        return rows, columns
+
+    @property
+    def cells(self) -> int:
+        """Cells of the small map."""
+        return self.small[0] * self.small[1]
+
+    def cell(self, y: Tensor, x: Tensor) -> Tensor:
+        """Cell of the small map, row-major, for rows and columns of the large one."""
+        places = []
+        for place, size, small in zip((y, x), self.shape, self.small, strict=True):
+            places.append(torch.minimum(place, (place - (size - small)).clamp(min=self.edge)))
+        return places[0] * self.small[1] + places[1]
+
+    def finer_cell(self, y: Tensor, x: Tensor) -> Tensor:
+        """Likewise for rows and columns at twice the resolution: ``4 * cell + 2 (y % 2) + x % 2``."""
+        return 4 * self.cell(y // 2, x // 2) + 2 * (y % 2) + x % 2
+
+
+class NearTables(NamedTuple):
+    """What layers over the lists read; n is the last list's number.
+
+    An entry of ``tables[k]`` is a row of list k - 1 or, behind its capacity, a cell of the small empty map of
+    layer k - 1; -1 outside of the map. Layer 0 of an empty scene is zero, so that -1 stands for it too.
+
+    Attributes:
+        tables: (9, capacity) int32 for lists 1 to n - 1.
+        residual_rows: (capacity,) int32 for lists 2, 4, …: where the cell is in list k - 2.
+        fine_table: (9, 4 * capacity) int32 for the finer cells below list n, ``4 * row + parity``: entries
+            are ``4 * entry + parity`` of an entry as above, of list n - 1.
+        fine_count: (1,) int32 finer cells in use.
+    """
+
+    tables: tuple[Tensor, ...]
+    residual_rows: tuple[Tensor, ...]
+    fine_table: Tensor
+    fine_count: Tensor
+
+
+class WrittenMaps(NamedTuple):
+    """Maps that are those of an empty scene but for listed cells.
+
+    Attributes:
+        cells: (4 * capacity,) int32 finer cells ``(frame * H + iy) * W + ix`` written last, -1 for none.
+        features: (B * H * W, C) finer map, row-major, channels last.
+        heat: (B, classes, H, W) float32.
+        empty_features: (4 * small cells, C), see :meth:`EmptyMaps.finer_cell`.
+        empty_heat: (4 * small cells, classes) float32.
+    """
+
+    cells: Tensor
+    features: Tensor
+    heat: Tensor
+    empty_features: Tensor
+    empty_heat: Tensor
+
+
+def list_reach(blocks: int) -> int:
+    """Number of the last list of a neck of residual blocks: their layers, and one for the finer layer."""
+    return 2 * blocks + 1
+
+
+def work_share(active: Sequence[int], cells: int) -> float:
+    """About how much of the dense neck's work the lists are.
+
+    Args:
+        active: cells of each list, the finer one's last.
+        cells: of the map, all frames together.
+    """
+    return (sum(active[:-1]) + _FINE_WEIGHT * active[-1]) / ((len(active) - 1 + _FINE_WEIGHT) * cells)
