@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from memory.columns import ColumnCache
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.index import FlatIndex, LSHIndex, Neighbours, Plan, TieredIndex, next_fetch, plan
+from memory.index import FlatIndex, LSHIndex, Neighbours, Plan, TieredIndex, plan
 from memory.index.calibration import reached
 from memory.index.effort import HIGH, THOROUGH, Calibration
 from memory.index.lsh import TAIL_LIMIT
-from memory.index.neighbours import LongTermIndex
+from memory.index.neighbours import LongTermIndex, Marked
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
 from memory.tiers import Mover, Tier, TierOptions
@@ -27,6 +27,8 @@ from memory.types import Query
 
 #: Vectors that are read from the store at a time when an index is built.
 _PORTION = 65_536
+#: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
+_LEAST_SHARE = 1 / 32
 _DEFAULT = "default"
 
 
@@ -272,7 +274,6 @@ class Retriever:
             return self._found(query, found, chosen)
         if filter.text is None:
             kept = columns.matches(filter)
-            matches = int(kept.sum())
         else:
             # Words are looked up in the store, the rest in the columns.
             ids = self._database.ids(Filter(text=filter.text))
@@ -280,38 +281,23 @@ class Retriever:
             rows = rows[rows >= 0]
             kept = np.zeros(len(columns.column("ids")), np.bool_)
             kept[rows] = columns.matches(filter, rows)
-            matches = int(kept.sum())
+        matches = int(np.count_nonzero(kept))
         total = max(len(index), matches)
         chosen = plan(total, matches, wanted, costs=costs)
         if matches == 0:
             return Found(np.zeros(0, np.int64), np.zeros(0, np.float32), plan=chosen)
-        if chosen.method == "index":
-            found, full = self._by_index(index, question, wanted, kept, chosen)
-            if full:
+        if chosen.method == "index" and matches >= _LEAST_SHARE * total:
+            # Where all pass there is nothing to leave out.
+            marked = None if matches == len(columns) else Marked(columns.column("ids"), kept)
+            found = index.search(question, wanted, marked=marked, aim=THOROUGH)
+            # Fewer than there are: what matches lies apart from the buckets or lists of the query.
+            if np.count_nonzero(found.ids >= 0) >= min(wanted, matches):
                 return self._found(query, found, chosen)
         if chosen.method == "subset":
             searched = index.search_within(question, columns.column("ids")[kept], wanted)
         else:
             searched = index.search_marked(question, wanted, columns.column("ids"), kept)
         return self._found(query, searched, chosen)
-
-    def _by_index(
-        self, index: TieredIndex, question: NDArray[np.float32], k: int, kept: NDArray[np.bool_], chosen: Plan
-    ) -> tuple[Neighbours, bool]:
-        """Ask for more and more neighbours until enough of them pass; whether that was reached."""
-        assert self._columns is not None
-        fetch: int | None = max(chosen.fetch, k)
-        while fetch is not None:
-            found = index.search(question, fetch, aim=THOROUGH)
-            ids, scores = found.ids[0], found.scores[0]
-            rows = self._columns.rows(ids)
-            good = (rows >= 0) & kept[rows]
-            if int(good.sum()) >= k:
-                return Neighbours(scores[good][None, :k], ids[good][None, :k]), True
-            fetch = next_fetch(fetch, int(good.sum()), k, len(index))
-            if fetch is not None and fetch > 64 * k:
-                break
-        return Neighbours(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64)), False
 
     def _found(self, query: Query, found: Neighbours, chosen: Plan) -> Found:
         ids, scores = found.ids[0], found.scores[0]

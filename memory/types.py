@@ -195,6 +195,8 @@ class Query:
             check_choice("order", self.order, ORDERS)
         if self.order == "distance" and self.near is None:
             raise ValueError("order='distance' needs near")
+        if self.order == "relevance" and self.text is None and self.embedding is None and self.like is None:
+            raise ValueError("order='relevance' needs text, embedding or like")
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,8 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 def check_vector(name: str, value: object) -> NDArray[np.float32]:
     """(dim,) float32, finite and not zero."""
-    vector = np.asarray(value, dtype=np.float32)
+    with np.errstate(over="ignore"):  # What single precision does not hold is found below.
+        vector = np.asarray(value, dtype=np.float32)
     if vector.ndim != 1 or vector.size == 0:
         raise ValueError(f"{name} must be one-dimensional and not empty, got shape {vector.shape}")
     if not np.isfinite(vector).all():

@@ -10,7 +10,7 @@ from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
 from memory.index.lsh import LSHIndex
 from memory.index.neighbours import Neighbours, VectorIndex
-from memory.index.planner import Costs, Plan, next_fetch, plan
+from memory.index.planner import Costs, Plan, plan
 from memory.index.tiered import TieredIndex
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "VectorIndex",
     "calibrate",
     "clustered",
-    "next_fetch",
     "plan",
     "recall",
     "recall_at",

@@ -50,8 +50,10 @@ class Buckets(NamedTuple):
         lengths -= first
         np.minimum(lengths, BUCKET_LIMIT, out=lengths)
         ends = np.cumsum(lengths, dtype=np.int64)
-        place = np.repeat(first - (ends - lengths), lengths)
-        place += np.arange(len(place))
+        # Whole numbers of 32 bits where they are enough: half the memory is gone through.
+        first -= (ends - lengths).astype(first.dtype)
+        place = np.repeat(first, lengths)
+        place += np.arange(len(place), dtype=first.dtype)
         rows = self.postings.take(place)
         if self.start:
             rows = rows + np.int32(self.start)

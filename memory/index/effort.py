@@ -17,6 +17,9 @@ AIMS = (USUAL, HIGH, THOROUGH)
 MEASURED_K = 10
 #: Comparing all rows may take this many times longer than an effort that misses the aim.
 PATIENCE = 8.0
+#: Where a share of the rows counts, more buckets or lists are read: one through the share to this power times
+#: as many, but no more than so many times.
+SPREADING, MOST_SPREAD = 0.3, 4.0
 # Standard errors by which a recall has to exceed an aim: of a hundred that do, two or three are too low.
 _ERRORS = 2.0
 _VERSION = 1
@@ -38,6 +41,10 @@ class Effort(NamedTuple):
         if not self.probes:
             return self
         return Effort(self.probes, self.rerank + 3 * max(0, k - MEASURED_K))
+
+    def for_share(self, share: float) -> Effort:
+        """Where only a share of the rows counts: its nearest are further away than those of all."""
+        return self._replace(probes=round(self.probes * min(MOST_SPREAD, max(share, 1e-9) ** -SPREADING)))
 
 
 #: All rows are compared.

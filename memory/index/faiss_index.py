@@ -16,6 +16,7 @@ from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import (
     Floats,
     Ids,
+    Marked,
     Neighbours,
     best,
     check_dim,
@@ -156,7 +157,7 @@ class FaissIndex:
         """Nothing is left to sort: rows go into the lists as they come."""
         return 0
 
-    def merge(self) -> None:
+    def merge(self, *, whole: bool = False) -> None:
         """There is nothing to do."""
 
     def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
@@ -192,6 +193,7 @@ class FaissIndex:
         k: int,
         *,
         allowed: ArrayLike | None = None,
+        marked: Marked | None = None,
         probes: int | None = None,
         aim: float | None = None,
         effort: Effort | None = None,
@@ -202,6 +204,8 @@ class FaissIndex:
             queries: (queries, dim) unit vectors.
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all.
+            marked: instead of ``allowed``: which of many rising ids to choose from. The fewer they are, the
+                more lists are read, within bounds.
             probes: instead of that of the index.
             aim: share of the ten nearest that is to be found, where the index is calibrated; ``None``: 0.95.
                 Where comparing all rows takes less, that is done; many queries at once share its cost.
@@ -216,10 +220,12 @@ class FaissIndex:
                 effort = Effort(probes, self.refine * MEASURED_K)
         count = self._rows.count
         if effort == EXACT or not self.trained or count == 0:
-            return self._rows.exact(asked, k, 0, count, self._rows.mask(count, allowed))
+            return self._rows.exact(asked, k, 0, count, self._rows.mask(count, allowed, marked))
         with self._lock:
             count = self._rows.count
-            mask = self._rows.mask(count, allowed)
+            mask = self._rows.mask(count, allowed, marked)
+            if mask is not None and marked is not None:
+                effort = effort.for_share(np.count_nonzero(mask) / count)
             # The multiple of k that is usual with faiss.
             wanted = max(k, -(-k * effort.rerank // MEASURED_K))
             places = self._candidates(asked, min(wanted, count), mask, effort.probes)

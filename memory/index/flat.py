@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from memory.index.effort import EXACT, Calibration, Effort
 from memory.index.files import load_arrays, save_arrays
-from memory.index.neighbours import Floats, Ids, Neighbours, check_dim, check_k, check_units
+from memory.index.neighbours import Floats, Ids, Marked, Neighbours, check_dim, check_k, check_units
 from memory.index.planner import exact_price
 from memory.index.rows import Rows
 
@@ -63,7 +63,7 @@ class FlatIndex:
         """Nothing is ever to be sorted."""
         return 0
 
-    def merge(self) -> None:
+    def merge(self, *, whole: bool = False) -> None:
         """There is nothing to do."""
 
     def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
@@ -93,6 +93,7 @@ class FlatIndex:
         k: int,
         *,
         allowed: ArrayLike | None = None,
+        marked: Marked | None = None,
         aim: float | None = None,
         effort: Effort | None = None,
     ) -> Neighbours:
@@ -102,6 +103,7 @@ class FlatIndex:
             queries: (queries, dim) unit vectors.
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all.
+            marked: instead of ``allowed``: which of many rising ids to choose from.
             aim, effort: make no difference, all are found.
         """
         asked = check_units("queries", queries, self.dim)
@@ -112,7 +114,7 @@ class FlatIndex:
             positions = rows.among(count, allowed)
             if len(positions) <= _GATHER_SHARE * count:
                 return rows.within(asked, positions, k)
-        return rows.exact(asked, k, 0, count, rows.mask(count, allowed))
+        return rows.exact(asked, k, 0, count, rows.mask(count, allowed, marked))
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:
         """All rows are compared, whatever the aim."""

@@ -27,6 +27,7 @@ from memory.index.hashing import (
 from memory.index.neighbours import (
     Floats,
     Ids,
+    Marked,
     Neighbours,
     best,
     check_dim,
@@ -186,17 +187,22 @@ class LSHIndex:
         with self._writing:
             return self._state.rows.remove(ids)
 
-    def merge(self) -> None:
-        """Sort the tail into the tables. Searches and additions go on meanwhile."""
+    def merge(self, *, whole: bool = False) -> None:
+        """Sort the tail into the tables. Searches and additions go on meanwhile.
+
+        Args:
+            whole: sort all rows into tables of their own, not only the tail and tables that are not much
+                larger: a search reads each of its buckets once then.
+        """
         with self._merging:
             state = self._state
             stop = state.rows.count
-            if stop == state.hashed:
+            if stop == state.hashed and not (whole and len(state.buckets) > 1):
                 return
             self._hash_rows(state, stop)
             kept = list(state.buckets)
             start = state.hashed
-            while kept and kept[-1].stop - kept[-1].start < _MERGE_RATIO * (stop - start):
+            while kept and (whole or kept[-1].stop - kept[-1].start < _MERGE_RATIO * (stop - start)):
                 start = kept.pop().start
             new = build_buckets(state.codes.between(start, stop), start, self._pairs, self._hash.bits)
             self._state = state._replace(buckets=(*kept, new))
@@ -226,6 +232,7 @@ class LSHIndex:
         k: int,
         *,
         allowed: ArrayLike | None = None,
+        marked: Marked | None = None,
         probes: int | None = None,
         rerank: int | None = None,
         aim: float | None = None,
@@ -238,6 +245,8 @@ class LSHIndex:
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all. Few of many need more probes, or
                 :meth:`search_within`.
+            marked: instead of ``allowed``: which of many rising ids to choose from. The fewer they are, the
+                more buckets are looked into, within bounds.
             probes, rerank: instead of those of the index.
             aim: share of the ten nearest that is to be found, where the index is calibrated; ``None``: 0.95.
                 Where comparing all rows takes less, that is done; many queries at once share its cost.
@@ -247,9 +256,11 @@ class LSHIndex:
         k = check_k(k)
         state = self._state
         count = state.rows.count
-        mask = state.rows.mask(count, allowed)
+        mask = state.rows.mask(count, allowed, marked)
         if effort is None and probes is None and rerank is None:
             effort = self.effort(USUAL if aim is None else aim, queries=len(asked)).for_neighbours(k)
+            if mask is not None and marked is not None:
+                effort = effort.for_share(np.count_nonzero(mask) / max(1, count))
         if effort == EXACT:
             return state.rows.exact(asked, k, 0, count, mask)
         found = state.rows.exact(asked, k, state.hashed, count, mask)

@@ -32,6 +32,18 @@ class Neighbours(NamedTuple):
     ids: Ids
 
 
+class Marked(NamedTuple):
+    """What a search may give.
+
+    Attributes:
+        ids: (n,) int64, rising: any number of them, those of an index among them.
+        kept: (n,) bool, which of them count.
+    """
+
+    ids: Ids
+    kept: NDArray[np.bool_]
+
+
 class VectorIndex(Protocol):
     """A cache over the vectors of a store: what is lost is built again from the truth.
 
@@ -101,8 +113,12 @@ class LongTermIndex(VectorIndex, Protocol):
         """Add unit vectors; with ``merge=False`` whoever has time calls :meth:`merge`."""
         ...
 
-    def merge(self) -> None:
-        """Sort in what was added; searches and additions go on meanwhile."""
+    def merge(self, *, whole: bool = False) -> None:
+        """Sort in what was added; searches and additions go on meanwhile.
+
+        Args:
+            whole: sort all rows into one, which takes longer, and makes searches quicker.
+        """
         ...
 
     def search(
@@ -111,10 +127,14 @@ class LongTermIndex(VectorIndex, Protocol):
         k: int,
         *,
         allowed: ArrayLike | None = None,
+        marked: Marked | None = None,
         aim: float | None = None,
         effort: Effort | None = None,
     ) -> Neighbours:
-        """The k nearest, with the effort that was measured to find the aim, or with this effort."""
+        """The k nearest, with the effort that was measured to find the aim, or with this effort.
+
+        Where only some are allowed or marked, others take no room among what is compared.
+        """
         ...
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:

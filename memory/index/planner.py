@@ -61,13 +61,11 @@ class Plan(NamedTuple):
             is approximate).
         reason: one sentence with the numbers behind it.
         expected_rows: rows that are compared with the query.
-        fetch: neighbours to ask an index for at first when it cannot filter; see :func:`next_fetch`.
     """
 
     method: Method
     reason: str
     expected_rows: int
-    fetch: int
 
 
 def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Costs = _COSTS) -> Plan:
@@ -91,7 +89,7 @@ def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Cost
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if matches == 0:
-        return Plan("nothing", f"none of {total} rows matches", 0, 0)
+        return Plan("nothing", f"none of {total} rows matches", 0)
     share = matches / total
     seen = min(total, math.ceil(k * costs.index_share / share))
     finding = costs.filter_row * matches if filtered else 0.0
@@ -103,30 +101,7 @@ def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Cost
     rows: dict[Method, int] = {"subset": matches, "all": total, "index": seen}
     # Where two cost the same, the exact one; the order of the dictionary.
     method = min(price, key=lambda name: price[name])
-    return Plan(method, _reason(method, total, matches, k, price), rows[method], _fetch(total, share, k))
-
-
-def next_fetch(fetch: int, found: int, k: int, total: int) -> int | None:
-    """How many neighbours to ask an index for next, when too few of the last ones matched.
-
-    Args:
-        fetch: asked for so far.
-        found: of these that matched.
-        k: wanted.
-        total: rows of the index.
-
-    Returns:
-        At least twice as many, at most ``total``; ``None`` when ``k`` are there or no more rows are.
-    """
-    if found >= k or fetch >= total:
-        return None
-    by_share = math.ceil(1.5 * k * fetch / found) if found else 8 * fetch
-    return min(total, max(2 * fetch, by_share))
-
-
-def _fetch(total: int, share: float, k: int) -> int:
-    """Neighbours among which k should match: half as many again as on average."""
-    return min(total, math.ceil(k if share == 1.0 else 1.5 * k / share))
+    return Plan(method, _reason(method, total, matches, k, price), rows[method])
 
 
 def _reason(method: Method, total: int, matches: int, k: int, price: dict[Method, float]) -> str:

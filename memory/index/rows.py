@@ -11,6 +11,7 @@ from memory.index.growing import GrowingRows
 from memory.index.neighbours import (
     Floats,
     Ids,
+    Marked,
     Neighbours,
     Positions,
     best,
@@ -57,6 +58,8 @@ class Rows:
         self._largest: GrowingRows[np.int64] = GrowingRows(1, np.int64)
         self._alive = np.zeros(0, np.bool_)
         self._late: dict[int, int] = {}
+        # Whether each id is larger than all before it.
+        self._rising = True
         self.dead = 0
         if ids is not None and alive is not None:
             self._register(ids)
@@ -121,14 +124,16 @@ class Rows:
         floor = int(self._largest.between(start - 1, start)[0, 0]) if start else -1
         largest = np.maximum(np.maximum.accumulate(keys), floor)
         before = np.concatenate([[floor], largest[:-1]]) if len(keys) else largest
-        for offset in np.flatnonzero(keys <= before):
+        late = np.flatnonzero(keys <= before)
+        self._rising &= not len(late)
+        for offset in late:
             self._late[int(keys[offset])] = start + int(offset)
         self._largest.append(largest[:, None])
         self._ids.append(keys[:, None])
 
     def remove(self, ids: ArrayLike) -> int:
         """Mark rows as gone; the number of them that was there."""
-        found = np.unique(self.find(check_ids("ids", ids)))
+        found = _distinct(self.find(check_ids("ids", ids)))
         found = found[found >= 0]
         for key in self.ids()[found]:
             self._late.pop(int(key), None)
@@ -149,8 +154,18 @@ class Rows:
                 found[place] = self._late.get(int(ids[place]), -1)
         return found
 
-    def mask(self, count: int, allowed: ArrayLike | None) -> NDArray[np.bool_] | None:
-        """(count,) which rows a search may give; ``None`` for all of them."""
+    def mask(
+        self, count: int, allowed: ArrayLike | None, marked: Marked | None = None
+    ) -> NDArray[np.bool_] | None:
+        """(count,) which rows a search may give; ``None`` for all of them.
+
+        Raises:
+            ValueError: both are given.
+        """
+        if marked is not None:
+            if allowed is not None:
+                raise ValueError("give allowed or marked, not both")
+            return self.marked(count, *marked)
         if allowed is None:
             return self.alive(count) if self.dead else None
         mask = np.zeros(count, np.bool_)
@@ -161,17 +176,28 @@ class Rows:
         """(count,) which rows are alive and kept, by (ids,) rising ids and whether each is kept."""
         own = self.ids(count)
         first = int(np.searchsorted(ids, own[0])) if count else 0
-        if np.array_equal(own, ids[first : first + count]):
+        if self._same(own, ids[first : first + count]):
             # The usual case: the ids are there without a gap, as they are in a tier.
-            return kept[first : first + count] & self.alive(count)
+            part = kept[first : first + count]
+            return part & self.alive(count) if self.dead else part
         mask = np.zeros(count, np.bool_)
         found = self.find(ids[kept])
         mask[found[(found >= 0) & (found < count)]] = True
         return mask
 
+    def _same(self, own: Ids, ids: Ids) -> bool:
+        """Whether the first rows have just these rising ids."""
+        if not self._rising or len(own) != len(ids):
+            return np.array_equal(own, ids)
+        if not len(own):
+            return True
+        # Whole numbers that rise from one to another without room between them are the same ones.
+        ends = int(own[0]) == int(ids[0]) and int(own[-1]) == int(ids[-1])
+        return ends and (int(own[-1]) - int(own[0]) == len(own) - 1 or np.array_equal(own, ids))
+
     def among(self, count: int, allowed: ArrayLike) -> Positions:
         """Rising positions below ``count`` of those of the allowed ids that are here."""
-        found = np.unique(self.find(check_ids("allowed", allowed)))
+        found = _distinct(self.find(check_ids("allowed", allowed)))
         return found[(found >= 0) & (found < count)]
 
     def stored(self, start: int, stop: int, most: int | None) -> tuple[Ids, Floats]:
@@ -239,6 +265,15 @@ class Rows:
             scores = queries @ single(self.vectors.take(some), converted).T
             found = _improved(found, scores, ids[some], k)
         return found
+
+
+def _distinct(positions: Positions) -> Positions:
+    """Rising, each once; ``np.unique`` takes many times as long, the more where they rise already."""
+    if len(positions) < 2 or (positions[1:] > positions[:-1]).all():
+        return positions
+    ordered = np.sort(positions)
+    once: Positions = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+    return once
 
 
 def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:

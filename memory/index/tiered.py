@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from memory.index.calibration import calibrate, needs_calibration
 from memory.index.effort import EXACT, HIGH, check_aim
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Floats, Ids, LongTermIndex, Neighbours, best, check_dim
+from memory.index.neighbours import Floats, Ids, LongTermIndex, Marked, Neighbours, best, check_dim
 from memory.index.planner import SINGLE_QUERY, Costs, exact_price
 
 #: A long-term index that holds this many times what it was made for is made anew.
@@ -169,8 +169,12 @@ class TieredIndex:
         """
         long_term = self._make(count) if count > self.dense else None
         while (portion := portions()) is not None:
-            (self._tiers.recent if long_term is None else long_term).add(*portion)
+            if long_term is None:
+                self._tiers.recent.add(*portion)
+            else:
+                long_term.add(*portion, merge=False)
         if long_term is not None:
+            long_term.merge(whole=True)
             if self._finish is not None:
                 self._finish(long_term)
             self._made_for = len(long_term)
@@ -239,12 +243,14 @@ class TieredIndex:
             for start in range(0, 0 if old is None else old.positions, _PORTION):
                 assert old is not None
                 ids, vectors = old.stored(start, start + _PORTION)
-                new.add(vectors, ids)
+                new.add(vectors, ids, merge=False)
                 pause()
             moved, vectors = _oldest(recent, max(0, len(recent) - self.recent))
             for start in range(0, len(moved), _PORTION):
-                new.add(vectors[start : start + _PORTION], moved[start : start + _PORTION])
+                new.add(vectors[start : start + _PORTION], moved[start : start + _PORTION], merge=False)
                 pause()
+            new.merge(whole=True)
+            pause()
             if self._finish is not None:
                 self._finish(new)
             if needs_calibration(new):
@@ -277,7 +283,13 @@ class TieredIndex:
         self.calibrate()
 
     def search(
-        self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None, aim: float = HIGH
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        marked: Marked | None = None,
+        aim: float = HIGH,
     ) -> Neighbours:
         """The k nearest of each query.
 
@@ -285,20 +297,25 @@ class TieredIndex:
             queries: (queries, dim) unit vectors.
             k: neighbours a query.
             allowed: (ids,) to choose from; ``None`` for all.
+            marked: instead of ``allowed``: which of many rising ids to choose from.
             aim: share of the ten nearest that the long-term index is to find, as measured on its own rows.
         """
         aim = check_aim(aim)
         recent, long_term = self._tiers
-        found = recent.search(queries, k, allowed=allowed)
+        found = recent.search(queries, k, allowed=allowed, marked=marked)
         if long_term is None:
             return found
-        return _joined(found, long_term.search(queries, k, allowed=allowed, aim=aim), k)
+        further = long_term.search(queries, k, allowed=allowed, marked=marked, aim=aim)
+        return further if not len(recent) else _joined(found, further, k)
 
     def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
         """The k nearest of each query among these ids, exactly."""
         recent, long_term = self._tiers
         found = recent.search_within(queries, ids, k)
-        return found if long_term is None else _joined(found, long_term.search_within(queries, ids, k), k)
+        if long_term is None:
+            return found
+        further = long_term.search_within(queries, ids, k)
+        return further if not len(recent) else _joined(found, further, k)
 
     def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
         """The k nearest of each query among the kept ones of many rising ids, exactly."""
@@ -306,7 +323,8 @@ class TieredIndex:
         found = recent.search_marked(queries, k, ids, kept)
         if long_term is None:
             return found
-        return _joined(found, long_term.search_marked(queries, k, ids, kept), k)
+        further = long_term.search_marked(queries, k, ids, kept)
+        return further if not len(recent) else _joined(found, further, k)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file of the long-term index, after all moved there, or that of the recent one."""

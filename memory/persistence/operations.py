@@ -301,11 +301,17 @@ def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
         " WHERE generation > ? AND generation <= ?",
     ):
         size += connection.execute(sql, span).fetchone()[0] or 0
+    # Taken out and put back: rows that only became shorter would leave their pages nearly empty, and no page
+    # to use again.
     connection.execute(
-        "UPDATE log_row SET before = CASE what WHEN 'seen' THEN json_remove(before, '$.was') END"
-        " WHERE generation > ? AND generation <= ?",
+        "CREATE TEMP TABLE trimmed_row AS SELECT row, generation, id, what,"
+        " CASE what WHEN 'seen' THEN json_remove(before, '$.was') END AS before"
+        " FROM log_row WHERE generation > ? AND generation <= ?",
         span,
     )
+    connection.execute("DELETE FROM log_row WHERE generation > ? AND generation <= ?", span)
+    connection.execute("INSERT INTO log_row SELECT * FROM trimmed_row ORDER BY row")
+    connection.execute("DROP TABLE trimmed_row")
     connection.execute(
         "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation > ? AND generation <= ?", span
     )

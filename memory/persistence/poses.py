@@ -122,7 +122,7 @@ def read(
     if not len(ids):
         return found
     changes = int(np.count_nonzero(np.diff(ids // CHUNK, prepend=-1)))
-    rows = min(changes, int(ids.max() - ids.min()) // CHUNK + 2)
+    rows = min(changes, (int(ids.max()) - int(ids.min())) // CHUNK + 2)
     if len(ids) < SCATTERED * rows:
         found[:, :POSE] = read_single(connection, "pose", ids)
         if spread:

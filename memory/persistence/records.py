@@ -86,6 +86,8 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
     for position, row in enumerate(rows):
         if not isinstance(row, Memory):
             raise TypeError(f"rows[{position}] must be a Memory, got {type(row).__name__}")
+    if len(rows) == 1:
+        return _prepare_one(rows[0], slots)
     scalars: dict[str, list[Any]] = {
         "time_ns": [int(row.time_ns) for row in rows],
         "map_id": [row.map_id for row in rows],
@@ -108,6 +110,46 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
     }
     visits = {position: row.visits for position, row in enumerate(rows) if row.visits}
     return Prepared(len(rows), scalars, texts, poses_of(rows), encode(rows, slots), visits)
+
+
+def _prepare_one(row: Memory, slots: Mapping[str, Slot]) -> Prepared:
+    """The same for one memory: what a robot stores most often, in few steps."""
+    scalars: dict[str, list[Any]] = {
+        "time_ns": [int(row.time_ns)],
+        "map_id": [row.map_id],
+        "kind": [row.kind],
+        "label": [row.label],
+        "confidence": [row.confidence],
+        "reward": [row.reward],
+        "marked": [int(row.marked)],
+        "count": [int(row.count)],
+        "first_seen_ns": [None if row.first_seen_ns is None else int(row.first_seen_ns)],
+        "last_seen_ns": [None if row.last_seen_ns is None else int(row.last_seen_ns)],
+        "state": [row.state],
+        "importance": [None if row.importance is None else float(row.importance)],
+    }
+    texts = {
+        "caption": [row.caption],
+        "payload": [dump(row.payload) if row.payload else "{}"],
+        "evidence": [row.evidence],
+        "provenance": [row.provenance],
+    }
+    visits = {0: row.visits} if row.visits else {}
+    if row.embedding is None or row.embeddings:
+        vectors = encode([row], slots)
+    else:
+        dim = slots[DEFAULT_SLOT].dim if DEFAULT_SLOT in slots else len(row.embedding)
+        vectors = {DEFAULT_SLOT: ([0], [_half_of(row.embedding, 0, DEFAULT_SLOT, dim)], dim)}
+    return Prepared(1, scalars, texts, poses_of([row]), vectors, visits)
+
+
+def _half_of(vector: NDArray[np.float32], at: int, name: str, dim: int) -> bytes:
+    """A vector of this length as half-precision bytes."""
+    if vector.shape != (dim,):
+        raise DimensionError(
+            f"rows[{at}]: the {name!r} vector has {vector.size} numbers, the store takes {dim}"
+        )
+    return one_to_half(vector).tobytes()
 
 
 def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
@@ -182,15 +224,15 @@ def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Vectors:
     result: Vectors = {}
     for name, (places, vectors) in found.items():
         dim = slots[name].dim if name in slots else len(vectors[0])
+        if len(vectors) == 1:
+            result[name] = (places, [_half_of(vectors[0], places[0], name, dim)], dim)
+            continue
         if {vector.shape for vector in vectors} != {(dim,)}:
             at, wrong = next((i, v) for i, v in zip(places, vectors, strict=True) if v.shape != (dim,))
             raise DimensionError(
                 f"rows[{at}]: the {name!r} vector has {wrong.size} numbers, the store takes {dim}"
             )
         size = 2 * dim
-        if len(vectors) == 1:
-            result[name] = (places, [one_to_half(vectors[0]).tobytes()], dim)
-            continue
         data = to_half(np.concatenate(vectors).reshape(-1, dim)).tobytes()
         result[name] = (places, [data[at : at + size] for at in range(0, len(data), size)], dim)
     return result

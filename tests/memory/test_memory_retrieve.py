@@ -305,7 +305,7 @@ def test_recall_holds_when_the_index_is_asked_first(
 
     def index_first(total: int, matches: int, k: int, **_: Any) -> Plan:
         asked.append(matches)
-        return Plan("index", "for this test", matches, k)
+        return Plan("index", "for this test", matches)
 
     monkeypatch.setattr(retrieve, "plan", index_first)
     assert recall(large, share) >= 0.95

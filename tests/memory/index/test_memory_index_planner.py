@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.index.planner import Costs, next_fetch, plan
+from memory.index.planner import Costs, plan
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,7 @@ def test_reason_and_rows() -> None:
     assert "500 matching rows of 1000000" in found.reason
     assert "index" in found.reason
     whole = plan(1_000_000, 1_000_000, 10, filtered=False)
-    assert (whole.expected_rows, whole.fetch) == (200, 10)
-    assert plan(1_000_000, 100_000, 10).fetch == 150
+    assert whole.expected_rows == 200
 
 
 def test_measured_costs_decide() -> None:
@@ -64,26 +63,9 @@ def test_plans_are_sound(total: int, k: int, data: st.DataObject) -> None:
     matches = data.draw(st.integers(0, total))
     found = plan(total, matches, k)
     assert 0 <= found.expected_rows <= total
-    assert 0 <= found.fetch <= total
     assert (found.method == "nothing") == (matches == 0)
     if found.method == "subset":
         assert found.expected_rows == matches
-    if found.method == "index":
-        assert found.fetch >= min(k, total)
-
-
-@given(st.integers(1, 10**6), st.integers(1, 100), st.data())
-def test_fetching_ends_with_enough_or_with_everything(total: int, k: int, data: st.DataObject) -> None:
-    fetch, rounds = min(total, k), 0
-    while True:
-        found = data.draw(st.integers(0, min(fetch, k + 1)))
-        following = next_fetch(fetch, found, k, total)
-        if following is None:
-            break
-        assert fetch < following <= total
-        fetch, rounds = following, rounds + 1
-    assert found >= k or fetch == total
-    assert rounds <= 21
 
 
 def test_bad_arguments() -> None:
