@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-_SOURCES = ("sparse_core", "perception", "benchmarks")
+_SOURCES = ("sparse_core", "perception", "memory", "benchmarks")
 _DISTRIBUTIONS = (
     "numpy",
     "scipy",

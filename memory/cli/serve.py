@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from memory.cli.console import UsageError, add_command, counted, remark, say, split_words
+from memory.errors import StoreLockedError
 from memory.serve.options import ServeOptions
 from memory.store import MemoryStore
 
@@ -32,6 +34,7 @@ def add_parser(commands: Any) -> None:
         "--rate", type=float, default=_USUAL.rate, metavar="N",
         help="requests a second of one client, 0 for no limit (default: %(default)g)",
     )  # fmt: skip
+    parser.add_argument("--verbose", action="store_true", help="a line for each request on standard error")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     )
     # Before the store is opened, which takes longer.
     options_for(options.host, token, limits)
-    with MemoryStore.open(folder, readonly=options.readonly, create=False) as store:
+    with _opened(folder, readonly=options.readonly) as store:
 
         def ready(address: str) -> None:
             if options.json:
@@ -62,8 +65,16 @@ def run(options: argparse.Namespace) -> int:
                 say(f"{counted(len(store))} at {address} (end with Ctrl-C)")
 
         serve(
-            store, host=options.host, port=options.port, token=token, options=limits, ready=ready
+            store, host=options.host, port=options.port, token=token, options=limits, ready=ready,
+            verbose=options.verbose, json_log=options.json,
         )  # fmt: skip
     if not options.json:
         remark("the store is closed", style="green")
     return 0
+
+
+def _opened(folder: Path, *, readonly: bool) -> MemoryStore:
+    try:
+        return MemoryStore.open(folder, readonly=readonly, create=False)
+    except StoreLockedError as error:
+        raise StoreLockedError(f"{error}; to serve what it writes: recall serve --readonly") from error

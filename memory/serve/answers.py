@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from memory.persistence.journal import LogEntry
@@ -20,7 +21,7 @@ _TOLD = ("reason", "sources")
 
 
 class Answer(Response):
-    """JSON in ASCII, which holds any text; what is not finite is ``null``."""
+    """JSON; what is not finite is ``null``."""
 
     media_type = "application/json"
 
@@ -32,8 +33,9 @@ class Answer(Response):
 def dump(content: Any) -> bytes:
     """JSON; what is not finite is ``null``."""
     try:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        return to_json(content, inf_nan_mode="null")
     except ValueError:
+        # Text that UTF-8 does not hold, such as a message may quote of a request.
         return json.dumps(_finite(content), allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -115,6 +117,7 @@ def consolidated_answer(done: Consolidated, most: int) -> dict[str, Any]:
         "forgotten": forgotten,
         "forgotten_count": len(done.forgotten),
         "generations": done.generations,
+        "trimmed": done.trimmed._asdict(),
     }
 
 

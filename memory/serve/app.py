@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
-from memory.serve import memories, operations
+from memory.serve import mapping, memories, operations
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
 from memory.serve.options import ServeOptions
-from memory.serve.requests import MODELS
+from memory.serve.schema import openapi
 from memory.serve.service import Service
 from memory.store import MemoryStore
 
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
 PAGE = Path(__file__).parent / "page"
-_BODIES = {
-    "/api/memories": "AddBody",
-    "/api/query": "QueryBody",
-    "/api/ask": "AskBody",
-    "/api/forget": "ForgetBody",
-    "/api/undo": "UndoBody",
-    "/api/consolidate": "ConsolidateBody",
-}
-_REFERENCE = "#/components/schemas/{model}"
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["type", "message", "field"],
-            "properties": {
-                "type": {"type": "string"},
-                "message": {"type": "string"},
-                "field": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
 
 
 def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> FastAPI:
@@ -67,13 +45,29 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
     app.state.service = service
     app.include_router(memories.router)
     app.include_router(operations.router)
+    app.state.map_columns = mapping.MapColumns(store.database)
+    app.include_router(mapping.router)
+    app.state.addresses = [
+        route for router in (memories, operations, mapping) for route in router.router.routes
+    ]
     app.add_middleware(Guard, token=token, folder=store.folder, options=options)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     if (PAGE / "index.html").exists():
-        app.mount("/", StaticFiles(directory=PAGE, html=True))
-    app.openapi = lambda: _openapi(app, options, token is not None)  # type: ignore[method-assign]
+        app.router.routes.append(_Page("/", StaticFiles(directory=PAGE, html=True)))
+    app.openapi = lambda: openapi(app, options, token=token is not None)  # type: ignore[method-assign]
     return app
+
+
+class _Page(Mount):
+    """The files of the page, which stand for no address below ``/api``."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As of the base class."""
+        if scope["path"].startswith("/api/"):
+            return Match.NONE, {}
+        match, found = super().matches(scope)
+        return match, dict(found)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -81,46 +75,22 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     name = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
     message = "there is nothing at this address" if error.status_code == 404 else str(error.detail)
-    return problem_answer(Problem(error.status_code, name, message, headers=dict(error.headers or {})))
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405:
+        headers["allow"] = ", ".join(sorted(_methods(request))) or headers.get("allow", "GET, HEAD")
+    return problem_answer(Problem(error.status_code, name, message, headers=headers))
+
+
+def _methods(request: Request) -> set[str]:
+    """What the address of a request takes, by all of its routes."""
+    found: set[str] = set()
+    for route in request.app.state.addresses:
+        if route.path_regex.match(request.url.path):
+            found |= route.methods or set()
+    return found
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Wrong values in the address."""
     assert isinstance(error, RequestValidationError)
     return problem_answer(invalid(list(error.errors()), request.app.state.service.store.folder))
-
-
-def _openapi(app: FastAPI, options: ServeOptions, token: bool) -> dict[str, Any]:
-    """The schema, with the bodies that are read in threads and the limits of this service."""
-    if app.openapi_schema is not None:
-        return app.openapi_schema
-    schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-    _, models = models_json_schema([(model, "validation") for model in MODELS], ref_template=_REFERENCE)
-    components = schema.setdefault("components", {}).setdefault("schemas", {})
-    components.pop("HTTPValidationError", None)
-    components.pop("ValidationError", None)
-    components.update(models.get("$defs", {}), Error=_ERROR)
-    components["AddBody"]["properties"]["memories"]["maxItems"] = options.max_batch
-    components["ForgetBody"]["properties"]["ids"]["maxItems"] = options.max_batch
-    for name in ("QueryBody", "AskBody"):
-        components[name]["properties"]["k"]["maximum"] = options.max_k
-    for path, methods in schema["paths"].items():
-        for method, operation in methods.items():
-            if method == "post":
-                reference = {"$ref": f"#/components/schemas/{_BODIES[path]}"}
-                content = {"application/json": {"schema": reference}}
-                operation["requestBody"] = {"required": True, "content": content}
-            for parameter in operation.get("parameters", ()):
-                if parameter["name"] == "limit":
-                    parameter["schema"]["maximum"] = options.max_page
-            operation["responses"].pop("422", None)
-            reference = {"$ref": "#/components/schemas/Error"}
-            operation["responses"]["default"] = {
-                "description": "It was refused, or failed.",
-                "content": {"application/json": {"schema": reference}},
-            }
-    if token:
-        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        schema["security"] = [{"token": []}]
-    app.openapi_schema = schema
-    return schema

@@ -32,7 +32,7 @@ from memory.errors import (
 
 #: Characters of a message that are sent.
 LONGEST = 500
-_FIELD = re.compile(r"([a-z][a-z_]*(?:\[[^\]]{1,40}\])*(?:\.[a-z_]+)?)[ :]")
+_FIELD = re.compile(r"([a-z][a-z_]*(?:\[[^\]]{1,40}\])*(?:\.[a-z_]+)?)[ :=]")
 #: What the files of the store say names them; this is said instead.
 _STORE: dict[type[StoreError], tuple[int, str, str]] = {
     StoreReadOnlyError: (403, "read_only", "the store is served for reading only, or cannot be written"),

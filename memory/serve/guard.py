@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hmac
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, problem_of
+from memory.serve.logs import REQUESTS, note_request
 from memory.serve.options import ServeOptions
 from memory.serve.rate import RateLimit, client_of, retry_after
 
@@ -31,6 +33,9 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+_NAMES = frozenset(name for name, _ in _ENCODED)
+_PRIVATE = (b"cache-control", b"no-store")
 #: Where the token may be part of the address, because a browser's EventSource sends no header.
 EVENTS = "/api/events"
 
@@ -57,33 +62,34 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        status = 0
+        begun = time.perf_counter()
 
         async def guarded(message: Message) -> None:
-            nonlocal started
+            nonlocal status
             if message["type"] == "http.response.start":
-                started = True
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                if scope["path"].startswith("/api"):
-                    headers["cache-control"] = "no-store"
+                status = message["status"]
+                message["headers"] = _completed(message.get("headers", ()), scope["path"])
             await send(message)
 
-        problem = self._refusal(scope)
-        if problem is not None:
-            await problem_answer(problem)(scope, receive, guarded)
-            return
         try:
-            await self._app(scope, receive, guarded)
+            await self._answer(scope, receive, guarded)
         except Exception as error:
-            if started:
+            if status:
                 raise
             problem = problem_of(error, self._folder)
             if problem is None:
                 _LOG.exception("%s %s failed", scope["method"], scope["path"])
                 problem = Problem(500, "internal", "something went wrong; the log of the service says what")
             await problem_answer(problem)(scope, receive, guarded)
+        finally:
+            if REQUESTS.isEnabledFor(logging.INFO):
+                note_request(scope, status, time.perf_counter() - begun)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._refusal(scope)
+        answer = self._app if problem is None else problem_answer(problem)
+        await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = Headers(scope=scope)
@@ -126,6 +132,15 @@ class Guard:
         if scope["path"] == EVENTS and scope["method"] == "GET":
             given += _tokens(scope["query_string"])
         return any(hmac.compare_digest(each, self._token) for each in given)
+
+
+def _completed(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer with those that every answer has."""
+    own = [(name, value) for name, value in headers if name not in _NAMES]
+    if path.startswith("/api"):
+        own = [(name, value) for name, value in own if name != b"cache-control"]
+        own.append(_PRIVATE)
+    return own + _ENCODED
 
 
 def _tokens(query: bytes) -> Iterable[bytes]:

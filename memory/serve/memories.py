@@ -16,6 +16,15 @@ from memory.serve.answers import Answer, explanation_answer, kept_answer, memory
 from memory.serve.asking import answer, asked_of
 from memory.serve.errors import ServiceError
 from memory.serve.requests import AddBody, AskBody, QueryBody, at_most, memories_of, moment, plain, query_of
+from memory.serve.responses import (
+    AddAnswer,
+    AskAnswer,
+    ExplainAnswer,
+    HitsAnswer,
+    MemoryAnswer,
+    PageAnswer,
+)
+from memory.serve.schema import answers
 from memory.serve.service import Service, ServiceOf
 from memory.types import Kind, Memory, State
 
@@ -24,14 +33,12 @@ router = APIRouter(prefix="/api")
 PATH = Path(ge=1, lt=2**63)
 
 
-@router.post("/memories", summary="Store memories, durably: all of them or none")
+@router.post(
+    "/memories", summary="Store memories, durably: all of them or none", responses=answers(AddAnswer)
+)
 async def add(request: Request, service: ServiceOf) -> Answer:
     """Answers once they are on the disk. With ``observe`` only those that matter are kept."""
-    body = await service.body(request, AddBody)
-    service.check_writable()
-    found, generation = await service.work(_add, service, body)
-    service.feed.tell(generation)
-    return Answer(found)
+    return await service.changed(request, AddBody, lambda body: _add(service, body))
 
 
 def _add(service: Service, body: AddBody) -> tuple[dict[str, Any], int | None]:
@@ -93,7 +100,7 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
 FilterOf = Annotated[Filter, Depends(filter_of)]
 
 
-@router.get("/memories", summary="List memories, a page at a time")
+@router.get("/memories", summary="List memories, a page at a time", responses=answers(PageAnswer))
 async def list_memories(
     service: ServiceOf,
     filter: FilterOf,
@@ -114,10 +121,10 @@ async def list_memories(
         }
         return found | {"total": service.reading.count(filter)} if total else found
 
-    return Answer(await service.work(read))
+    return await service.read(read)
 
 
-@router.get("/memories/{id}", summary="One memory")
+@router.get("/memories/{id}", summary="One memory", responses=answers(MemoryAnswer, named=True))
 async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = False) -> Answer:
     """Everything of it, with its vectors if wanted."""
 
@@ -125,15 +132,16 @@ async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = Fals
         (memory,) = service.reading.get([id], vectors=vectors)
         return memory_answer(memory, vectors=vectors)
 
-    return Answer(await service.work(read))
+    return await service.read(read)
 
 
-@router.post("/query", summary="Search by likeness, words, place and time")
+@router.post(
+    "/query", summary="Search by likeness, words, place and time", responses=answers(HitsAnswer, named=True)
+)
 async def query(request: Request, service: ServiceOf) -> Answer:
     """The best hits first; with ``aggregate`` also the vector that attention makes of them."""
-    body = await service.body(request, QueryBody)
 
-    def read() -> dict[str, Any]:
+    def read(body: QueryBody) -> dict[str, Any]:
         wanted = query_of(body, service.options)
         context = None
         if wanted.aggregate and (wanted.embedding is not None or wanted.like is not None):
@@ -144,24 +152,27 @@ async def query(request: Request, service: ServiceOf) -> Answer:
         found = {"hits": hits_json(hits)}
         return found | {"context": context} if wanted.aggregate else found
 
-    return Answer(await service.work(read))
+    return await service.asked(request, QueryBody, read)
 
 
-@router.post("/ask", summary="Ask a question, in words or in parts")
+@router.post("/ask", summary="Ask a question, in words or in parts", responses=answers(AskAnswer, named=True))
 async def ask(request: Request, service: ServiceOf) -> Answer:
     """A sentence, what it says in parts, and how the question was understood."""
-    body = await service.body(request, AskBody)
 
-    def read() -> dict[str, Any]:
+    def read(body: AskBody) -> dict[str, Any]:
         asked = asked_of(body, service.options)
         labels = service.overview()["by_label"] if body.text is not None else {}
         most = service.options.max_page
         return answer(service.store, service.questions, asked, body, labels=labels, most=most)
 
-    return Answer(await service.work(read))
+    return await service.asked(request, AskBody, read)
 
 
-@router.get("/explain/{id}", summary="Why a memory was kept, merged or forgotten")
+@router.get(
+    "/explain/{id}",
+    summary="Why a memory was kept, merged or forgotten",
+    responses=answers(ExplainAnswer, named=True),
+)
 async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
     """Also of memories that are gone."""
 
@@ -170,10 +181,20 @@ async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
         there = service.reading.present([id])
         return explanation_answer(found, there[0] if there else None)
 
-    return Answer(await service.work(read))
+    return await service.read(read)
 
 
-@router.get("/export", summary="Everything as JSONL, the oldest first", response_class=StreamingResponse)
+@router.get(
+    "/export",
+    summary="Everything as JSONL, the oldest first",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "A memory a line",
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        }
+    },
+)
 async def export(service: ServiceOf, filter: FilterOf, vectors: bool = True) -> StreamingResponse:
     """A memory a line, as ``recall import`` reads it; what is removed meanwhile is left out."""
     portions = service.reading.portions(filter, vectors=vectors)

@@ -10,48 +10,93 @@ from fastapi.responses import StreamingResponse
 
 from memory.serve.answers import Answer, consolidated_answer, entry_answer
 from memory.serve.errors import ServiceError
-from memory.serve.requests import ConsolidateBody, ForgetBody, UndoBody, at_most, moment, plain
+from memory.serve.requests import ConsolidateBody, ForgetBody, MarkBody, UndoBody, at_most, moment, plain
+from memory.serve.responses import (
+    ConsolidateAnswer,
+    ForgetAnswer,
+    HealthAnswer,
+    LogAnswer,
+    MarkAnswer,
+    StatsAnswer,
+    UndoAnswer,
+)
+from memory.serve.schema import answers
 from memory.serve.service import ServiceOf
 
 router = APIRouter(prefix="/api")
+#: One server-sent event; the data of ``operation`` is an operation as of ``/api/log``.
+EVENT = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"enum": ["start", "operation"]},
+        "id": {"type": "string", "description": "number of the operation"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "retry": {"type": "integer", "description": "milliseconds to wait before coming back"},
+    },
+}
 Generation = Annotated[int, Query(ge=0, lt=2**62)]
 
 
-@router.post("/forget", summary="Forget memories")
+@router.post("/forget", summary="Forget memories", responses=answers(ForgetAnswer, named=True))
 async def forget(request: Request, service: ServiceOf) -> Answer:
     """One operation, which can be undone unless it is secure."""
-    body = await service.body(request, ForgetBody)
-    service.check_writable()
-    at_most("ids", len(body.ids), service.options.max_batch)
-    plain("reason", body.reason)
-    ids = sorted(set(body.ids))
-    generation = await service.work(service.store.forget, ids, secure=body.secure, reason=body.reason)
-    service.feed.tell(generation)
-    return Answer({"generation": generation, "forgotten": len(ids), "can_be_undone": not body.secure})
+
+    def work(body: ForgetBody) -> tuple[dict[str, Any], int]:
+        at_most("ids", len(body.ids), service.options.max_batch)
+        plain("reason", body.reason)
+        ids = sorted(set(body.ids))
+        generation = service.store.forget(ids, secure=body.secure, reason=body.reason)
+        found = {"generation": generation, "forgotten": len(ids), "can_be_undone": not body.secure}
+        return found, generation
+
+    return await service.changed(request, ForgetBody, work)
 
 
-@router.post("/undo", summary="Take an operation back")
+@router.post("/mark", summary="Say that things are gone, or there", responses=answers(MarkAnswer, named=True))
+async def mark(request: Request, service: ServiceOf) -> Answer:
+    """One operation, which can be undone; what is gone stays as history and is found."""
+
+    def work(body: MarkBody) -> tuple[dict[str, Any], int]:
+        at_most("ids", len(body.ids), service.options.max_batch)
+        plain("why", body.why)
+        ids = sorted(set(body.ids))
+        at = None if body.at is None else moment("at", body.at)
+        generation = service.store.mark(ids, body.state, at_ns=at, why=body.why)
+        return {"generation": generation, "marked": len(ids), "state": body.state}, generation
+
+    return await service.changed(request, MarkBody, work)
+
+
+@router.post("/undo", summary="Take an operation back", responses=answers(UndoAnswer))
 async def undo(request: Request, service: ServiceOf) -> Answer:
     """The answer has the operation of doing so, which can be undone in turn."""
-    body = await service.body(request, UndoBody)
-    service.check_writable()
-    generation = await service.work(service.store.undo, body.generation)
-    service.feed.tell(generation)
-    return Answer({"generation": generation, "undone": body.generation})
+
+    def work(body: UndoBody) -> tuple[dict[str, Any], int]:
+        generation = service.store.undo(body.generation)
+        return {"generation": generation, "undone": body.generation}, generation
+
+    return await service.changed(request, UndoBody, work)
 
 
-@router.post("/consolidate", summary="Merge memories of the same thing, forget over capacity")
+@router.post(
+    "/consolidate",
+    summary="Merge memories of the same thing, forget over capacity",
+    responses=answers(ConsolidateAnswer),
+)
 async def consolidate(request: Request, service: ServiceOf) -> Answer:
-    """Each merge and the forgetting are operations that can be undone."""
-    body = await service.body(request, ConsolidateBody)
-    service.check_writable()
-    now = None if body.now is None else moment("now", body.now)
-    done = await service.work(service.store.consolidate, now_ns=now)
-    service.feed.tell(max(done.generations, default=None))
-    return Answer(consolidated_answer(done, service.options.max_page))
+    """Each merge and the forgetting are operations that can be undone, as far as the log reaches back."""
+
+    def work(body: ConsolidateBody) -> tuple[dict[str, Any], int | None]:
+        now = None if body.now is None else moment("now", body.now)
+        done = service.store.consolidate(now_ns=now)
+        found = consolidated_answer(done, service.options.max_page)
+        return found, max(done.generations, default=None)
+
+    return await service.changed(request, ConsolidateBody, work)
 
 
-@router.get("/log", summary="What was done, by rising number")
+@router.get("/log", summary="What was done, by rising number", responses=answers(LogAnswer))
 async def log(
     service: ServiceOf,
     after: Annotated[Generation | None, Query(description="operations after this one")] = None,
@@ -75,10 +120,10 @@ async def log(
         entries = [entry_answer(each.entry, touched=each.touched, undone=each.undone) for each in operations]
         return {"operations": entries, "generation": latest}
 
-    return Answer(await service.work(read))
+    return await service.read(read)
 
 
-@router.get("/stats", summary="Sizes, counts, tiers and the last check")
+@router.get("/stats", summary="Sizes, counts, tiers and the last check", responses=answers(StatsAnswer))
 async def stats(
     service: ServiceOf,
     check: Annotated[bool, Query(description="check the files now, unless that was just done")] = False,
@@ -97,17 +142,30 @@ async def stats(
             "followers": service.feed.followers,
         }
 
-    return Answer(await service.work(read))
+    return await service.read(read)
 
 
-@router.get("/health", summary="Whether the store answers")
+@router.get("/health", summary="Whether the store answers", responses=answers(HealthAnswer))
 async def health(service: ServiceOf) -> Answer:
     """Reads one number from the disk."""
-    generation = await service.work(lambda: service.reading.generation)
-    return Answer({"status": "ok", "generation": generation, "readonly": service.readonly})
+
+    def read() -> dict[str, Any]:
+        return {"status": "ok", "generation": service.reading.generation, "readonly": service.readonly}
+
+    return await service.read(read)
 
 
-@router.get("/events", summary="Follow what happens", response_class=StreamingResponse)
+@router.get(
+    "/events",
+    summary="Follow what happens",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Events with no end: start, and an operation each",
+            "content": {"text/event-stream": {"schema": EVENT}},
+        }
+    },
+)
 async def events(
     service: ServiceOf,
     after: Annotated[Generation | None, Query(description="tell also what was done after this one")] = None,

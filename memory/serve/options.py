@@ -18,6 +18,9 @@ class ServeOptions:
         hosts: names that a request may be addressed to, which keeps web pages from reaching a service on
             the loopback interface under a name of their own; ``None`` for any, which needs a token.
         max_body_bytes: of a request.
+        header_timeout_s: seconds that a connection has for the head of a request.
+        body_timeout_s: seconds that the body of a request may take to come.
+        max_connections: clients at the same time, those that follow included.
         rate: requests a second of one client on average; 0 for no limit.
         burst: requests that a client may make at once, where there is a rate.
         max_batch: memories of one request, and ids to forget.
@@ -26,6 +29,9 @@ class ServeOptions:
         max_vector: numbers of a vector.
         max_subscribers: clients that follow what happens.
         threads: that work on the store; as many requests to add can share a commit.
+        compute_threads: that one search computes with, set for the whole process by
+            :func:`memory.serve.running.serve`; requests run beside each other, and more than one gets in the
+            way of the others.
         heartbeat_s: seconds between signs of life to those who follow.
         poll_s: seconds between looks for what other processes did.
         check_every_s: seconds for which the result of a check is given again instead of checking anew.
@@ -33,6 +39,9 @@ class ServeOptions:
 
     hosts: tuple[str, ...] | None = LOOPBACK_NAMES
     max_body_bytes: int = 16 << 20
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 60.0
+    max_connections: int = 1000
     rate: float = 200.0
     burst: int = 400
     max_batch: int = 10_000
@@ -41,6 +50,7 @@ class ServeOptions:
     max_vector: int = 8_192
     max_subscribers: int = 64
     threads: int = 32
+    compute_threads: int = 1
     heartbeat_s: float = 15.0
     poll_s: float = 0.25
     check_every_s: float = 60.0
@@ -56,5 +66,6 @@ class ServeOptions:
                     raise ValueError(f"{entry.name} must be at least 1, got {value}")
             elif check_numbers(entry.name, (value,), 1)[0] < 0.0:
                 raise ValueError(f"{entry.name} must not be negative, got {value}")
-        if self.heartbeat_s == 0.0 or self.poll_s == 0.0:
-            raise ValueError("heartbeat_s and poll_s must be above 0")
+        for name in ("heartbeat_s", "poll_s", "header_timeout_s", "body_timeout_s"):
+            if getattr(self, name) == 0.0:
+                raise ValueError(f"{name} must be above 0")

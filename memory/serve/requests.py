@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
+from typing_extensions import TypedDict
 
 from memory.exchange.records import memory_from_record
 from memory.exchange.times import parse_time
@@ -17,7 +15,6 @@ from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
 from memory.types import Kind, Memory, Order, Query, State
 
-Model = TypeVar("Model", bound=BaseModel)
 #: An integer of 64 bits; ``true`` is none.
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -39,42 +36,44 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class MemoryRecord(Body):
+class MemoryRecord(TypedDict, total=False):
     """A memory to store: the fields of the library's ``Memory`` by name; only a time is needed.
 
     ``time``, ``first_seen`` and ``last_seen`` are ISO 8601 and stand for those in nanoseconds. An ``id`` is
     read over: the store gives its own.
     """
 
-    time_ns: Integer | None = None
-    time: str | None = None
-    position: Point | None = None
-    x: Number | None = None
-    y: Number | None = None
-    z: Number | None = None
-    yaw: Number | None = None
-    covariance: list[list[Number]] | None = None
-    map_id: str | None = None
-    kind: Kind | None = None
-    label: str | None = None
-    caption: str | None = None
-    embedding: Vector | None = None
-    embeddings: dict[str, Vector] | None = None
-    confidence: Annotated[Number, Field(ge=0.0, le=1.0)] | None = None
-    reward: Number | None = None
-    payload: dict[str, Any] | None = None
-    evidence: str | None = None
-    provenance: str | None = None
-    marked: Flag | None = None
-    count: Annotated[Integer, Field(ge=1)] | None = None
-    first_seen_ns: Integer | None = None
-    last_seen_ns: Integer | None = None
-    first_seen: str | None = None
-    last_seen: str | None = None
-    visits: list[Visit] | None = Field(None, description="rows of first time, last time and count")
-    state: State | None = None
-    importance: Number | None = None
-    id: Integer | None = None
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    time_ns: Integer | None
+    time: str | None
+    position: Point | None
+    x: Number | None
+    y: Number | None
+    z: Number | None
+    yaw: Number | None
+    covariance: list[list[Number]] | None
+    map_id: str | None
+    kind: Kind | None
+    label: str | None
+    caption: str | None
+    embedding: Vector | None
+    embeddings: dict[str, Vector] | None
+    confidence: Annotated[Number, Field(ge=0.0, le=1.0)] | None
+    reward: Number | None
+    payload: dict[str, Any] | None
+    evidence: str | None
+    provenance: str | None
+    marked: Flag | None
+    count: Annotated[Integer, Field(ge=1)] | None
+    first_seen_ns: Integer | None
+    last_seen_ns: Integer | None
+    first_seen: str | None
+    last_seen: str | None
+    visits: Annotated[list[Visit] | None, Field(description="rows of first time, last time and count")]
+    state: State | None
+    importance: Number | None
+    id: Integer | None
 
 
 class AddBody(Body):
@@ -140,6 +139,15 @@ class ForgetBody(Body):
     reason: str = Field("asked for", max_length=500)
 
 
+class MarkBody(Body):
+    """What became of things."""
+
+    ids: list[Integer] = Field(min_length=1)
+    state: State = Field("gone", description="what they are; the memories stay as history")
+    at: Moment | None = Field(None, description="when that was found, by the robot's clock")
+    why: str = Field("", max_length=500, description="it stays in the log")
+
+
 class UndoBody(Body):
     """An operation to take back."""
 
@@ -149,57 +157,19 @@ class UndoBody(Body):
 class ConsolidateBody(Body):
     """When freshness is judged at."""
 
-    now: Moment | SkipJsonSchema[None] = None
+    now: Moment | None = None
 
 
-MODELS: tuple[type[BaseModel], ...] = (AddBody, QueryBody, AskBody, ForgetBody, UndoBody, ConsolidateBody)
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The body of a request.
-
-    Raises:
-        ServiceError: longer than ``most`` bytes, or not declared as JSON.
-    """
-    sort = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sort != "application/json":
-        raise ServiceError(415, "media_type", "send JSON with Content-Type: application/json")
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise too_large(most)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def too_large(most: int) -> ServiceError:
-    """The refusal of a body."""
-    return ServiceError(413, "too_large", f"a request holds at most {most} bytes: send less at a time")
-
-
-def parse(model: type[Model], body: bytes) -> Model:
-    """The request of a body; NaN and infinity are no JSON.
-
-    Raises:
-        ServiceError: no JSON.
-        ValidationError: not what the request holds.
-    """
-    try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_reject)
-    except _NotANumber as error:
-        raise ServiceError(422, "invalid", str(error)) from error
-    except (ValueError, RecursionError) as error:
-        raise ServiceError(400, "bad_json", f"the body is no JSON: {error}") from error
-    return model.model_validate(found)
-
-
-class _NotANumber(ValueError):
-    """NaN or infinity."""
-
-
-def _reject(word: str) -> NoReturn:
-    raise _NotANumber(f"{word} is no number in JSON")
+#: Of each address that something is sent to.
+BODIES: dict[str, type[BaseModel]] = {
+    "/api/memories": AddBody,
+    "/api/query": QueryBody,
+    "/api/ask": AskBody,
+    "/api/forget": ForgetBody,
+    "/api/mark": MarkBody,
+    "/api/undo": UndoBody,
+    "/api/consolidate": ConsolidateBody,
+}
 
 
 def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> list[Memory]:
@@ -216,11 +186,10 @@ def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> l
     at_most("memories", len(body.memories), options.max_batch)
     found = []
     for row, record in enumerate(body.memories):
-        values = record.model_dump(exclude_none=True, exclude={"id"})
         try:
-            for vector in (values.get("embedding", ()), *values.get("embeddings", {}).values()):
-                at_most("vectors", len(vector), options.max_vector)
-            found.append(memory_from_record(values, dims))
+            for vector in (record.get("embedding"), *(record.get("embeddings") or {}).values()):
+                at_most("vectors", len(vector or ()), options.max_vector)
+            found.append(memory_from_record(record, dims))
         except (ValueError, TypeError, OverflowError) as error:
             raise ServiceError(422, "invalid", f"memories[{row}]: {error}", f"memories[{row}]") from error
     return found

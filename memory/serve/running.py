@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import signal
 import socket
@@ -9,7 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import torch
+
 from memory.serve import create_app
+from memory.serve.connections import protocol
+from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore
 
@@ -50,6 +55,8 @@ def serve(
     port: int = 8713,
     token: str | None = None,
     options: ServeOptions | None = None,
+    verbose: bool = False,
+    json_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; open requests then finish. Only in the main thread.
@@ -60,6 +67,8 @@ def serve(
         port: 0 for any that is free.
         token: see :func:`memory.serve.create_app`.
         options: limits.
+        verbose: a line of the log for each request.
+        json_log: lines of the log as JSON.
         ready: called with the address of the page once requests are taken.
 
     Raises:
@@ -72,7 +81,8 @@ def serve(
     except ModuleNotFoundError as error:
         raise ImportError("serving needs uvicorn: pip install sparsight[serve]") from error
 
-    app = create_app(store, token=token, options=options_for(host, token, options or ServeOptions()))
+    limits = options_for(host, token, options or ServeOptions())
+    app = create_app(store, token=token, options=limits)
     listener = _listen(host, port)
 
     class Server(uvicorn.Server):
@@ -85,6 +95,10 @@ def serve(
 
     config = uvicorn.Config(
         app,
+        http=protocol(limits.header_timeout_s, limits.body_timeout_s),
+        # One more than there may be: the server refuses from the number on.
+        limit_concurrency=limits.max_connections + 1,
+        log_config=log_config(verbose=verbose, as_json=json_log),
         log_level="warning",
         access_log=False,  # It would name tokens.
         server_header=False,
@@ -94,6 +108,7 @@ def serve(
         timeout_graceful_shutdown=GRACE_S,
     )
     shown = f"[{host}]" if ":" in host else host
+    torch.set_num_threads(limits.compute_threads)
     with _signals_let_pass(), listener:
         if ready is not None:
             ready(f"http://{shown}:{listener.getsockname()[1]}/")
@@ -112,7 +127,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"cannot listen at {host} port {port}: {error.strerror}") from error
+        hint = ": take another port, or 0 for any that is free" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(error.errno, f"cannot listen at {host} port {port}: {error.strerror}{hint}") from error
     return listener
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import threading
 import time
@@ -16,11 +15,12 @@ from fastapi import Depends, Request
 
 from memory.errors import StoreReadOnlyError
 from memory.questions import Questions
+from memory.serve.answers import Answer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
 from memory.serve.options import ServeOptions
+from memory.serve.parsing import Model, parse, read_body
 from memory.serve.reading import Reading
-from memory.serve.requests import Model, parse, read_body
 from memory.store import MemoryStore
 
 Result = TypeVar("Result")
@@ -56,14 +56,39 @@ class Service:
 
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """Call a function in a thread: the event loop never waits for the disk."""
-        context = contextvars.copy_context()
-        call = functools.partial(context.run, function, *arguments, **named)
+        call = functools.partial(function, *arguments, **named)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
-    async def body(self, request: Request, model: type[Model]) -> Model:
-        """What a request holds."""
-        raw = await read_body(request, self.options.max_body_bytes)
-        return await self.work(parse, model, raw)
+    async def read(self, function: Callable[[], Any]) -> Answer:
+        """The answer with what a function finds; JSON is made of it in the same thread."""
+        return await self.work(lambda: Answer(function()))
+
+    async def asked(self, request: Request, model: type[Model], function: Callable[[Model], Any]) -> Answer:
+        """The answer with what a function finds for the body of a request, in one go in a thread."""
+        raw = await read_body(request, self.options)
+        return await self.work(lambda: Answer(function(parse(model, raw))))
+
+    async def changed(
+        self, request: Request, model: type[Model], function: Callable[[Model], tuple[Any, int | None]]
+    ) -> Answer:
+        """The same for a function that changes the store; those who follow are told.
+
+        Args:
+            request: whose body is read.
+            model: of the body.
+            function: gives the answer, and the number of its last operation or ``None``.
+        """
+        raw = await read_body(request, self.options)
+
+        def work() -> tuple[Answer, int | None]:
+            body = parse(model, raw)
+            self.check_writable()
+            found, generation = function(body)
+            return Answer(found), generation
+
+        answer, generation = await self.work(work)
+        self.feed.tell(generation)
+        return answer
 
     def check_writable(self) -> None:
         """Raise :class:`StoreReadOnlyError` where nothing may be changed."""
@@ -103,8 +128,8 @@ class Service:
             await asyncio.to_thread(self._threads.shutdown)
 
 
-def service_of(request: Request) -> Service:
-    """The service that a request came to."""
+async def service_of(request: Request) -> Service:
+    """The service that a request came to; awaited, because FastAPI calls what is not in a thread."""
     found = request.app.state.service
     assert isinstance(found, Service)
     return found

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
+import httpx
 import pytest
 
+from memory.config import StoreConfig
 from memory.exchange.records import memory_from_record, record_of
+from memory.serve import create_app
 from memory.serve.requests import MemoryRecord
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -184,6 +189,59 @@ def test_forget_undo_log_and_explain(client: Any, store: MemoryStore) -> None:
     assert client.get("/api/explain/77").status_code == 404
 
 
+def test_marking_what_is_gone(client: Any, store: MemoryStore) -> None:
+    done = client.post("/api/mark", {"ids": [2, 3, 2], "why": "not seen in passing"}).json()
+    assert done == {"generation": 2, "marked": 2, "state": "gone"}
+    assert [memory.state for memory in store.get([1, 2, 3])] == ["present", "gone", "gone"]
+    assert client.post("/api/ask", {"text": "is the Mug still there?"}).json()["answer"]["state"] == "gone"
+    assert client.get("/api/log?limit=1").json()["operations"][0]["operation"] == "mark"
+    assert "not seen in passing" in json.dumps(client.get("/api/explain/2").json()["history"])
+    assert client.post("/api/undo", {"generation": 2}).json()["undone"] == 2
+    assert store.get([2])[0].state == "present"
+    assert client.post("/api/mark", {"ids": [1], "state": "unknown", "at": "2026-01-09"}).status_code == 200
+    for body, status in (
+        ({"ids": []}, 422), ({"ids": [99]}, 404), ({"ids": [1], "state": "lost"}, 422),
+        ({"ids": [4], "at": "2026-01-01"}, 422), ({"ids": [1], "at": "soon"}, 422),
+        ({"ids": [1], "why": "x" * 501}, 422), ({"ids": [1], "why": "a\0"}, 422),
+    ):  # fmt: skip
+        assert client.post("/api/mark", body).status_code == status, body
+
+
+def test_consolidate_says_what_can_no_longer_be_undone(tmp_path: Path) -> None:
+    config = StoreConfig(undo_keep_s=0.0, undo_keep_operations=0)
+    with MemoryStore.open(tmp_path / "robot-store", dim=3, config=config) as store:
+        store.forget(store.add([Memory(time_ns=1), Memory(time_ns=2)]))
+    with MemoryStore.open(tmp_path / "robot-store") as store:
+        app = create_app(store)
+
+        async def ask() -> tuple[Any, int]:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                done = await client.post("/api/consolidate", json={})
+                undone = await client.post("/api/undo", json={"generation": 2})
+            async with app.state.service.running():
+                return done.json()["trimmed"], undone.status_code
+
+        trimmed, status = asyncio.run(ask())
+    assert (trimmed["generation"], trimmed["operations"] > 0, status) == (2, True, 409)
+
+
+def test_relevance_needs_something_to_compare(client: Any) -> None:
+    answer = client.post("/api/query", {"order": "relevance", "labels": ["Mug"]})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == "order"
+
+
+def test_addresses_say_what_they_take(client: Any) -> None:
+    for method, path, allowed in (
+        ("DELETE", "/api/memories", "GET, POST"), ("GET", "/api/query", "POST"),
+        ("PUT", "/api/memories/3", "GET"), ("POST", "/", "GET, HEAD"),
+    ):  # fmt: skip
+        answer = client.ask(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed), path
+        assert answer.json()["error"]["type"] == "method_not_allowed"
+
+
 def test_consolidate_stats_and_health(client: Any, store: MemoryStore) -> None:
     place = {"label": "Car", "x": 50, "y": 50, "covariance": [[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]]}
     cars = [place | {"time_ns": 10**18 + row, "embedding": [1, 0, 0]} for row in range(3)]
@@ -208,7 +266,7 @@ def test_export_is_what_import_reads(client: Any, store: MemoryStore) -> None:
 
 def test_a_record_has_the_fields_of_a_memory() -> None:
     more = {"time", "x", "y", "z", "first_seen", "last_seen"}
-    assert set(MemoryRecord.model_fields) == {field.name for field in dataclasses.fields(Memory)} | more
+    assert set(get_type_hints(MemoryRecord)) == {field.name for field in dataclasses.fields(Memory)} | more
 
 
 def test_adds_at_the_same_time_are_all_there(make_client: Callable[..., Any], store: MemoryStore) -> None:
@@ -224,10 +282,17 @@ def test_the_schema_names_every_request(client: Any) -> None:
     schema = client.get("/openapi.json").json()
     assert set(schema["paths"]) == {
         "/api/memories", "/api/memories/{id}", "/api/query", "/api/ask", "/api/explain/{id}", "/api/forget",
-        "/api/undo", "/api/consolidate", "/api/log", "/api/stats", "/api/export", "/api/events",
-        "/api/health",
+        "/api/mark", "/api/undo", "/api/consolidate", "/api/log", "/api/stats", "/api/export", "/api/events",
+        "/api/health", "/api/map",
     }  # fmt: skip
     text = json.dumps(schema)
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
     assert names <= set(schema["components"]["schemas"])
     assert schema["components"]["schemas"]["QueryBody"]["properties"]["k"]["maximum"] == 1000
+
+
+def test_numbers_at_the_ends_of_their_range(client: Any) -> None:
+    for path in ("forget", "mark"):
+        assert client.post(f"/api/{path}", {"ids": [1, -(2**63), 2**63 - 1]}).status_code == 404
+    record = {"time_ns": -(2**63), "embedding": [1e300, 0, 0]}
+    assert client.post("/api/memories", {"memories": [record]}).status_code == 422

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import threading
@@ -98,14 +99,25 @@ def test_what_another_process_does_is_told_and_interrupt_ends(
 def test_requests_under_way_are_finished(folder: Path, served: Callable[..., Any]) -> None:
     service = served(folder)
     rows = [{"time_ns": row, "caption": "word " * 40} for row in range(6000)]
+    text = json.dumps({"memories": rows}).encode()
     answers: list[httpx.Response] = []
+    begun = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield text[:1000]
+        begun.set()
+        time.sleep(2.0)
+        yield text[1000:]
 
     def add() -> None:
-        answers.append(httpx.post(f"{service.address}api/memories", json={"memories": rows}, timeout=60))
+        headers = {"content-type": "application/json"}
+        address = f"{service.address}api/memories"
+        answers.append(httpx.post(address, content=parts(), headers=headers, timeout=60))
 
     thread = threading.Thread(target=add)
     thread.start()
-    time.sleep(0.15)
+    assert begun.wait(60)
+    time.sleep(1.0)
     assert service.end()[0] == 0
     thread.join()
     assert len(answers) == 1
@@ -154,7 +166,13 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path, capsys: pytest.Capt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", str(folder), "--port", str(port)]) == 2
-        assert f"cannot listen at 127.0.0.1 port {port}" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"cannot listen at 127.0.0.1 port {port}: Address already in use: take another port" in said
+    with MemoryStore.open(folder):
+        assert main(["serve", str(folder)]) == 2
+        said = capsys.readouterr().err
+        assert f"is being written by process {os.getpid()}" in said
+        assert "recall serve --readonly" in said
     for wrong in (["--port", "70000"], ["--rate", "-1"], ["--max-body-mb", "0"], ["--host", "10.0.0.1"]):
         assert main(["serve", str(folder), *wrong]) == 2
     assert main(["serve", str(tmp_path / "nothing")]) == 2

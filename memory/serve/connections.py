@@ -1,0 +1,75 @@
+"""Connections that do not keep a place by doing nothing: time limits below the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def protocol(head_s: float, stuck_s: float) -> type[asyncio.Protocol]:
+    """The server's own protocol for HTTP, which ends connections that make no progress.
+
+    Args:
+        head_s: seconds that a connection has for the head of a request, from its first byte on, or from its
+            own beginning.
+        stuck_s: seconds that a client may take nothing of an answer that is ready for it.
+    """
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class Watched(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+        """One connection."""
+
+        _head: asyncio.TimerHandle | None = None
+        _stuck: asyncio.TimerHandle | None = None
+        _said = False
+
+        def connection_made(self, transport: Any) -> None:
+            """Wait for the first request."""
+            super().connection_made(transport)
+            self._head = self.loop.call_later(head_s, self._end)
+
+        def data_received(self, data: bytes) -> None:
+            """Take it; the time for a head runs on until the head is whole."""
+            self._said = True
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_head()
+            elif self._head is None and not self.transport.is_closing():
+                self._head = self.loop.call_later(head_s, self._end)
+
+        def pause_writing(self) -> None:
+            """The client does not keep up."""
+            super().pause_writing()
+            self._stop_stuck()
+            self._stuck = self.loop.call_later(stuck_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            """It does again."""
+            super().resume_writing()
+            self._stop_stuck()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            """Nothing is waited for any more."""
+            self._stop_head()
+            self._stop_stuck()
+            super().connection_lost(exc)
+
+        def _end(self) -> None:
+            self._head = None
+            if self._said:
+                self.transport.write(_TOO_SLOW)
+            self.transport.close()
+
+        def _stop_head(self) -> None:
+            if self._head is not None:
+                self._head.cancel()
+                self._head = None
+
+        def _stop_stuck(self) -> None:
+            if self._stuck is not None:
+                self._stuck.cancel()
+                self._stuck = None
+
+    return Watched

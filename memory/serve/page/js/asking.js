@@ -1,0 +1,104 @@
+// Questions, and what was understood of them.
+
+import { post } from "./api.js";
+import { byId } from "./dom.js";
+import { metres, time } from "./format.js";
+
+const QUESTIONS = {
+  last_seen: "where something was last seen", first_seen: "when something was first seen", near: "what is near",
+  between: "what was between two times", changed_since: "what changed", how_often: "how often something was seen",
+  still_there: "whether something is still there", summarise: "a summary", similar_situations: "what was similar",
+  pose_to: "where to drive to", search: "a search for words",
+};
+
+/** A list of an answer; some answers have a number by the same name. */
+const many = (value) => (Array.isArray(value) ? value : []);
+
+/** Memories of an answer with what they are in it: [[memory, role], ...], each once. */
+export function memoriesOf(parts) {
+  const found = new Map();
+  const take = (memory, role = null) => {
+    if (memory && !found.has(memory.id)) found.set(memory.id, [memory, role]);
+  };
+  take(parts.memory);
+  take(parts.moved_to, "moved to");
+  for (const hit of many(parts.hits)) {
+    take(hit.memory, hit.parts?.distance_m === undefined ? null : `${metres(hit.parts.distance_m)} m away`);
+  }
+  for (const memory of many(parts.memories)) take(memory);
+  const changed = parts.changed ?? parts;
+  for (const role of ["new", "gone", "moved"]) for (const memory of many(changed[role])) take(memory, role);
+  for (const memory of many(parts.important)) take(memory, "important");
+  return [...found.values()];
+}
+
+/** How a question was understood, in words. */
+export function understoodWords({ question, what, near, radius_m: radius, between, since, map_id: map }) {
+  const parts = [QUESTIONS[question] ?? question];
+  if (what !== undefined) parts.push(typeof what === "number" ? `memory ${what}` : `“${what}”`);
+  if (near) parts.push(`within ${metres(radius ?? 0)} m of (${near.slice(0, 2).map((value) => metres(value)).join(", ")})`);
+  const end = (at) => (at / 1e9 > 9e9 ? "now" : `${time(at / 1e9, { short: true })} UTC`);
+  if (between) parts.push(`from ${end(between[0])} to ${end(between[1])}`);
+  if (since !== undefined) parts.push(`since ${end(since)}`);
+  if (map !== undefined) parts.push(`in map ${map}`);
+  return `Understood as ${parts.join(", ")}.`;
+}
+
+export class Asking {
+  /** @param {Object} calls `asked()`, `answered(pairs, question)`, `cleared()`, `failed(error)`, `map()`, `last()` */
+  constructor(calls) {
+    this.calls = calls;
+    this.box = byId("question");
+    this.running = null;
+    byId("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const text = this.box.value.trim();
+      if (text) this.ask({ text });
+      else this.clear();
+    });
+    byId("answer-clear").addEventListener("click", () => {
+      this.clear();
+      this.box.value = "";
+      this.box.focus();
+    });
+  }
+
+  /** Put a question: {text}, or {question, what}. */
+  async ask(question) {
+    this.running?.abort();
+    this.calls.asked();
+    const running = (this.running = new AbortController());
+    const place = byId("answer");
+    place.hidden = false;
+    place.setAttribute("aria-busy", "true");
+    byId("answer-text").textContent = "Asking …";
+    byId("answer-understood").textContent = "";
+    const body = { ...question, k: 50 };
+    if (this.calls.map() !== null) body.map_id = this.calls.map();
+    const last = this.calls.last();
+    if (question.text && last !== null && byId("reference-time").value === "last") body.now = last;
+    try {
+      const found = await post("api/ask", body, { signal: running.signal });
+      byId("answer-text").textContent = found.sentence;
+      byId("answer-understood").textContent = understoodWords(found.understood);
+      place.dataset.failed = "";
+      this.calls.answered(memoriesOf(found.answer), found);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      byId("answer-text").textContent = error.status === 0 || error.status === 401
+        ? error.message : `That was not understood: ${error.message}`;
+      place.dataset.failed = "true";
+      this.calls.answered([], null);
+      this.calls.failed(error);
+    } finally {
+      if (this.running === running) place.removeAttribute("aria-busy");
+    }
+  }
+
+  /** Take the answer away. */
+  clear() {
+    this.running?.abort();
+    byId("answer").hidden = true;
+    this.calls.cleared();
+  }
+}
