@@ -22,6 +22,7 @@ from benchmarks import (
     bench_solvers,
     bench_sparse_attention,
     published_attention,
+    published_drive,
     published_memory,
     published_nm,
     published_tables,
@@ -45,6 +46,9 @@ FILES: dict[str, Blocks] = {
         "attention-speed": published_attention.speedups_in_short,
         "memory-bars": published_memory.bars,
         "memory-retention": published_memory.retention,
+        "drive": published_drive.stores,
+        "drive-kinds": published_drive.kinds,
+        "drive-became": published_drive.became,
     },
     "docs/two-four.md": {
         "nm-layers": published_nm.layers_detail,

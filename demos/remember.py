@@ -7,6 +7,7 @@ a store that keeps every observation and with one that keeps the latest.
     python demos/remember.py                                    # three days, a few minutes
     python demos/remember.py --short                            # two days in a smaller town
     python demos/remember.py --scans SCANS --poses POSES.jsonl  # recorded scans; nothing to judge by
+    python demos/remember.py --scans DRIVE.mcap                 # a ROS 2 bag or MCAP file with poses in it
     python demos/remember.py --rgbd FOLDER                      # an indoor RGB-D sequence: places only
 """
 
@@ -22,24 +23,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drive.asking import questions_about
-from drive.comparing import Judged, added, judged, size_of
-from drive.frames import DAY_NS, START_NS, DriveConfig, recorded, simulated
+import torch
+from drive.bag_frames import BagFrames
+from drive.comparing import Judged, size_of
+from drive.frames import DriveConfig, recorded, simulated
 from drive.indoor import remember_rgbd
 from drive.picture import Drawn, draw
+from drive.printing import show_results, show_tally
 from drive.remembering import CONFIG, Robot, Tally
+from drive.report import report_drive
+from drive.touring import DIM, remember
 from drive.town import Town, TownConfig
-from drive.truth import Truth
+from drive.viewing import Viewing
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from memory import MemoryStore, Query
 from memory.errors import DataError as PoseError
 from memory.questions import Questions
 from perception.errors import DataError
+from perception.io.bags import is_bag
 
-DIM = 256
 SHORT_TOWN = TownConfig(half_m=(30.0, 24.0), standing=4, walking=2, filled=0.6, leaves=0.2, moves=0.2)
 
 
@@ -47,54 +51,40 @@ def drive_through_town(options: argparse.Namespace, folder: Path) -> tuple[dict[
     """Drive, remember, compare, draw; returns the figures."""
     drive = DriveConfig(options.days, options.loops, options.step, options.stop, options.seed)
     town = Town(SHORT_TOWN if options.short else TownConfig(), options.days, options.seed)
-    truth, looks, since, last = Truth(), [], 0, None
+    frames = track(simulated(town, drive), "driving", total=drive.frames(town), disable=not options.show)
     started = time.perf_counter()
-    with MemoryStore.open(
-        folder / "ours", dim=DIM, config=replace(CONFIG, capacity=options.capacity)
-    ) as store:
-        robot = Robot(store)
-        frames = track(simulated(town, drive), "driving", total=drive.frames(town), disable=not options.show)
-        for number, frame in enumerate(frames):
-            if last is not None and frame.day != last.day:
-                robot.end_day(last.time_ns)
-                since = store.generation
-            ask_later = frame.day == options.days - 1 and number % 4 == 1 and not frame.standing
-            vector = robot.see(frame, ask_later=ask_later)
-            truth.add(frame)
-            if ask_later:
-                looks.append((frame.map_from_lidar[:2, 3], vector))
-            last = frame
-        if last is None:
-            raise SystemExit("remember: the drive has no scan")
-        robot.end_day(last.time_ns)
-        took = time.perf_counter() - started
-        questions = questions_about(truth, looks, each=options.questions, seed=options.seed)
-        results = [judged("ours", store, since, truth, questions)]
-        memories = [hit.memory for hit in store.query(Query(k=100_000))]
-        last_day_ns = START_NS + (options.days - 1) * DAY_NS
-        rest = {"everything": robot.observations, "latest": robot.observations[-len(store) :]}
-        for name, observations in rest.items():
-            other, other_since = added(folder / name, observations, last_day_ns, DIM)
-            with other:
-                results.append(judged(name, other, other_since, truth, questions))
-        title = (
-            f"{options.days} days, {robot.tally.offered} observations, {len(memories)} memories,"
-            f" {results[0].right} of {len(questions)} answers right"
-        )
-        picture = draw(
-            options.out / "remember.png",
-            Drawn(
-                title,
-                robot.path,
-                robot.tally.timeline,
-                memories,
-                robot.lost,
-                truth.there(),
-                results[0].answers,
-            ),
-        )
-    # Once they are closed: while they are open there is a journal that is not yet in the database.
-    results = [replace(result, bytes=size_of(folder / result.name)) for result in results]
+    done = remember(
+        folder,
+        frames,
+        days=options.days,
+        each=options.questions,
+        seed=options.seed,
+        capacity=options.capacity,
+        watch=options.view,
+    )
+    took = time.perf_counter() - started
+    robot, results = done.robot, done.results
+    title = (
+        f"{options.days} days, {robot.tally.offered} observations, {len(done.memories)} memories,"
+        f" {results[0].right} of {len(results[0].answers)} answers right"
+    )
+    drawn = Drawn(
+        title,
+        robot.path,
+        robot.tally.timeline,
+        done.memories,
+        robot.lost,
+        done.tour.truth.there(),
+        results[0].answers,
+    )
+    picture = draw(options.out / "remember.png", drawn)
+    options.view.finish(done.memories)
+    settings = {
+        name: getattr(options, name) for name in ("days", "loops", "step", "stop", "seed", "capacity")
+    }
+    page = report_drive(
+        options.report, options.view, folder / "ours", drawn, robot.tally, settings=settings, results=results
+    )
     report = {
         "days": options.days,
         "seed": options.seed,
@@ -103,6 +93,7 @@ def drive_through_town(options: argparse.Namespace, folder: Path) -> tuple[dict[
         "tally": tally_json(robot.tally),
         "stores": {result.name: result.to_json() for result in results},
         "picture": str(picture),
+        "report": None if page is None else str(page),
     }
     return report, results
 
@@ -113,11 +104,19 @@ def drive_recorded(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         folder / "ours", dim=DIM, config=replace(CONFIG, capacity=options.capacity)
     ) as store:
         robot, last = Robot(store, map_id="recorded"), None
-        frames = recorded(options.scans, options.poses)
+        if is_bag(options.scans):
+            frames = BagFrames(
+                options.scans,
+                topic=options.topic,
+                pose_topic=options.pose_topic,
+                poses_file=options.poses,
+            )
+        else:
+            frames = recorded(options.scans, options.poses)
         for frame in track(frames, "remembering", disable=not options.show):
             if last is not None and frame.day != last.day:
                 robot.end_day(last.time_ns)
-            robot.see(frame)
+            options.view(robot, frame, robot.see(frame))
             last = frame
         if last is None:
             raise SystemExit(f"remember: {options.scans} holds no scan")
@@ -130,13 +129,20 @@ def drive_recorded(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         drawn = Drawn(title, robot.path, robot.tally.timeline, memories, robot.lost)
         picture = draw(options.out / "remember.png", drawn)
         held = len(store)
+    options.view.finish(memories)
+    settings = {"scans": options.scans, "capacity": options.capacity}
+    page = report_drive(
+        options.report, options.view, folder / "ours", drawn, robot.tally, settings=settings, answers=said
+    )
     return {
         "scans": len(robot.tally.timeline),
         "memories": held,
         "bytes": size_of(folder / "ours"),
         "tally": tally_json(robot.tally),
         "answers": said,
+        "scans_without_pose": frames.skipped if isinstance(frames, BagFrames) else 0,
         "picture": str(picture),
+        "report": None if page is None else str(page),
     }
 
 
@@ -154,63 +160,6 @@ def tally_json(tally: Tally) -> dict[str, Any]:
     return numbers
 
 
-def show_tally(console: Console, tally: dict[str, Any]) -> None:
-    """What became of the observations, in words."""
-    console.print(
-        f"{tally['offered']} observations: {tally['kept']} kept when they came, {tally['dropped_total']} not;"
-        f" {tally['displaced']} displaced later, {tally['merged']} merged into others,"
-        f" {sum(tally['forgotten'].values())} forgotten over capacity: {tally['held']} memories,"
-        f" of which {tally['gone']} were found gone"
-    )
-    for reason, count in sorted(tally["dropped"].items(), key=lambda entry: -entry[1])[:4]:
-        console.print(f"  not kept {count} times: {reason}")
-    console.print(
-        f"medians: detection {tally['detection_ms']['median']:.0f} ms a scan,"
-        f" observing {tally['observe_ms']['median']:.1f} ms"
-    )
-
-
-def show_results(console: Console, results: list[Judged]) -> None:
-    """The stores side by side, and the questions that ours got wrong."""
-    table = Table(box=None, pad_edge=False)
-    heads = (
-        "",
-        "memories",
-        "kB",
-        "precision",
-        "recall",
-        "near one",
-        "error m, median",
-        "95 %",
-        "right",
-    )
-    for place, heading in enumerate(heads):
-        table.add_column(heading, justify="right" if place else "left")
-    for result in results:
-        cars = result.cars
-        errors = [
-            "-" if value is None else f"{value:.2f}" for value in (cars.error_median_m, cars.error_95_m)
-        ]
-        table.add_row(
-            result.name, f"{result.memories}", f"{result.bytes / 1e3:.0f}", f"{cars.precision:.2f}",
-            f"{cars.recall:.2f}", f"{cars.near_truth:.2f}", *errors,
-            f"{result.right} of {len(result.answers)}",
-        )  # fmt: skip
-    console.print("\nWhich cars are where now, and answers that are right")
-    console.print(table)
-    kinds = list(dict.fromkeys(answer.kind for answer in results[0].answers))
-    by_kind = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(("answers right", *kinds)):
-        by_kind.add_column(heading, justify="right" if place else "left")
-    for result in results:
-        counts = result.to_json()["questions"]["by_kind"]
-        by_kind.add_row(result.name, *(f"{counts[kind]['right']}/{counts[kind]['asked']}" for kind in kinds))
-    console.print(by_kind)
-    for answer in results[0].answers:
-        if not answer.right:
-            console.print(f"  wrong: {answer.text} {answer.said}; true: {answer.expected}")
-
-
 def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(
@@ -224,21 +173,30 @@ def main() -> None:
     add("--questions", type=int, help="most of a kind; default: 12, with --short 6")
     add("--capacity", type=int, help="most memories; what exceeds it is forgotten at the end of a day")
     add("--seed", type=int, default=0, help="default: 0")
+    add("--threads", type=int, default=1, help="of the detector; more help only where nothing else runs")
     add("--short", action="store_true", help="a smaller town and fewer scans")
-    add("--scans", type=Path, help="folder of recorded scans instead of the simulated drive")
-    add("--poses", type=Path, help="their poses")
+    add("--scans", type=Path, help="folder of recorded scans, ROS 2 bag or MCAP file instead of the town")
+    add("--poses", type=Path, help="their poses; not needed for a bag that holds poses")
+    add("--topic", help="of point clouds, in a bag with several")
+    add("--pose-topic", help="of odometry, poses or transforms, in a bag with several")
     add("--rgbd", type=Path, help="folder of an indoor RGB-D sequence instead")
     add("--out", type=Path, default=Path("out/remember"), help="folder for the picture")
     add("--store", type=Path, help="keep the stores in this new folder, for the recall command")
+    add("--rerun", metavar="FILE.rrd", help="record for the Rerun viewer; 'live' opens it")
+    add("--mcap", type=Path, metavar="FILE.mcap", help="record for Foxglove")
+    add("--report", type=Path, metavar="FILE.html", help="write the drive as one page")
     add("--json", action="store_true", help="print the figures as JSON and nothing else")
     options = parser.parse_args()
     check(parser, options)
+    torch.set_num_threads(options.threads)
     options.show = not options.json and sys.stderr.isatty()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            run(options, options.store or Path(scratch))
-        except (DataError, PoseError, ValueError, OSError) as error:
+            wanted = {"rerun": options.rerun, "mcap": options.mcap, "examples": options.report is not None}
+            with Viewing(**wanted) as options.view:
+                run(options, options.store or Path(scratch))
+        except (DataError, PoseError, ValueError, OSError, ImportError) as error:
             raise SystemExit(f"remember: {error}") from error
 
 
@@ -248,12 +206,21 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     for name, (usual, short) in defaults.items():
         if getattr(options, name) is None:
             setattr(options, name, short if options.short else usual)
+    if options.threads < 1:
+        parser.error("--threads must be at least 1")
     if options.days < 1 or not 1 <= options.loops <= 4 or options.stop < 0 or options.questions < 1:
         parser.error("--days and --questions must be at least 1, --loops from 1 to 4, --stop not negative")
     if not 0.5 <= options.step <= 20.0:
         parser.error("--step must be from 0.5 to 20 metres")
-    if (options.scans is None) != (options.poses is None):
+    bag = options.scans is not None and is_bag(options.scans)
+    if (options.scans is None) != (options.poses is None) and not bag:
         parser.error("--scans and --poses belong together")
+    if not bag and (options.topic or options.pose_topic):
+        parser.error("--topic and --pose-topic are for --scans with a ROS 2 bag or an MCAP file")
+    if options.report is not None and options.report.suffix.lower() not in (".html", ".htm"):
+        parser.error(f"--report {options.report}: expected a name that ends in .html")
+    if options.rgbd is not None and (options.rerun or options.mcap or options.report):
+        parser.error("--rerun, --mcap and --report are for LiDAR drives, not for --rgbd")
     if options.scans is not None and options.rgbd is not None:
         parser.error("give --scans or --rgbd, not both")
     if options.store is not None and any(options.store.glob("*/memory.db")):
@@ -290,6 +257,10 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     if results:
         show_results(console, results)
     console.print(f"picture: {report['picture']}")
+    if report.get("scans_without_pose"):
+        console.print(f"{report['scans_without_pose']} scans had no pose within a second, and were left out")
+    if report.get("report"):
+        console.print(f"report: {report['report']}")
     if options.store is not None:
         console.print(f"look yourself: recall query {folder / 'ours'} --text Car")
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from drive.frames import DAY_NS, START_NS
-from drive.truth import Place, Truth, same_places
+from drive.frames import DAY_NS, START_NS, Place
+from drive.truth import Truth, same_places
 from memory import Memory, MemoryStore, Query
 from memory.questions import Questions
 from memory.questions.visits import visits_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,8 @@ LOCATED_M, LOCATED_RAD = 0.05, math.radians(0.2)
 LEAST_POINTS = 15
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What is known about an object in a scan.
+class Place(NamedTuple):
+    """Where an object is.
 
     Attributes:
         key: number of the object.
@@ -64,7 +64,7 @@ class Frame:
     time_ns: int
     cloud: PointCloud
     map_from_lidar: NDArray[np.float64]
-    visible: tuple[Seen, ...] = ()
+    visible: tuple[Place, ...] = ()
     present: dict[int, tuple[str, NDArray[np.float64]]] = field(default_factory=dict)
     standing: bool = False
 
@@ -92,11 +92,17 @@ class DriveConfig:
         return self.days * (self.loops * len(town.route(self.step_m)) + self.stop_scans)
 
 
-def simulated(town: Town, config: DriveConfig) -> Iterator[Frame]:
-    """Drive through the town: every loop of every day, with a stop in the first loop of a day."""
+def simulated(town: Town, config: DriveConfig, days: Sequence[int] | None = None) -> Iterator[Frame]:
+    """Drive through the town: every loop of every day, with a stop in the first loop of a day.
+
+    Args:
+        town: with as many days.
+        config: how it is driven through.
+        days: only these; each is the same whatever other days are driven.
+    """
     sensor = SensorModel.preset("64", azimuth_deg=(-FIELD_DEG, FIELD_DEG))
-    noise = np.random.default_rng([config.seed, 41])
-    for day in range(config.days):
+    for day in range(config.days) if days is None else days:
+        noise = np.random.default_rng([config.seed, 41, day])
         for loop in range(config.loops):
             scene = town.scene(day, config.seed * 10_000 + day * 10 + loop)
             scanner = Scanner(scene, sensor)
@@ -129,7 +135,7 @@ def simulated(town: Town, config: DriveConfig) -> Iterator[Frame]:
                     start_ns + round(time_s * 1e9),
                     scan.cloud,
                     _located(scan.world_from_lidar, noise),
-                    tuple(Seen(k, *present[k]) for k in scan.track_ids[rows].tolist()),
+                    tuple(Place(k, *present[k]) for k in scan.track_ids[rows].tolist()),
                     present,
                     standing,
                 )

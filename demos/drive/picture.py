@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from drive.asking import Answer
-from drive.truth import Place
+from drive.frames import Place
 from memory import Memory
 
 COLOURS = {"Car": "tab:blue", "Pedestrian": "tab:green", "Cyclist": "tab:purple", "": "tab:orange"}
@@ -131,7 +131,7 @@ def _questions(axes: Axes, answers: Sequence[Answer], most: int = 30) -> None:
         axes.text(0, 1, "No ground truth: nothing to judge answers by", va="top")
         return
     right = sum(answer.right for answer in answers)
-    shown = _some_of_each_kind(answers, most)
+    shown = some_of_each_kind(answers, most)
     left_out = "" if len(shown) == len(answers) else f"; {len(shown)} of them"
     axes.set_title(f"{right} of {len(answers)} answers are right{left_out}", loc="left")
     for row, answer in enumerate(shown):
@@ -142,7 +142,7 @@ def _questions(axes: Axes, answers: Sequence[Answer], most: int = 30) -> None:
         axes.text(0.035, line, f"{answer.text}  {said}", fontsize=8, va="center", clip_on=False)
 
 
-def _some_of_each_kind(answers: Sequence[Answer], most: int) -> list[Answer]:
+def some_of_each_kind(answers: Sequence[Answer], most: int) -> list[Answer]:
     """At most so many, of each kind about as many, in their order."""
     kinds: dict[str, int] = {}
     turns = []

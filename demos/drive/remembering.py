@@ -1,4 +1,4 @@
-"""From scans to memories: detect, bring into the map, observe, consolidate, and look what is gone."""
+"""From percepts to memories: observe, consolidate, and look what is gone."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from drive.doubting import weighed
 from drive.frames import FIELD_DEG, RANGE_M, Frame
+from drive.perceiving import Percept, Senses, memories_of
 from memory import Memory, MemoryStore
 from memory.config import StoreConfig
-from memory.encode import SceneEncoder, detection_tokens, structure_tokens
 from memory.merging import MergeOptions
 from memory.persistence.filters import Filter
 from memory.presence import PresenceOptions, look_again
 from memory.reservoir import ReservoirConfig
 from memory.visibility import Views
-from perception import Detections, Detector
 
-MAP, DETECTOR = "town", "pointpillars-kitti"
-#: Least score of a detection that is remembered: people and cyclists raise more false alarms than cars.
-LEAST_SCORE = {"Car": 0.5, "Pedestrian": 0.6, "Cyclist": 0.6}
-#: Height above the ground between which a point hides what is behind it, relative to the sensor.
-HIDING_M = (-1.4, -0.3)
+MAP = "town"
 MERGING = MergeOptions(max_distance_m=2.0)
 #: Four sights of a thing an hour instead of one: their mean is a better place than the first.
 CONFIG = StoreConfig(reservoir=ReservoirConfig(least=4), merging=MERGING)
 #: Of ten parked cars about three leave their bay in a day; scans are less than a second apart.
 PRESENCE = PresenceOptions(same=MERGING, prior=0.75, apart_s=0.5)
+
+#: The last operations stay undoable: the tidying of a day is a handful of them.
+UNDO_OPERATIONS = 20
 
 
 @dataclass
@@ -46,8 +45,8 @@ class Tally:
         displaced: stored, and later given up for better ones.
         merges: how many times memories became one.
         merged: memories that went into them, less their results.
-        forgotten: over the capacity, by reason.
-        gone: memories whose things were found to be gone.
+        forgotten: as false alarms, or over the capacity, by reason.
+        gone: memories whose things were found to be gone, or walked on.
         timeline: (offered, held) after each scan.
         detection_ms, observe_ms: of each scan; consolidation_s, presence_s: of each day.
     """
@@ -78,7 +77,7 @@ class Look(NamedTuple):
     Attributes:
         map_from_lidar: (4, 4) float64.
         time_ns: when.
-        free_m: (bins,) float64, see :func:`free_distances`.
+        free_m: (bins,) float64, see :func:`drive.perceiving.free_distances`.
     """
 
     map_from_lidar: NDArray[np.float64]
@@ -91,7 +90,7 @@ class Robot:
 
     Args:
         store: of 256 numbers a vector, that of :class:`SceneEncoder`.
-        detector: finds objects in a scan; by default the shipped one.
+        senses: makes percepts of scans; by default detector and encoder, as they are shipped.
         map_id: of the memories.
     """
 
@@ -99,7 +98,7 @@ class Robot:
         self,
         store: MemoryStore,
         *,
-        detector: Callable[..., Detections] | None = None,
+        senses: Callable[[Frame], Percept] | None = None,
         map_id: str = MAP,
     ) -> None:
         self.store = store
@@ -108,24 +107,21 @@ class Robot:
         self.observations: list[Memory] = []
         self.lost: list[Memory] = []
         self.path: list[tuple[float, float]] = []
-        self._detector = Detector.from_pretrained(DETECTOR) if detector is None else detector
-        self._encoder = SceneEncoder.pretrained()
+        self._senses = Senses() if senses is None else senses
         self._today: list[Memory] = []
         self._looks: list[Look] = []
 
-    def see(self, frame: Frame, *, ask_later: bool = False) -> NDArray[np.float32]:
-        """Take in a scan; returns the vector of the place.
+    def see(self, frame: Frame, *, ask_later: bool = False) -> Percept:
+        """Take in a scan; returns what was made of it.
 
         Args:
             frame: with its pose.
             ask_later: the place itself is not remembered, so that it can be asked for.
         """
-        started = time.perf_counter()
-        detections = self._detector(frame.cloud)
-        self.tally.detection_ms.append(1e3 * (time.perf_counter() - started))
-        objects = memories_of(frame, detections, self.map_id)
-        vector = self._vector(frame, detections)
-        observed = objects if ask_later else [*objects, self._place(frame, vector)]
+        percept = self._senses(frame)
+        self.tally.detection_ms.append(percept.detection_ms)
+        objects = memories_of(frame, percept.detections, self.map_id)
+        observed = objects if ask_later else [*objects, self._place(frame, percept.vector)]
         started = time.perf_counter()
         result = self.store.observe_logged(observed)
         self.tally.observe_ms.append(1e3 * (time.perf_counter() - started))
@@ -139,12 +135,12 @@ class Robot:
         self.tally.timeline.append((self.tally.offered, len(self.store)))
         self.observations += observed
         self._today += objects
-        self._looks.append(Look(frame.map_from_lidar, frame.time_ns, free_distances(frame)))
+        self._looks.append(Look(frame.map_from_lidar, frame.time_ns, percept.free_m))
         self.path.append((float(frame.map_from_lidar[0, 3]), float(frame.map_from_lidar[1, 3])))
-        return vector
+        return percept
 
     def end_day(self, now_ns: int) -> None:
-        """Merge, forget, and mark what is gone."""
+        """Merge, forget, mark what is gone, and end the undoing of what is older than the day's tidying."""
         started = time.perf_counter()
         done = self.store.consolidate(now_ns=now_ns)
         self.tally.consolidation_s.append(time.perf_counter() - started)
@@ -152,16 +148,13 @@ class Robot:
         self.tally.merged += sum(len(sources) - 1 for _, sources in done.merged)
         self.tally.forgotten.update(_kind_of_reason(reason) for reason in done.forgotten.values())
         started = time.perf_counter()
-        self.tally.gone += mark_gone(self.store, self._today, views_of(self._looks), self.map_id)
+        tidied = tidy(self.store, self._today, views_of(self._looks), self.map_id)
+        self.tally.gone += tidied.gone
+        self.tally.forgotten.update(_kind_of_reason(reason) for reason in tidied.doubtful.values())
+        # Not only of earlier sessions, as `MemoryStore.trim` does: this robot is not switched off at night.
+        self.store.database.trim_log(keep_operations=UNDO_OPERATIONS)
         self.tally.presence_s.append(time.perf_counter() - started)
         self._today, self._looks = [], []
-
-    def _vector(self, frame: Frame, detections: Detections) -> NDArray[np.float32]:
-        points = frame.cloud.points
-        tokens = detection_tokens(detections.boxes, detections.labels, detections.scores)
-        usable = points[np.isfinite(points).all(axis=1)]
-        vector: NDArray[np.float32] = self._encoder.encode([tokens + structure_tokens(usable)])[0]
-        return vector
 
     def _place(self, frame: Frame, vector: NDArray[np.float32]) -> Memory:
         pose = frame.map_from_lidar
@@ -176,52 +169,6 @@ class Robot:
             evidence=frame.name,
             provenance="scene-encoder",
         )
-
-
-def memories_of(frame: Frame, detections: Detections, map_id: str) -> list[Memory]:
-    """Detections in range as objects in the map.
-
-    They have no vector: at a distance one car looks like the next to a LiDAR, and what makes a parked car the
-    same one is its place. A car that moved is gone here and new there.
-    """
-    found = []
-    for box, score, label in zip(detections.boxes, detections.scores, detections.labels, strict=True):
-        x, y, z, length, width, height, yaw = (float(value) for value in box)
-        away = math.hypot(x, y)
-        if away > RANGE_M or score < LEAST_SCORE.get(label, 0.5):
-            continue
-        place = frame.map_from_lidar @ np.array([x, y, z, 1.0])
-        heading = frame.map_from_lidar[:3, :3] @ np.array([math.cos(yaw), math.sin(yaw), 0.0])
-        sigma = 0.25 + 0.012 * away
-        found.append(
-            Memory(
-                time_ns=frame.time_ns,
-                position=(float(place[0]), float(place[1]), float(place[2])),
-                yaw=math.atan2(heading[1], heading[0]),
-                covariance=np.diag([sigma**2, sigma**2, 0.1]),
-                map_id=map_id,
-                label=label,
-                confidence=min(float(score), 1.0),
-                payload={"size_m": [round(length, 2), round(width, 2), round(height, 2)]},
-                evidence=frame.name,
-                provenance=f"detector/{DETECTOR}",
-            )
-        )
-    return found
-
-
-def free_distances(frame: Frame, bins: int = 100) -> NDArray[np.float64]:
-    """(bins,) metres to the first thing as high as a car or a person, from right to left."""
-    points = frame.cloud.points.astype(np.float64)
-    low, high = HIDING_M
-    points = points[(points[:, 2] > low) & (points[:, 2] < high)]
-    share = (np.degrees(np.arctan2(points[:, 1], points[:, 0])) + FIELD_DEG) / (2 * FIELD_DEG)
-    inside = (share >= 0) & (share < 1)
-    free = np.full(bins, np.inf)
-    np.minimum.at(
-        free, (share[inside] * bins).astype(np.int64), np.hypot(points[inside, 0], points[inside, 1])
-    )
-    return free
 
 
 def views_of(looks: Sequence[Look]) -> Views:
@@ -239,23 +186,48 @@ def views_of(looks: Sequence[Look]) -> Views:
     )
 
 
-def mark_gone(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: str) -> int:
-    """Say of what was looked for and not seen that it is gone; returns of how many."""
+class Tidied(NamedTuple):
+    """What the sights of a day changed.
+
+    Attributes:
+        gone: memories of things that were found gone, or walked on.
+        doubtful: memories that were forgotten as false alarms, each with the reason.
+    """
+
+    gone: int
+    doubtful: dict[int, str]
+
+
+def tidy(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: str) -> Tidied:
+    """Mark what was looked for and not seen, or has walked on, as gone; forget false alarms."""
     known = store.find(
         Filter(map_id=map_id, kinds=("object",), states=("present", "unknown")), newest_first=False
     )
     if not known or not len(views):
-        return 0
+        return Tidied(0, {})
     change = look_again(known, seen, views, PRESENCE)
-    gone = [
-        memory.id
+    verdicts = weighed(known, seen, change, views)
+    reasons = verdicts.left | {
+        memory.id: "its place was seen empty"
         for memory, presence in zip(known, change.known, strict=True)
         if presence.state in ("gone", "moved") and memory.id is not None
-    ]
-    store.mark(gone, "gone", why="its place was seen empty")
-    return len(gone)
+    }
+    gone = {key: why for key, why in reasons.items() if key not in verdicts.doubtful}
+    for why, ids in _by_reason(gone).items():
+        store.mark(ids, "gone", why=why)
+    for why, ids in _by_reason(verdicts.doubtful).items():
+        store.forget(ids, reason=why)
+    return Tidied(len(gone), verdicts.doubtful)
+
+
+def _by_reason(reasons: dict[int, str]) -> dict[str, list[int]]:
+    """Ids by their reason."""
+    found: dict[str, list[int]] = {}
+    for key, why in reasons.items():
+        found.setdefault(why, []).append(key)
+    return found
 
 
 def _kind_of_reason(reason: str) -> str:
-    """A reason without its numbers."""
-    return re.sub(r"\s+", " ", re.sub(r"[-+]?\d+(\.\d+)?", "…", reason)).strip()
+    """A reason without its numbers: ``n`` stands for them."""
+    return re.sub(r"\s+", " ", re.sub(r"[-+]?\d+(\.\d+)?", "n", reason)).strip()

@@ -32,7 +32,7 @@ class TownConfig:
         leaves, moves: chance that a parked car is gone, or in another bay, the next day.
         arrives: chance that a free bay is taken by a new car the next day.
         standing, walking: people who stand somewhere all day, and who walk during one loop.
-        once: cyclists that stand at a kerb on one day only.
+        once: cyclists that stand at a kerb on one day only: on the second, the fifth and so on.
     """
 
     half_m: tuple[float, float] = (45.0, 30.0)
@@ -66,7 +66,7 @@ class Town:
         self._static, self._ground_triangles = self._build(scenery)
         self._numbers = 0
         self._cars = list(self._parked(days, cars))
-        self._once_day = min(1, days - 1)
+        self._once_days = {day for day in range(days) if day % 3 == 1} or {0}
         self._standing = [self._people(day, people) for day in range(days)]
 
     def scene(self, day: int, walkers_seed: int) -> Scene:
@@ -185,14 +185,14 @@ class Town:
             yield list(taken.values())
 
     def _people(self, day: int, rng: np.random.Generator) -> list[SceneObject]:
-        """Who stands somewhere all day; cyclists only on one day."""
+        """Who stands somewhere all day; cyclists only on some days."""
         people = [
             SceneObject(
                 self._number(), "Pedestrian", sample_pedestrian(rng, walking=False), self._pavement(rng)
             )
             for _ in range(self.config.standing)
         ]
-        if day == self._once_day:
+        if day in self._once_days:
             corner = self._pavement(rng)
             for k in range(self.config.once):
                 forward = np.array([np.cos(corner.heading_rad), np.sin(corner.heading_rad)]) * 2.4 * k

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drive.frames import Frame
+from drive.frames import Frame, Place
 from memory import Memory
 
 #: A remembered thing is right when one of its label is this near; positions are compared up to the second.
@@ -74,20 +74,6 @@ class Truth:
             if sight.label == label and np.hypot(*(sight.position - at)) <= within_m
         ]
         return sorted(found, key=lambda sight: sight.time_ns)
-
-
-class Place(NamedTuple):
-    """Where an object is.
-
-    Attributes:
-        key: number of the object.
-        label: class name.
-        position: (2,) metres in the map.
-    """
-
-    key: int
-    label: str
-    position: NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``perceive detect``: boxes in point cloud files, with pictures."""
+"""``perceive detect``: boxes in point cloud files and recordings, with pictures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import json
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,6 +18,8 @@ from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_opti
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
+from perception.io.bag_scans import BagScans
+from perception.io.bags import is_bag, open_bag
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
 
@@ -23,13 +27,23 @@ from sparse_core.errors import CapacityWarning
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "detect", "Find objects in point clouds and draw them.", run)
-    parser.add_argument("paths", nargs="+", type=Path, help="files (.bin .npy .pcd .ply) or folders of them")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        help="files (.bin .npy .pcd .ply) or folders of them; ROS 2 bags and .mcap files (extra 'ros')",
+    )
+    parser.add_argument("--topic", help="of point clouds, in bags that have several")
     parser.add_argument(
         "--out", required=True, type=Path, help="folder for detections.jsonl, PNG and HTML files"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     parser.add_argument("--score", type=float, help="lowest score reported (default: the configuration's)")
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
+    parser.add_argument(
+        "--rerun", metavar="FILE.rrd", help="also for the Rerun viewer; 'live' opens it (extra 'viewers')"
+    )
+    parser.add_argument("--mcap", type=Path, metavar="FILE.mcap", help="also for Foxglove (extra 'viewers')")
     parser.add_argument("--show", action="store_true", help="open a window on each frame (extra 'viewers')")
     parser.add_argument("--json", action="store_true", help="print one JSON record a frame instead of tables")
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
@@ -37,8 +51,17 @@ def add_parser(commands: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
+class _Scan:
+    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed."""
+
     path: Path
+    name: str
+    read: PointCloud | DataError | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    title: str
     cloud: PointCloud
     detections: Detections
     truth: Boxes3D | None
@@ -47,29 +70,91 @@ class _Frame:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Detect in every file. A file that cannot be used is reported and skipped; the status is then 1."""
-    paths = find_point_clouds(options.paths)
-    detector = Detector.from_pretrained(options.weights, device=options.device)
-    if options.score is not None:
-        detector = detector.with_score_threshold(options.score)
-    options.out.mkdir(parents=True, exist_ok=True)
-    failures = []
-    with progress_bar() as bar, (options.out / "detections.jsonl").open("w") as records:
-        task = bar.add_task("detecting", total=len(paths))
-        for path, name in zip(paths, _output_names(paths), strict=True):
+    """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
+    with ExitStack() as stack:
+        total, scans = _scans(options, stack)
+        detector = Detector.from_pretrained(options.weights, device=options.device)
+        if options.score is not None:
+            detector = detector.with_score_threshold(options.score)
+        options.out.mkdir(parents=True, exist_ok=True)
+        recordings = stack.enter_context(_recordings(options))
+        records = stack.enter_context((options.out / "detections.jsonl").open("w"))
+        bar = stack.enter_context(progress_bar())
+        task, done, failed = bar.add_task("detecting", total=total), 0, 0
+        for scan in scans:
             try:
-                _report(_detect(detector, path, profile=options.profile), name, options, records)
+                frame = _detect(detector, scan, profile=options.profile)
+                _report(frame, scan.name, options, records)
+                if recordings is not None:
+                    _record(recordings, frame, done)
+                done += 1
             except DataError as error:
-                failures.append(str(error))
+                failed += 1
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
             bar.advance(task)
     if not options.json:
-        OUTPUT.print(f"{len(paths) - len(failures)} of {len(paths)} frames in {options.out}", soft_wrap=True)
-    return 1 if failures else 0
+        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}", soft_wrap=True)
+    return 1 if failed else 0
 
 
-def _detect(detector: Detector, path: Path, *, profile: bool) -> _Frame:
-    cloud = load_point_cloud(path)
+def _scans(options: argparse.Namespace, stack: ExitStack) -> tuple[int, Iterator[_Scan]]:
+    """How many scans there are, and all of them; bags stay open until the stack is closed.
+
+    What is missing or has no such topic is an error here, before the detector is loaded.
+    """
+    bags = {
+        path: BagScans(stack.enter_context(open_bag(path)), options.topic)
+        for path in dict.fromkeys(options.paths)
+        if is_bag(path)
+    }
+    if options.topic is not None and not bags:
+        raise DataError(f"--topic {options.topic} is for ROS 2 bags and MCAP files; none is given")
+    rest = [path for path in options.paths if path not in bags]
+    paths = find_point_clouds(rest) if rest or not bags else []
+
+    def scans() -> Iterator[_Scan]:
+        for path, name in zip(paths, _output_names(paths), strict=True):
+            yield _Scan(path, name)
+        for (path, found), stem in zip(bags.items(), _output_names(list(bags)), strict=True):
+            yield from _scans_of(path, stem, found)
+
+    return len(paths) + sum(map(len, bags.values())), scans()
+
+
+def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
+    """The scans of a recording, until it is over or too damaged to go on."""
+    attempts = enumerate(found.attempts())
+    while True:
+        try:
+            number, read = next(attempts)
+        except StopIteration:
+            return
+        except DataError as error:
+            yield _Scan(path, stem, error)
+            return
+        yield _Scan(path, f"{stem}-{number:06d}", read if isinstance(read, DataError) else read.cloud)
+
+
+def _recordings(options: argparse.Namespace) -> Any:
+    if options.rerun is None and options.mcap is None:
+        return nullcontext()
+    from perception.visualise.recording import open_recordings
+
+    return open_recordings(rerun=options.rerun, mcap=options.mcap, title="perceive detect")
+
+
+def _record(recordings: Any, frame: _Frame, number: int) -> None:
+    from perception.visualise.recording import Moment
+
+    moment = Moment(number, frame.cloud.timestamp_ns)
+    recordings.scan(frame.cloud, frame.detections, moment, ground_truth=frame.truth)
+    recordings.numbers({"objects": len(frame.detections), "points": len(frame.cloud)}, moment)
+
+
+def _detect(detector: Detector, scan: _Scan, *, profile: bool) -> _Frame:
+    if isinstance(scan.read, DataError):
+        raise scan.read
+    cloud = load_point_cloud(scan.path) if scan.read is None else scan.read
     started = time.perf_counter()
     with warnings.catch_warnings():
         # Shown with the frame: they are in detections.warnings too.
@@ -77,7 +162,9 @@ def _detect(detector: Detector, path: Path, *, profile: bool) -> _Frame:
         detections = detector(cloud)
     elapsed_ms = (time.perf_counter() - started) * 1e3
     stages_ms = detector.profile(cloud, repeats=10) if profile else {}
-    return _Frame(path, cloud, detections, _ground_truth(path), elapsed_ms, stages_ms)
+    truth = _ground_truth(scan.path) if scan.read is None else None
+    title = scan.path.name if scan.read is None else scan.name
+    return _Frame(title, cloud, detections, truth, elapsed_ms, stages_ms)
 
 
 def _report(frame: _Frame, name: str, options: argparse.Namespace, records: TextIO) -> None:
@@ -95,7 +182,7 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
                 frame.cloud,
                 frame.detections,
                 ground_truth=frame.truth,
-                title=f"{frame.path.name}: {len(frame.detections)} objects",
+                title=f"{frame.title}: {len(frame.detections)} objects",
             )
     if options.show:
         from perception.visualise import show_window

@@ -63,6 +63,11 @@ def remembering(demos: None) -> ModuleType:
     return importlib.import_module("drive.remembering")
 
 
+@pytest.fixture(scope="module")
+def perceiving(demos: None) -> ModuleType:
+    return importlib.import_module("drive.perceiving")
+
+
 def car(x: float, y: float = 0.0, *, time_s: float = 0.0, **fields: Any) -> Memory:
     return Memory(**{"time_ns": round(time_s * SECOND_NS), "position": (x, y, 0.0), "label": "Car", **fields})
 
@@ -144,7 +149,7 @@ def test_a_tiny_drive(
     demo.show_results(Console(file=shown, width=200), judged)
     ours = report["stores"]["ours"]["questions"]
     assert re.search(rf"^ours .* {ours['right']} of {ours['asked']}", shown.getvalue(), re.MULTILINE)
-    assert shown.getvalue().count("wrong:") == ours["asked"] - ours["right"]
+    assert shown.getvalue().count("(wrong:") == shown.getvalue().count("✗") == ours["asked"] - ours["right"]
     kinds = {"last seen", "nearby", "changed", "still there", "how often", "place"}
     # In so small a town there may be no change that is well inside the radius that is asked about.
     assert kinds - {"changed"} <= set(report["stores"]["ours"]["questions"]["by_kind"]) <= kinds
@@ -192,7 +197,12 @@ def test_recorded_scans(
     arguments = ["--scans", str(scans), "--poses", str(tmp_path / "poses.txt"), "--out", str(tmp_path)]
     run(demo, monkeypatch, *arguments)
     printed = capsys.readouterr().out
-    assert re.search(r"^[1-9]\d* observations: [1-9]", printed)
+    offered, held = (
+        re.search(rf"^{word} +([1-9]\d*)", printed, re.MULTILINE) for word in ("observed", "held")
+    )
+    assert offered is not None
+    assert held is not None
+    assert int(offered[1]) >= int(held[1])
     assert "Car was last seen on 2026-01-05" in printed
     check_picture(tmp_path / "remember.png")
     (tmp_path / "poses.txt").write_text(poses[0] + "\n")
@@ -354,7 +364,7 @@ def test_questions_about_a_small_truth(
             time_ns=frames.START_NS + day * DAY_NS + 9 * 3600 * SECOND_NS,
             cloud=PointCloud(np.zeros((0, 4), np.float32)),
             map_from_lidar=np.eye(4),
-            visible=tuple(frames.Seen(key, *where) for key, where in present.items()),
+            visible=tuple(frames.Place(key, *where) for key, where in present.items()),
             present=present,
         )
         log.add(frame)
@@ -386,18 +396,18 @@ def test_what_is_not_seen_again_is_gone(remembering: ModuleType, tmp_path: Path)
     with MemoryStore.open(tmp_path / "store", dim=4) as store:
         store.add([car(10.0), car(20.0), car(-10.0), car(15.0, 3.0, state="gone")])
         seen = [car(20.1, time_s=102.0)]
-        assert remembering.mark_gone(store, seen, views, "default") == 1
+        assert remembering.tidy(store, seen, views, "default") == (1, {})
         states = {memory.position[0]: memory.state for memory in store.find(remembering.Filter())}
         # Behind the robot nobody looked.
         assert states == {10.0: "gone", 20.0: "present", -10.0: "present", 15.0: "gone"}
-        assert remembering.mark_gone(store, seen, views, "default") == 0
+        assert remembering.tidy(store, seen, views, "default") == (0, {})
 
 
-def test_how_far_the_view_is_free(remembering: ModuleType) -> None:
+def test_how_far_the_view_is_free(perceiving: ModuleType) -> None:
     frames = importlib.import_module("drive.frames")
     points = np.array([[10, 0.1, -1, 0], [12, 0.1, -1, 0], [5, 0.1, 2, 0], [4, 0.1, -1.7, 0]], np.float32)
     frame = frames.Frame("one", 0, 0, PointCloud(points), np.eye(4))
-    free = remembering.free_distances(frame)
+    free = perceiving.free_distances(frame)
     # Overhead and on the ground nothing hides a car.
     assert np.isfinite(free).sum() == 1
     assert free.min() == pytest.approx(math.hypot(10, 0.1), abs=1e-4)

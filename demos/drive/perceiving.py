@@ -1,0 +1,107 @@
+"""What a robot takes from a scan: detections, the vector of the place, and how far the view is free."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drive.frames import FIELD_DEG, RANGE_M, Frame
+from memory import Memory
+from memory.encode import SceneEncoder, detection_tokens, structure_tokens
+from perception import Detections, Detector
+
+DETECTOR = "pointpillars-kitti"
+#: Least score of a detection that is remembered: people and cyclists raise more false alarms than cars.
+LEAST_SCORE = {"Car": 0.5, "Pedestrian": 0.6, "Cyclist": 0.6}
+#: Height above the ground between which a point hides what is behind it, relative to the sensor.
+HIDING_M = (-1.4, -0.3)
+
+
+class Percept(NamedTuple):
+    """What was taken from a scan; with the pose, all that is remembered is made of it.
+
+    Attributes:
+        detections: in the LiDAR frame.
+        vector: (256,) float32, of the place.
+        free_m: (bins,) float64, see :func:`free_distances`.
+        detection_ms: how long the detector took.
+    """
+
+    detections: Detections
+    vector: NDArray[np.float32]
+    free_m: NDArray[np.float64]
+    detection_ms: float
+
+
+class Senses:
+    """Detector and scene encoder.
+
+    Args:
+        detector: finds objects in a scan; by default the shipped one.
+    """
+
+    def __init__(self, detector: Callable[..., Detections] | None = None) -> None:
+        self._detector = Detector.from_pretrained(DETECTOR) if detector is None else detector
+        self._encoder = SceneEncoder.pretrained()
+
+    def __call__(self, frame: Frame) -> Percept:
+        """Perceive a scan."""
+        started = time.perf_counter()
+        detections = self._detector(frame.cloud)
+        took = 1e3 * (time.perf_counter() - started)
+        points = frame.cloud.points
+        tokens = detection_tokens(detections.boxes, detections.labels, detections.scores)
+        usable = points[np.isfinite(points).all(axis=1)]
+        vector: NDArray[np.float32] = self._encoder.encode([tokens + structure_tokens(usable)])[0]
+        return Percept(detections, vector, free_distances(frame), took)
+
+
+def memories_of(frame: Frame, detections: Detections, map_id: str) -> list[Memory]:
+    """Detections in range as objects in the map.
+
+    They have no vector: at a distance one car looks like the next to a LiDAR, and what makes a parked car the
+    same one is its place. A car that moved is gone here and new there.
+    """
+    found = []
+    for box, score, label in zip(detections.boxes, detections.scores, detections.labels, strict=True):
+        x, y, z, length, width, height, yaw = (float(value) for value in box)
+        away = math.hypot(x, y)
+        if away > RANGE_M or score < LEAST_SCORE.get(label, 0.5):
+            continue
+        place = frame.map_from_lidar @ np.array([x, y, z, 1.0])
+        heading = frame.map_from_lidar[:3, :3] @ np.array([math.cos(yaw), math.sin(yaw), 0.0])
+        sigma = 0.25 + 0.012 * away
+        found.append(
+            Memory(
+                time_ns=frame.time_ns,
+                position=(float(place[0]), float(place[1]), float(place[2])),
+                yaw=math.atan2(heading[1], heading[0]),
+                covariance=np.diag([sigma**2, sigma**2, 0.1]),
+                map_id=map_id,
+                label=label,
+                confidence=min(float(score), 1.0),
+                payload={"size_m": [round(length, 2), round(width, 2), round(height, 2)]},
+                evidence=frame.name,
+                provenance=f"detector/{DETECTOR}",
+            )
+        )
+    return found
+
+
+def free_distances(frame: Frame, bins: int = 100) -> NDArray[np.float64]:
+    """(bins,) metres to the first thing as high as a car or a person, from right to left."""
+    points = frame.cloud.points.astype(np.float64)
+    low, high = HIDING_M
+    points = points[(points[:, 2] > low) & (points[:, 2] < high)]
+    share = (np.degrees(np.arctan2(points[:, 1], points[:, 0])) + FIELD_DEG) / (2 * FIELD_DEG)
+    inside = (share >= 0) & (share < 1)
+    free = np.full(bins, np.inf)
+    np.minimum.at(
+        free, (share[inside] * bins).astype(np.int64), np.hypot(points[inside, 0], points[inside, 1])
+    )
+    return free

@@ -1,0 +1,126 @@
+"""Scans of a recording, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from perception.errors import DataError
+from perception.io import foxglove, ros
+from perception.io.bags import Bag, BagMessage, Topic
+from perception.io.raw import RawCloud, as_float32, intensity_divisor
+from perception.types import PointCloud
+
+#: Types of messages that are scans.
+CLOUD_TYPES = (ros.CLOUD, foxglove.CLOUD)
+
+
+class BagScan(NamedTuple):
+    """A scan of a recording.
+
+    Attributes:
+        number: its place among the messages of the topic, from 0.
+        cloud: points, with the time in the message's header; frame ``"lidar"``.
+        frame_id: what the recording calls the sensor's frame.
+    """
+
+    number: int
+    cloud: PointCloud
+    frame_id: str
+
+
+class BagScans:
+    """The scans of one topic; every iteration reads the recording again.
+
+    Intensity is brought to [0, 1] as ``load_point_cloud`` does, except that a range, once seen, holds for all
+    scans that follow: a dim scan of a sensor that counts to 255 stays dim.
+
+    Args:
+        bag: open.
+        topic: name of the topic; by default the only one that holds point clouds.
+
+    Raises:
+        DataError: there is no such topic, none with point clouds, or several to choose from.
+    """
+
+    def __init__(self, bag: Bag, topic: str | None = None) -> None:
+        self.bag = bag
+        self.topic = cloud_topic(bag, topic)
+
+    def __len__(self) -> int:
+        return self.topic.size
+
+    def __iter__(self) -> Iterator[BagScan]:
+        """Raises ``DataError`` at the first scan that cannot be used."""
+        for scan in self.attempts():
+            if isinstance(scan, DataError):
+                raise scan
+            yield scan
+
+    def attempts(self) -> Iterator[BagScan | DataError]:
+        """Scans, and an error in the place of each message that cannot be used.
+
+        Raises:
+            DataError: the recording itself is damaged.
+        """
+        divisor = 1.0
+        for number, message in enumerate(self.bag.messages([self.topic.name])):
+            place = f"{self.bag.path}: topic {self.topic.name}, message {number}"
+            try:
+                cloud, frame_id, divisor = _cloud(message, place, divisor)
+            except DataError as error:
+                yield error
+            else:
+                source = f"{self.bag.path}:{self.topic.name}#{number}"
+                yield BagScan(number, replace(cloud, source=source), frame_id)
+
+
+def cloud_topic(bag: Bag, name: str | None = None) -> Topic:
+    """The topic of a recording that scans are read from.
+
+    Raises:
+        DataError: see ``BagScans``.
+    """
+    clouds = bag.topics_of(CLOUD_TYPES)
+    if name is not None:
+        chosen = next((topic for topic in bag.topics if topic.name == name), None)
+        if chosen is None or chosen.type not in CLOUD_TYPES:
+            what = "no topic" if chosen is None else f"{chosen.type}, no point clouds, in topic"
+            raise DataError(f"{bag.path}: {what} {name!r}; topics: {bag.described()}")
+        return chosen
+    if not clouds:
+        raise DataError(
+            f"{bag.path}: no topic holds {' or '.join(CLOUD_TYPES)} messages; topics: {bag.described()}"
+        )
+    if len(clouds) > 1:
+        names = ", ".join(f"{topic.name} ({topic.size})" for topic in clouds)
+        raise DataError(f"{bag.path}: {len(clouds)} topics hold point clouds: {names}; choose with --topic")
+    return clouds[0]
+
+
+def _cloud(message: BagMessage, place: str, least: float) -> tuple[PointCloud, str, float]:
+    """The scan, its frame, and the divisor of its intensity: not less than that of the scans before."""
+    decode = ros.ros_cloud if message.topic.type == ros.CLOUD else foxglove.foxglove_cloud
+    found = decode(message, place)
+    intensity, divisor = _unit_intensity(found.raw, place, least)
+    points = np.column_stack([found.raw.xyz, intensity])
+    return PointCloud(points, timestamp_ns=found.time_ns), found.frame_id.lstrip("/"), divisor
+
+
+def _unit_intensity(raw: RawCloud, place: str, least: float) -> tuple[np.ndarray, float]:
+    if raw.intensity is None:
+        return np.zeros(len(raw.xyz), np.float32), least
+    divisor = intensity_divisor(raw.intensity)
+    if divisor is None:
+        finite = raw.intensity[np.isfinite(raw.intensity)]
+        raise DataError(
+            f"{place}: intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
+            " expected 0..1, 0..255 or 0..65535"
+        )
+    divisor = max(divisor, least)
+    scaled = as_float32(raw.intensity) / np.float32(divisor)
+    kept = np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
+    return kept, divisor

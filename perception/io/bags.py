@@ -1,0 +1,234 @@
+"""Recordings: ROS 2 bags (a folder with metadata.yaml, or one .db3 file) and MCAP files.
+
+They are read as a stream, one message (MCAP: one chunk) at a time, whatever their size. ROS does not have to
+be installed: ``rosbags`` reads the folders and SQLite files, ``mcap`` single MCAP files, whoever wrote them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perception.errors import DataError
+
+#: Suffixes of single files that are recordings, lower case.
+BAG_SUFFIXES = (".mcap", ".db3")
+_INSTALL = "pip install 'sparsight[ros]'"
+
+
+class Topic(NamedTuple):
+    """A topic of a recording.
+
+    Attributes:
+        name: such as ``/points``.
+        type: of its messages, as ROS 2 (``sensor_msgs/msg/PointCloud2``) or Foxglove
+            (``foxglove.PointCloud``) call it.
+        encoding: of its messages: ``cdr`` (ROS 2), ``ros1``, ``protobuf``, ``json`` or another.
+        size: messages in it.
+    """
+
+    name: str
+    type: str
+    encoding: str
+    size: int
+
+
+class BagMessage(NamedTuple):
+    """A message as it is stored.
+
+    Attributes:
+        topic: it was sent on.
+        time_ns: when it was recorded, nanoseconds since the epoch.
+        data: encoded as the topic says.
+    """
+
+    topic: Topic
+    time_ns: int
+    data: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Bag(ABC):
+    """An open recording.
+
+    Attributes:
+        path: of the file or folder.
+        topics: by name.
+    """
+
+    path: Path
+    topics: tuple[Topic, ...]
+
+    @abstractmethod
+    def messages(self, names: Collection[str]) -> Iterator[BagMessage]:
+        """Messages of some topics in the order of the recording's time, read as they are asked for.
+
+        Raises:
+            DataError: the recording is damaged; the message names it.
+        """
+
+    def topics_of(self, types: Collection[str]) -> list[Topic]:
+        """Topics with messages of one of the types."""
+        return [topic for topic in self.topics if topic.type in types and topic.size]
+
+    def described(self) -> str:
+        """The topics in words, for messages."""
+        return ", ".join(f"{topic.name} ({topic.type}, {topic.size})" for topic in self.topics) or "none"
+
+
+def is_bag(path: Path) -> bool:
+    """Whether a path is taken for a recording, by its suffix or its metadata.yaml."""
+    return path.suffix.lower() in BAG_SUFFIXES if not path.is_dir() else (path / "metadata.yaml").is_file()
+
+
+@contextmanager
+def open_bag(path: str | Path) -> Iterator[Bag]:
+    """Open a recording and close it afterwards.
+
+    Args:
+        path: folder of a ROS 2 bag, or an .mcap or .db3 file.
+
+    Raises:
+        DataError: it is missing, damaged, cut off, or no recording; the message names it.
+        ImportError: a library is missing; the message names the extra.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path}: no such recording; check the path")
+    if not is_bag(path):
+        raise DataError(
+            f"{path}: not a recording; expected an .mcap or .db3 file, or the folder of a ROS 2 bag with its"
+            " metadata.yaml"
+        )
+    with _open_mcap(path) if path.suffix.lower() == ".mcap" and path.is_file() else _open_rosbag(path) as bag:
+        yield bag
+
+
+@dataclass(frozen=True, eq=False)
+class _RosBag(Bag):
+    reader: Any
+
+    def messages(self, names: Collection[str]) -> Iterator[BagMessage]:
+        topics = {topic.name: topic for topic in self.topics}
+        chosen = [connection for connection in self.reader.connections if connection.topic in names]
+        if not chosen:
+            return
+        with _damage(self.path):
+            for connection, time_ns, data in self.reader.messages(chosen):
+                yield BagMessage(topics[connection.topic], time_ns, data)
+
+
+@contextmanager
+def _open_rosbag(path: Path) -> Iterator[Bag]:
+    try:
+        from rosbags.rosbag2 import Reader
+    except ImportError as error:
+        raise ImportError(f"reading ROS 2 bags needs rosbags: {_INSTALL}") from error
+    with _damage(path):
+        reader = Reader(path)
+        reader.open()
+    try:
+        found: dict[str, Topic] = {}
+        for connection in reader.connections:
+            encoding = getattr(connection.ext, "serialization_format", "") or "cdr"
+            before = found.get(connection.topic)
+            count = connection.msgcount + (before.size if before else 0)
+            found[connection.topic] = Topic(connection.topic, connection.msgtype, encoding, count)
+        yield _RosBag(path, _sorted(found), reader)
+    finally:
+        reader.close()
+
+
+@dataclass(frozen=True, eq=False)
+class _McapBag(Bag):
+    stream: Any
+    indexed: bool
+
+    def messages(self, names: Collection[str]) -> Iterator[BagMessage]:
+        from mcap.reader import NonSeekingReader, make_reader
+
+        topics = {topic.name: topic for topic in self.topics}
+        if not topics.keys() & set(names):
+            return
+        with _damage(self.path):
+            self.stream.seek(0)
+            # Without an index the reader of the library would hold the whole file to sort it by time.
+            reader = make_reader(self.stream) if self.indexed else NonSeekingReader(self.stream)
+            for _, channel, message in reader.iter_messages(set(names), log_time_order=self.indexed):
+                yield BagMessage(topics[channel.topic], message.log_time, message.data)
+
+
+@contextmanager
+def _open_mcap(path: Path) -> Iterator[Bag]:
+    try:
+        from mcap.reader import make_reader
+    except ImportError as error:
+        raise ImportError(f"reading MCAP files needs mcap: {_INSTALL}") from error
+    with path.open("rb") as stream:
+        with _damage(path):
+            summary = make_reader(stream).get_summary()
+            indexed = summary is not None and bool(summary.chunk_indexes) and summary.statistics is not None
+            if summary is not None and indexed:
+                schemas, channels = summary.schemas, summary.channels
+                counts = Counter(summary.statistics.channel_message_counts if summary.statistics else {})
+            else:
+                schemas, channels, counts = _scanned(stream)
+        found: dict[str, Topic] = {}
+        for number, channel in channels.items():
+            schema = schemas.get(channel.schema_id)
+            before = found.get(channel.topic)
+            found[channel.topic] = Topic(
+                channel.topic,
+                _type_name("" if schema is None else schema.name),
+                channel.message_encoding,
+                counts[number] + (before.size if before else 0),
+            )
+        yield _McapBag(path, _sorted(found), stream, indexed)
+
+
+def _scanned(stream: Any) -> tuple[dict[int, Any], dict[int, Any], Counter[int]]:
+    """Schemas, channels and counts of a file without an index: all of it is read once."""
+    from mcap.records import Channel, Message, Schema
+    from mcap.stream_reader import StreamReader
+
+    schemas, channels, counts = {}, {}, Counter[int]()
+    stream.seek(0)
+    for record in StreamReader(stream).records:
+        if isinstance(record, Schema):
+            schemas[record.id] = record
+        elif isinstance(record, Channel):
+            channels[record.id] = record
+        elif isinstance(record, Message):
+            counts[record.channel_id] += 1
+    return schemas, channels, counts
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Whatever a library raises for damaged bytes, as a ``DataError`` that names the recording."""
+    try:
+        yield
+    except (DataError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        # The libraries have no common base: struct.error, KeyError, zstd, SQLite and their own.
+        said = str(error) or type(error).__name__
+        raise DataError(
+            f"{path}: cannot be read, damaged or cut off ({said}); copy it again, or repair it with"
+            " 'mcap recover' (MCAP) or 'ros2 bag reindex' (folder)"
+        ) from error
+
+
+def _type_name(name: str) -> str:
+    """``sensor_msgs/PointCloud2``, as ROS 1 has it, is ``sensor_msgs/msg/PointCloud2``."""
+    package, slash, rest = name.partition("/")
+    return f"{package}/msg/{rest}" if slash and "/" not in rest else name
+
+
+def _sorted(found: dict[str, Topic]) -> tuple[Topic, ...]:
+    return tuple(found[name] for name in sorted(found))

@@ -1,0 +1,110 @@
+"""Points that lie packed in the bytes of a message, each field at an offset of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.errors import DataError
+from perception.io.raw import INTENSITY_FIELDS, RawCloud, as_float32
+
+
+class PackedField(NamedTuple):
+    """A field of a point.
+
+    Attributes:
+        name: as the message has it.
+        dtype: with its byte order, or ``None`` for a type that the format does not know.
+        offset: of its first byte within a point.
+        numbers: in it; only fields of one number are read.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    offset: int
+    numbers: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class PackedCloud:
+    """Points of a message.
+
+    Attributes:
+        fields: of each point.
+        width, height: points a row, and rows.
+        point_step, row_step: bytes from a point, and from a row, to the next; they may be padded.
+        data: (bytes,) uint8.
+    """
+
+    fields: Sequence[PackedField]
+    width: int
+    height: int
+    point_step: int
+    row_step: int
+    data: npt.NDArray[np.uint8]
+
+    def to_raw(self, place: str) -> RawCloud:
+        """x, y, z and intensity; rows with NaN are kept.
+
+        Args:
+            place: recording, topic and message, for errors.
+
+        Raises:
+            DataError: a field is missing, of an unknown type or outside its point, or bytes are missing.
+        """
+        named = {field.name.lower(): field for field in reversed(self.fields)}
+        missing = [name for name in ("x", "y", "z") if name not in named]
+        if missing:
+            raise DataError(
+                f"{place}: no field {', '.join(missing)} among"
+                f" {', '.join(field.name for field in self.fields) or 'none'}; choose another topic"
+            )
+        if not self.width * self.height:
+            return RawCloud(np.zeros((0, 3), np.float32), None)
+        self._check_size(place)
+        xyz = np.stack([as_float32(self._column(place, named[name])) for name in ("x", "y", "z")], axis=1)
+        name = next((name for name in INTENSITY_FIELDS if name in named and named[name].numbers <= 1), None)
+        return RawCloud(xyz, None if name is None else self._column(place, named[name]))
+
+    def _check_size(self, place: str) -> None:
+        if self.height > 1 and self.row_step < self.width * self.point_step:
+            raise DataError(
+                f"{place}: row_step is {self.row_step}, less than width {self.width} x point_step"
+                f" {self.point_step}; correct the driver that wrote it"
+            )
+        needed = self._row_step * (self.height - 1) + self.width * self.point_step
+        if len(self.data) < needed:
+            raise DataError(
+                f"{place}: truncated, {needed - len(self.data)} of {needed} bytes of points are missing"
+            )
+
+    @property
+    def _row_step(self) -> int:
+        # Drivers that send one row often leave its length out.
+        return self.row_step if self.height > 1 else self.width * self.point_step
+
+    def _column(self, place: str, field: PackedField) -> npt.NDArray[Any]:
+        """(N,) values of a field."""
+        if field.dtype is None or field.numbers > 1:
+            raise DataError(
+                f"{place}: field {field.name} is of an unknown datatype or holds {field.numbers} numbers;"
+                " expected one number of 1, 2, 4 or 8 bytes"
+            )
+        if field.offset < 0 or field.offset + field.dtype.itemsize > self.point_step:
+            raise DataError(
+                f"{place}: field {field.name} at byte {field.offset} does not fit into point_step"
+                f" {self.point_step}"
+            )
+        values: npt.NDArray[Any] = np.ndarray(
+            (self.height, self.width),
+            field.dtype,
+            self.data.data,
+            field.offset,
+            (self._row_step, self.point_step),
+        )
+        # One copy, in the byte order of the machine, for whoever computes with it.
+        return values.astype(field.dtype.newbyteorder("="), order="C").reshape(-1)

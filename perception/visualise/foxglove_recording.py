@@ -1,0 +1,231 @@
+"""Scans, boxes and memories as an MCAP file in Foxglove's own schemas.
+
+Topics: ``/points`` (foxglove.PointCloud), ``/detections``, ``/ground_truth`` (foxglove.SceneUpdate) in frame
+``lidar``; ``/tf`` (foxglove.FrameTransforms), ``/pose`` (foxglove.PoseInFrame), ``/trajectory``
+(foxglove.PosesInFrame) and ``/memories`` (foxglove.SceneUpdate) in frame ``map``; ``/numbers`` (JSON).
+Foxglove's SDK encodes the messages and ``mcap`` writes the file: the same scans give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import to_rgb
+from scipy.spatial.transform import Rotation
+
+from perception.types import LIDAR_FRAME, Boxes3D, Detections, PointCloud
+from perception.visualise.palette import GROUND_TRUTH, class_colour
+from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
+from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
+
+MAP_FRAME = "map"
+_FIELDS = ("x", "y", "z", "intensity")
+_NUMBERS_SCHEMA = {"type": "object", "additionalProperties": {"type": "number"}}
+_GLASS = 0.35
+
+
+class FoxgloveRecording:
+    """Writes an MCAP file; see :class:`perception.visualise.recording.Recording`.
+
+    Args:
+        path: of the file; one that is there already is replaced.
+
+    Raises:
+        ImportError: the Foxglove SDK or mcap is missing.
+        ValueError: the name does not end in .mcap.
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._messages, writer = _import_foxglove()
+        self._stream = check_file(path, ".mcap").open("wb")
+        self._writer = writer(self._stream)
+        self._writer.start(profile="", library="sparsight")
+        self._channels: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
+        self._way = Way()
+
+    def scan(
+        self,
+        cloud: PointCloud,
+        detections: Detections,
+        moment: Moment,
+        *,
+        map_from_lidar: npt.NDArray[np.float64] | None = None,
+        ground_truth: Boxes3D | None = None,
+    ) -> None:
+        """A scan with what was found in it; points that are not finite are left out."""
+        if map_from_lidar is not None:
+            self._pose(map_from_lidar, moment)
+        self._send("/points", self._points(cloud, moment), moment)
+        found = detected(detections)
+        self._send("/detections", self._boxes("detections", found, moment), moment)
+        if ground_truth is not None:
+            truth = self._boxes("ground_truth", labelled(ground_truth), moment)
+            self._send("/ground_truth", truth, moment)
+
+    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
+        """Everything that is in the map now, as one entity that replaces the one before."""
+        messages = self._messages
+        cubes, spheres, texts = [], [], []
+        for mark in marks:
+            colour = self._colour(mark.colour, 0.25 if mark.gone else 0.6)
+            pose = self._planar(mark.position, mark.yaw)
+            size = mark.size_m if any(mark.size_m) else (0.5, 0.5, 0.5)
+            extent = messages.Vector3(x=size[0], y=size[1], z=size[2])
+            if any(mark.size_m):
+                cubes.append(messages.CubePrimitive(pose=pose, size=extent, color=colour))
+            else:
+                spheres.append(messages.SpherePrimitive(pose=pose, size=extent, color=colour))
+            above = (mark.position[0], mark.position[1], mark.position[2] + size[2])
+            texts.append(self._text(mark.text, above, mark.colour))
+        entity = messages.SceneEntity(
+            timestamp=self._time(moment),
+            frame_id=MAP_FRAME,
+            id="memories",
+            cubes=cubes,
+            spheres=spheres,
+            texts=texts,
+        )
+        self._send("/memories", messages.SceneUpdate(entities=[entity]), moment)
+
+    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
+        """Figures to plot over time."""
+        if "/numbers" not in self._channels:
+            schema = self._writer.register_schema(
+                "Numbers", "jsonschema", json.dumps(_NUMBERS_SCHEMA).encode()
+            )
+            self._channels["/numbers"] = self._writer.register_channel("/numbers", "json", schema)
+        data = json.dumps({name: float(value) for name, value in values.items()}).encode()
+        self._add("/numbers", data, moment)
+
+    def close(self) -> None:
+        """Write the index and close the file."""
+        if not self._stream.closed:
+            self._writer.finish()
+            self._stream.close()
+
+    def _send(self, topic: str, message: Any, moment: Moment) -> None:
+        if topic not in self._channels:
+            known = type(message).get_schema()
+            schema = self._writer.register_schema(known.name, known.encoding, known.data)
+            self._channels[topic] = self._writer.register_channel(topic, "protobuf", schema)
+        self._add(topic, message.encode(), moment)
+
+    def _add(self, topic: str, data: bytes, moment: Moment) -> None:
+        number = self._sent.get(topic, 0)
+        self._sent[topic] = number + 1
+        self._writer.add_message(self._channels[topic], moment.at_ns, data, moment.at_ns, number)
+
+    def _points(self, cloud: PointCloud, moment: Moment) -> Any:
+        messages = self._messages
+        points = finite_points(cloud.points)
+        kinds = messages.PackedElementFieldNumericType
+        fields = [
+            messages.PackedElementField(name=name, offset=4 * place, type=kinds.Float32)
+            for place, name in enumerate(_FIELDS)
+        ]
+        fields += [
+            messages.PackedElementField(name=name, offset=16 + place, type=kinds.Uint8)
+            for place, name in enumerate(("red", "green", "blue", "alpha"))
+        ]
+        table = np.full((len(points), 20), 255, np.uint8)
+        table[:, :16] = np.ascontiguousarray(points, "<f4").view(np.uint8).reshape(len(points), 16)
+        table[:, 16:19] = height_colours(points)
+        return messages.PointCloud(
+            timestamp=self._time(moment),
+            frame_id=LIDAR_FRAME,
+            pose=self._planar((0.0, 0.0, 0.0), 0.0),
+            point_stride=20,
+            fields=fields,
+            data=table.tobytes(),
+        )
+
+    def _boxes(self, name: str, drawn: DrawnBoxes, moment: Moment) -> Any:
+        """One entity that replaces the one before, so that nothing stays behind."""
+        messages = self._messages
+        cubes, texts = [], []
+        for row, (box, label) in enumerate(zip(drawn.boxes.tolist(), drawn.labels, strict=True)):
+            colour = to_rgb((GROUND_TRUTH if drawn.scores is None else class_colour(label)).dark)
+            size = messages.Vector3(x=box[3], y=box[4], z=box[5])
+            pose = self._planar((box[0], box[1], box[2]), box[6])
+            cubes.append(messages.CubePrimitive(pose=pose, size=size, color=self._colour(colour, _GLASS)))
+            said = label if drawn.scores is None else f"{label} {drawn.scores[row]:.2f}"
+            texts.append(self._text(said, (box[0], box[1], box[2] + box[5] / 2 + 0.5), colour))
+        entity = messages.SceneEntity(
+            timestamp=self._time(moment),
+            frame_id=LIDAR_FRAME,
+            id=name,
+            frame_locked=True,
+            cubes=cubes,
+            texts=texts,
+        )
+        return messages.SceneUpdate(entities=[entity])
+
+    def _pose(self, map_from_lidar: npt.NDArray[np.float64], moment: Moment) -> None:
+        messages = self._messages
+        self._way.add(map_from_lidar, moment.at_ns)
+        moved, turned = self._rigid(map_from_lidar)
+        stamp = self._time(moment)
+        transform = messages.FrameTransform(
+            timestamp=stamp,
+            parent_frame_id=MAP_FRAME,
+            child_frame_id=LIDAR_FRAME,
+            translation=moved,
+            rotation=turned,
+        )
+        self._send("/tf", messages.FrameTransforms(transforms=[transform]), moment)
+        here = messages.Pose(position=moved, orientation=turned)
+        self._send("/pose", messages.PoseInFrame(timestamp=stamp, frame_id=MAP_FRAME, pose=here), moment)
+        rigid = [self._rigid(pose) for _, pose in self._way.poses]
+        poses = [messages.Pose(position=moved, orientation=turned) for moved, turned in rigid]
+        way = messages.PosesInFrame(timestamp=stamp, frame_id=MAP_FRAME, poses=poses)
+        self._send("/trajectory", way, moment)
+
+    def _rigid(self, pose: npt.NDArray[np.float64]) -> tuple[Any, Any]:
+        """Position and rotation of a (4, 4) pose."""
+        x, y, z, w = Rotation.from_matrix(pose[:3, :3]).as_quat().tolist()
+        px, py, pz = pose[:3, 3].tolist()
+        moved = self._messages.Vector3(x=px, y=py, z=pz)
+        return moved, self._messages.Quaternion(x=x, y=y, z=z, w=w)
+
+    def _planar(self, position: tuple[float, float, float], yaw: float) -> Any:
+        messages = self._messages
+        turn = messages.Quaternion(x=0.0, y=0.0, z=float(np.sin(yaw / 2)), w=float(np.cos(yaw / 2)))
+        return messages.Pose(
+            position=messages.Vector3(x=position[0], y=position[1], z=position[2]), orientation=turn
+        )
+
+    def _text(
+        self, said: str, position: tuple[float, float, float], colour: tuple[float, float, float]
+    ) -> Any:
+        return self._messages.TextPrimitive(
+            pose=self._planar(position, 0.0),
+            billboard=True,
+            font_size=12.0,
+            scale_invariant=True,
+            color=self._colour(colour, 1.0),
+            text=said,
+        )
+
+    def _colour(self, colour: tuple[float, float, float], alpha: float) -> Any:
+        return self._messages.Color(r=colour[0], g=colour[1], b=colour[2], a=alpha)
+
+    def _time(self, moment: Moment) -> Any:
+        return self._messages.Timestamp(sec=moment.at_ns // 10**9, nsec=moment.at_ns % 10**9)
+
+
+def _import_foxglove() -> tuple[Any, Any]:
+    try:
+        from foxglove import messages
+        from mcap.writer import Writer
+    except ImportError as error:
+        raise ImportError(
+            "--mcap needs the Foxglove SDK and mcap: pip install 'sparsight[viewers]'"
+        ) from error
+    return messages, Writer

@@ -1,0 +1,184 @@
+"""Scans, boxes and memories in the Rerun viewer: an .rrd file, or live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import to_rgb
+
+from perception.types import Boxes3D, Detections, PointCloud
+from perception.visualise.palette import GROUND_TRUTH, class_colour
+from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
+from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
+
+LIVE = "live"
+_POINT_RADIUS_M, _PLACE_RADIUS_M = 0.03, 0.25
+_ROBOT = "map/robot"
+
+
+class RerunRecording:
+    """Writes to Rerun; see :class:`perception.visualise.recording.Recording`.
+
+    There are two timelines, ``scan`` (its number) and ``scan_time`` (its time, where it is known). Two
+    recordings of the same scans hold the same data; their bytes differ, as Rerun numbers its chunks by time.
+
+    Args:
+        target: an .rrd file, ``live`` to open a viewer, or the address of one (``rerun+http://...``).
+        title: of the recording.
+
+    Raises:
+        ImportError: Rerun is missing.
+        ValueError: the target is none of these.
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, target: str, *, title: str) -> None:
+        self._rerun = _import_rerun()
+        # Not named after the hour: the same scans give the same recording.
+        self._stream = self._rerun.RecordingStream("sparsight", recording_id=title, send_properties=False)
+        # Rerun keeps times by the name of the recording: those of an earlier one must not show.
+        self._stream.reset_time()
+        self._stream.set_log_time_enabled(False)
+        self._stream.set_log_tick_enabled(False)
+        blueprint = self._blueprint()
+        if target == LIVE:
+            self._stream.spawn(default_blueprint=blueprint)
+        elif "://" in target:
+            self._stream.connect_grpc(target, default_blueprint=blueprint)
+        else:
+            path = check_file(Path(target), ".rrd")
+            # Rerun itself would say only later, from another thread, that it cannot write.
+            path.open("wb").close()
+            self._stream.save(path, default_blueprint=blueprint)
+        self._stream.send_recording_name(title)
+        self._stream.log("map", self._rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
+        self._way = Way()
+
+    def scan(
+        self,
+        cloud: PointCloud,
+        detections: Detections,
+        moment: Moment,
+        *,
+        map_from_lidar: npt.NDArray[np.float64] | None = None,
+        ground_truth: Boxes3D | None = None,
+    ) -> None:
+        """A scan with what was found in it; points that are not finite are left out."""
+        rerun, log = self._rerun, self._stream.log
+        self._at(moment)
+        points = finite_points(cloud.points)
+        if map_from_lidar is not None:
+            self._way.add(map_from_lidar, moment.at_ns)
+            log(
+                _ROBOT,
+                rerun.Transform3D(translation=map_from_lidar[:3, 3], mat3x3=map_from_lidar[:3, :3]),
+            )
+            line = np.array([pose[:3, 3] for _, pose in self._way.poses])
+            log("map/trajectory", rerun.LineStrips3D([line], colors=[180, 190, 205], radii=0.06))
+        log(
+            f"{_ROBOT}/points",
+            rerun.Points3D(points[:, :3], colors=height_colours(points), radii=_POINT_RADIUS_M),
+        )
+        log(f"{_ROBOT}/detections", self._boxes(detected(detections)))
+        if ground_truth is not None:
+            log(f"{_ROBOT}/ground_truth", self._boxes(labelled(ground_truth)))
+        for warning in detections.warnings:
+            log("log", rerun.TextLog(warning, level="WARN"))
+
+    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
+        """Everything that is in the map now."""
+        rerun = self._rerun
+        self._at(moment)
+        things = [mark for mark in marks if any(mark.size_m)]
+        places = [mark for mark in marks if not any(mark.size_m)]
+        self._stream.log(
+            "map/memories/things",
+            rerun.Boxes3D(
+                centers=np.array([mark.position for mark in things]).reshape(-1, 3),
+                sizes=np.array([mark.size_m for mark in things]).reshape(-1, 3),
+                quaternions=_quaternions([mark.yaw for mark in things]),
+                colors=_bytes([mark.colour for mark in things]),
+                labels=[mark.text for mark in things],
+                show_labels=False,
+            ),
+        )
+        self._stream.log(
+            "map/memories/places",
+            rerun.Points3D(
+                np.array([mark.position for mark in places]).reshape(-1, 3),
+                colors=_bytes([mark.colour for mark in places]),
+                labels=[mark.text for mark in places],
+                radii=_PLACE_RADIUS_M,
+                show_labels=False,
+            ),
+        )
+
+    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
+        """Figures to plot over time."""
+        self._at(moment)
+        for name, value in values.items():
+            self._stream.log(f"numbers/{name}", self._rerun.Scalars(value))
+
+    def close(self) -> None:
+        """Finish the file, or what is on its way to the viewer."""
+        self._stream.flush()
+        self._stream.disconnect()
+
+    def _at(self, moment: Moment) -> None:
+        self._stream.set_time("scan", sequence=moment.number)
+        if moment.time_ns is not None:
+            self._stream.set_time("scan_time", timestamp=np.datetime64(moment.time_ns, "ns"))
+
+    def _boxes(self, drawn: DrawnBoxes) -> Any:
+        if drawn.scores is None:
+            labels = drawn.labels
+            colours = [to_rgb(GROUND_TRUTH.dark)] * len(labels)
+        else:
+            labels = [f"{label} {score:.2f}" for label, score in zip(drawn.labels, drawn.scores, strict=True)]
+            colours = [to_rgb(class_colour(label).dark) for label in drawn.labels]
+        return self._rerun.Boxes3D(
+            centers=drawn.boxes[:, :3],
+            sizes=drawn.boxes[:, 3:6],
+            quaternions=_quaternions(drawn.boxes[:, 6]),
+            colors=_bytes(colours),
+            labels=labels,
+            show_labels=drawn.scores is not None,
+        )
+
+    def _blueprint(self) -> Any:
+        from rerun import blueprint
+
+        return blueprint.Blueprint(
+            blueprint.Horizontal(
+                blueprint.Spatial3DView(origin="map", name="map"),
+                blueprint.Vertical(
+                    blueprint.TimeSeriesView(origin="numbers", name="numbers"),
+                    blueprint.TextLogView(origin="log", name="warnings"),
+                ),
+                column_shares=[3, 1],
+            ),
+            collapse_panels=True,
+        )
+
+
+def _quaternions(yaws: Sequence[float] | npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """(M, 4) x, y, z, w."""
+    half = np.asarray(yaws, np.float64).reshape(-1) / 2
+    zero = np.zeros_like(half)
+    return np.column_stack([zero, zero, np.sin(half), np.cos(half)])
+
+
+def _bytes(colours: Sequence[tuple[float, float, float]]) -> npt.NDArray[np.uint8]:
+    return np.rint(np.array(colours, np.float64).reshape(-1, 3) * 255).astype(np.uint8)
+
+
+def _import_rerun() -> Any:
+    try:
+        import rerun
+    except ImportError as error:
+        raise ImportError("--rerun needs the Rerun SDK: pip install 'sparsight[viewers]'") from error
+    return rerun

@@ -1,0 +1,310 @@
+"""The page of a drive, what viewers are shown of it, and bags as its input."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory import Memory, MemoryStore
+from perception import Detections, PointCloud
+from perception.errors import DataError
+from perception.io.bags import open_bag
+from perception.visualise.recording import Moment, open_recordings
+
+SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9
+START_NS = 1_767_571_200 * SECOND_NS
+VOID = {"meta", "input", "br", "image", "path", "polyline", "rect", "circle", "polygon", "img", "link"}
+
+
+@pytest.fixture(scope="module")
+def drive(repository: Path) -> Iterator[SimpleNamespace]:
+    """The parts of the demo, as they can be imported where it is run."""
+    sys.path.insert(0, str(repository / "demos"))
+    names = ("asking", "bag_frames", "frames", "perceiving", "picture", "remembering", "report", "viewing")
+    yield SimpleNamespace(**{name: importlib.import_module(f"drive.{name}") for name in names})
+    sys.path.remove(str(repository / "demos"))
+
+
+class Page(HTMLParser):
+    """Elements that are opened and closed, addresses, and text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] += 1
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "action")]
+        if tag not in VOID or not self.get_starttag_text().endswith("/>"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] += 1
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open[-1] in VOID and self.open[-1] != tag:
+            self.open.pop()
+        assert self.open.pop() == tag
+
+
+def scan(seed: int, count: int = 500) -> PointCloud:
+    random = np.random.default_rng(seed)
+    points = random.uniform([2, -20, -2, 0], [38, 20, 1, 1], (count, 4)).astype(np.float32)
+    points[0] = np.nan
+    return PointCloud(points)
+
+
+def found(cars: int) -> Detections:
+    boxes = np.array([[8.0 + 5 * k, 3.0, -0.8, 4.2, 1.8, 1.5, 0.2] for k in range(cars)], np.float32)
+    return Detections(boxes.reshape(-1, 7), np.linspace(0.9, 0.6, cars, dtype=np.float32), ["Car"] * cars)
+
+
+def memories() -> list[Memory]:
+    made = [
+        Memory(
+            time_ns=START_NS + k,
+            position=(5.0 * k, 2.0, 0.0),
+            label="Car",
+            payload={"size_m": [4.2, 1.8, 1.5]},
+            state="gone" if k == 2 else "present",
+            count=k + 1,
+        )
+        for k in range(4)
+    ]
+    return [*made, Memory(time_ns=START_NS, position=(1.0, 1.0, 0.0), kind="place", caption="<stop> & go")]
+
+
+def answers(drive: SimpleNamespace) -> list[Any]:
+    Answer = drive.asking.Answer
+    return [
+        Answer("last seen", "When was a <Car> last seen?", "Mon", "Mon", True, 2.0, (5.0, 2.0)),
+        Answer("nearby", "Which cars are near?", "2", "3", False, 4.0, None),
+    ]
+
+
+def reported(drive: SimpleNamespace, **changed: Any) -> Any:
+    tally = drive.remembering.Tally(
+        offered=20,
+        kept=14,
+        displaced=2,
+        merged=3,
+        timeline=[(5, 4), (12, 8), (20, 9)],
+        detection_ms=[10.0, 30.0, 20.0],
+        observe_ms=[1.0, 2.0, 3.0],
+        consolidation_s=[0.5],
+        presence_s=[0.25],
+    )
+    tally.dropped["of … at this place, … are kept"] = 5
+    tally.dropped["like one that is kept"] = 1
+    drawn = drive.picture.Drawn(
+        "a drive", [(0.0, 0.0), (10.0, 0.0), (10.0, 10.0)], tally.timeline, memories(), memories()[:2]
+    )
+    examples = [drive.viewing.Example(k, f"scan-{k}", START_NS, scan(k), found(k)) for k in range(3)]
+    given = {
+        "title": "A drive & more",
+        "settings": "seed 0",
+        "drawn": drawn,
+        "tally": tally,
+        "bytes": 12_345,
+        "days": [drive.viewing.Day(0, 0), drive.viewing.Day(1, 2)],
+        "examples": examples,
+        "fates": [("merged", "with … others", 3, "memory 4: with 2 others")],
+    }
+    return drive.report.Reported(**{**given, **changed})
+
+
+def judged(drive: SimpleNamespace, name: str) -> Any:
+    from drive.comparing import Judged  # type: ignore[import-not-found]
+    from drive.truth import agreement  # type: ignore[import-not-found]
+
+    none = agreement([], [])
+    known = {"name": name, "memories": 5, "bytes": 999, "everything": none, "cars": none}
+    return Judged(**known, answers=answers(drive))
+
+
+def test_the_page_is_whole_and_asks_for_nothing(drive: SimpleNamespace, tmp_path: Path) -> None:
+    shown = reported(drive, results=[judged(drive, "ours"), judged(drive, "latest")])
+    text = drive.report.write_report(tmp_path / "new" / "a.html", shown).read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open in ([], ["!doctype"])
+    assert page.addresses
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert page.counts["script"] == 0
+    # One map, two curves, three scans.
+    assert page.counts["svg"] == 6
+    assert page.counts["image"] == 3
+    assert "A drive &amp; more" in text
+    assert "&lt;stop&gt; &amp; go" in text
+    assert "<stop>" not in text
+
+
+def test_the_page_says_what_was_measured(drive: SimpleNamespace, tmp_path: Path) -> None:
+    shown = reported(drive, results=[judged(drive, "ours")])
+    text = drive.report.write_report(tmp_path / "a.html", shown).read_text(encoding="utf-8")
+    plain = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))
+    assert "remembered now: 9 (45.0 %)" in plain
+    assert "merged into others: 3 (15.0 %)" in plain
+    assert "not kept when they came: 6 (30.0 %)" in plain
+    assert "not kept of … at this place, … are kept 5" in plain
+    assert "detection, a scan 3 20.0 29.0 30.0" in plain
+    assert "consolidation, a day 1 500.0 500.0 500.0" in plain
+    assert "answering a question 2 3.0 3.9 4.0" in plain
+    assert "1 answer is wrong" in plain
+    assert "✗ nearby Which cars are near? 3 2" in plain
+    assert "memory 4: with 2 others" in plain
+    assert "scan-2 500 points; 2 Car" in plain
+    assert "12 kB on disk" in plain
+
+
+def test_the_same_drive_gives_the_same_page(drive: SimpleNamespace, tmp_path: Path) -> None:
+    pages = [drive.report.write_report(tmp_path / f"{k}.html", reported(drive)).read_bytes() for k in "ab"]
+    assert pages[0] == pages[1]
+
+
+def test_a_drive_without_truth_memories_or_scans(drive: SimpleNamespace, tmp_path: Path) -> None:
+    empty = drive.picture.Drawn("nothing", [], [], [])
+    shown = drive.report.Reported(
+        "Nothing", "", empty, drive.remembering.Tally(), answers=["It saw <nothing>."]
+    )
+    text = drive.report.write_report(tmp_path / "a.html", shown).read_text(encoding="utf-8")
+    assert Page(text).counts["svg"] == 1
+    assert "It saw &lt;nothing&gt;." in text
+    assert "no score" in text
+    with pytest.raises(ValueError, match=r"a\.txt: expected a name that ends in \.html"):
+        drive.report.write_report(tmp_path / "a.txt", shown)
+
+
+def test_fates_are_those_of_the_store(drive: SimpleNamespace, tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=4) as store:
+        ids = store.add(memories())
+        store.forget(ids[:1])
+    fates = drive.report.fates_of(tmp_path / "store", 4)
+    assert sum(count for _, _, count, _ in fates) == len(ids)
+    assert {status for status, *_ in fates} == {"kept", "forgotten"}
+    (forgotten,) = [fate for fate in fates if fate[0] == "forgotten"]
+    assert forgotten[2] == 1
+    assert forgotten[3].startswith(f"memory {ids[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (
+            "merge on 2026-11-22 04:03:53 UTC: merged into 86: 2 memories within 0.12 m",
+            "merged into …: … memories within … m",
+        ),
+        (
+            "mark on 2026-11-22 04:04:18 UTC: gone since 2026-01-06 09:00:41 UTC, present before: it walked",
+            "gone: it walked",
+        ),
+        ("the first Car at this place", "the first Car at this place"),
+    ],
+)
+def test_reasons_of_one_kind_are_counted_together(drive: SimpleNamespace, reason: str, kind: str) -> None:
+    assert drive.report.without_numbers(reason) == kind
+
+
+def percept(drive: SimpleNamespace, cars: int) -> Any:
+    return drive.perceiving.Percept(found(cars), np.zeros(4, np.float32), np.full(3, np.inf), 5.0)
+
+
+def frame(drive: SimpleNamespace, number: int, day: int = 0) -> Any:
+    pose = np.eye(4)
+    pose[0, 3] = number
+    at = START_NS + day * DAY_NS + number * SECOND_NS
+    return drive.frames.Frame(f"scan-{number}", day, at, scan(number, 20), pose)
+
+
+def test_a_viewer_is_told_of_scans_days_and_memories(drive: SimpleNamespace, tmp_path: Path) -> None:
+    pytest.importorskip("foxglove")
+    path = tmp_path / "a.mcap"
+    with MemoryStore.open(tmp_path / "store", dim=4) as store, drive.viewing.Viewing(mcap=path) as view:
+        store.add(memories())
+        robot = SimpleNamespace(store=store, tally=drive.remembering.Tally(timeline=[(20, 5)]))
+        for number in range(12):
+            view(robot, frame(drive, number, day=number // 8), percept(drive, 2))
+        view.finish(memories())
+        assert [tuple(day) for day in view.days] == [(0, 0), (1, 8)]
+        assert view.examples == []
+    with open_bag(path) as bag:
+        sizes = {topic.name: topic.size for topic in bag.topics}
+    # Memories: with the first scan of a day, every ten scans, and in the end.
+    assert sizes == {
+        "/points": 12,
+        "/detections": 12,
+        "/tf": 12,
+        "/pose": 12,
+        "/trajectory": 12,
+        "/numbers": 12,
+        "/memories": 4,
+    }
+
+
+def test_examples_are_scans_with_much_in_them_and_apart(drive: SimpleNamespace) -> None:
+    view = drive.viewing.Viewing(examples=True)
+    cars = [0, 3, 5, 4, 1, 0, 2, 6, 2, 0] * 6
+    for number, count in enumerate(cars):
+        view(None, frame(drive, number), percept(drive, count))
+    numbers = [example.number for example in view.examples]
+    assert len(numbers) == drive.viewing.EXAMPLES
+    assert np.diff(numbers).min() >= drive.viewing.APART
+    assert all(len(example.detections) >= 5 for example in view.examples)
+
+
+def test_marks_say_what_is_gone_and_how_often_it_was_seen(drive: SimpleNamespace) -> None:
+    marks = drive.viewing.marks_of(memories())
+    assert [mark.text for mark in marks] == ["Car", "Car ×2", "Car ×3 (gone)", "Car ×4", "<stop> & go"]
+    assert [mark.gone for mark in marks] == [False, False, True, False, False]
+    assert marks[0].size_m == (4.2, 1.8, 1.5)
+    assert marks[4].size_m == (0.0, 0.0, 0.0)
+
+
+def recording(path: Path, times_s: list[float], *, posed_until_s: float = 1e9) -> Path:
+    """An MCAP file with scans at some times, of which the first have poses."""
+    pytest.importorskip("foxglove")
+    with open_recordings(mcap=path, title="a test") as written:
+        for k, at in enumerate(times_s):
+            pose = np.eye(4)
+            pose[:2, 3] = at, 2 * at
+            known = {"map_from_lidar": pose} if at <= posed_until_s else {}
+            moment = Moment(k, START_NS + round(at * SECOND_NS))
+            written.scan(scan(k, 20), Detections.empty(), moment, **known)
+    return path
+
+
+def test_a_recording_is_a_drive(drive: SimpleNamespace, tmp_path: Path) -> None:
+    path = recording(tmp_path / "town.mcap", [0.0, 1.0, 2.0, 2.5, 9.0, 24 * 3600.0], posed_until_s=2.0)
+    frames = drive.bag_frames.BagFrames(path)
+    assert len(frames) == 6
+    seen = list(frames)
+    assert [one.name for one in seen] == [f"town-{k:06d}" for k in range(4)]
+    assert frames.skipped == 2
+    np.testing.assert_allclose([one.map_from_lidar[:2, 3] for one in seen], [[0, 0], [1, 2], [2, 4], [2, 4]])
+    assert [one.time_ns for one in seen][:2] == [START_NS, START_NS + SECOND_NS]
+    poses = tmp_path / "poses.jsonl"
+    poses.write_text("".join(f'{{"frame": {k}, "x": {k}, "y": 0, "yaw": 0}}\n' for k in range(6)))
+    given = list(drive.bag_frames.BagFrames(path, poses_file=poses))
+    assert [one.map_from_lidar[0, 3] for one in given] == [0, 1, 2, 3, 4, 5]
+    assert [one.day for one in given] == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_recording_without_poses_is_refused(drive: SimpleNamespace, tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.mcap", [0.0, 1.0], posed_until_s=-1.0)
+    with pytest.raises(DataError, match=r"a\.mcap: no poses; expected nav_msgs/msg/Odometry.*--poses"):
+        list(drive.bag_frames.BagFrames(path))

@@ -1,0 +1,133 @@
+"""``perceive detect`` on recordings, and into recordings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perception.io.bag_scans import BagScans
+from perception.io.bags import open_bag
+from perception.train.frames import TrainingFrame
+
+Street = Callable[[int], TrainingFrame]
+Perceive = Callable[..., Any]
+SECOND_NS = 10**9
+
+
+def records_of(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "detections.jsonl").read_text().splitlines()]
+
+
+def write_bag(path: Path, streets: list[np.ndarray], *, broken: int | None = None, topics: int = 1) -> Path:
+    """A folder with metadata.yaml; one of its clouds may lack half of its bytes."""
+    rosbag2 = pytest.importorskip("rosbags.rosbag2")
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    types = store.types
+    names = ("x", "y", "z", "intensity")
+    fields = [types["sensor_msgs/msg/PointField"](name, 4 * k, 7, 1) for k, name in enumerate(names)]
+    kind = "sensor_msgs/msg/PointCloud2"
+    with rosbag2.Writer(path, version=9) as writer:
+        connections = [
+            writer.add_connection(f"/points{k or ''}", kind, typestore=store) for k in range(topics)
+        ]
+        for k, points in enumerate(streets):
+            stamp = types["builtin_interfaces/msg/Time"](100 + k, 5)
+            header = types["std_msgs/msg/Header"](stamp, "lidar")
+            data = points.astype("<f4").view(np.uint8).reshape(-1)
+            data = data[: len(data) // 2] if k == broken else data
+            count = len(points)
+            message = types[kind](header, 1, count, fields, False, 16, 16 * count, data, True)
+            for connection in connections:
+                writer.write(connection, k, store.serialize_cdr(message, kind))
+    return path
+
+
+def test_a_bag_is_detected_like_its_scans(
+    perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
+) -> None:
+    streets = [street(seed).points for seed in range(2)]
+    bag = write_bag(tmp_path / "bag", streets)
+    for k, points in enumerate(streets):
+        points.astype("<f4").tofile(tmp_path / f"{k}.bin")
+    arguments = ("--weights", tiny_weights, "--score", 0.0, "--no-pictures", "--json")
+    done = perceive(
+        "detect", bag, tmp_path / "0.bin", tmp_path / "1.bin", "--out", tmp_path / "out", *arguments
+    )
+    assert done.status == 0
+    records = records_of(tmp_path / "out")
+    assert [json.loads(line) for line in done.output.splitlines()] == records
+    assert [record["frame"] for record in records] == ["0", "1", "bag-000000", "bag-000001"]
+    for file, scan in zip(records[:2], records[2:], strict=True):
+        assert file["boxes"] == scan["boxes"]
+        assert len(file["boxes"]) > 0
+    assert [record["timestamp_ns"] for record in records] == [
+        None,
+        None,
+        100 * SECOND_NS + 5,
+        101 * SECOND_NS + 5,
+    ]
+    assert records[2]["source"] == f"{bag}:/points#0"
+
+
+def test_pictures_of_a_bag(perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / "bag", [street(0).points])
+    out = tmp_path / "out"
+    assert perceive("detect", bag, "--out", out, "--weights", tiny_weights).status == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {"detections.jsonl", "bag-000000.png", "bag-000000.html"}
+    assert "bag-000000: " in (out / "bag-000000.html").read_text()
+
+
+def test_a_bad_scan_does_not_stop_the_others(
+    perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
+) -> None:
+    bag = write_bag(tmp_path / "bag", [street(seed).points for seed in range(3)], broken=1)
+    done = perceive("detect", bag, "--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures")
+    assert done.status == 1
+    assert "2 of 3 frames" in done.output
+    assert f"skipped: {bag}: topic /points, message 1: truncated" in done.remarks
+    assert [record["frame"] for record in records_of(tmp_path / "out")] == ["bag-000000", "bag-000002"]
+
+
+def test_the_topic_is_chosen(perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / "bag", [street(0).points], topics=2)
+    arguments = ("--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures")
+    done = perceive("detect", bag, *arguments)
+    assert done.status == 2
+    assert "bag: 2 topics hold point clouds: /points (1), /points1 (1); choose with --topic" in done.remarks
+    assert not (tmp_path / "out").exists()
+    assert perceive("detect", bag, *arguments, "--topic", "/points1").status == 0
+    assert records_of(tmp_path / "out")[0]["source"] == f"{bag}:/points1#0"
+    wrong = perceive("detect", bag, *arguments, "--topic", "/none")
+    assert wrong.status == 2
+    assert "no topic '/none'; topics: /points" in wrong.remarks
+    street(0).points.astype("<f4").tofile(tmp_path / "a.bin")
+    no_bag = perceive("detect", tmp_path / "a.bin", *arguments, "--topic", "/points")
+    assert no_bag.status == 2
+    assert "--topic /points is for ROS 2 bags" in no_bag.remarks
+
+
+def test_recordings_are_written(
+    perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
+) -> None:
+    chunk = pytest.importorskip("rerun.chunk")
+    pytest.importorskip("foxglove")
+    bag = write_bag(tmp_path / "bag", [street(seed).points for seed in range(2)])
+    rerun, mcap = tmp_path / "new" / "a.rrd", tmp_path / "new" / "a.mcap"
+    arguments = ("--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures", "--score", 0.0)
+    assert perceive("detect", bag, *arguments, "--rerun", rerun, "--mcap", mcap).status == 0
+    paths = {part.entity_path for part in chunk.RrdReader(rerun).stream()}
+    assert {"/map/robot/points", "/map/robot/detections", "/numbers/objects"} <= paths
+    with open_bag(mcap) as written:
+        scans = list(BagScans(written))
+        assert {"/points", "/detections", "/numbers"} <= {topic.name for topic in written.topics}
+    for k, scan in enumerate(scans):
+        np.testing.assert_array_equal(scan.cloud.points, street(k).points)
+        assert scan.cloud.timestamp_ns == (100 + k) * SECOND_NS + 5
