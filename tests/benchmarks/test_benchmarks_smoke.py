@@ -51,6 +51,7 @@ def _check_frame(values: dict[str, Any], benchmark: str) -> None:
     assert str(ROOT) not in json.dumps(values)
 
 
+@pytest.mark.slow
 def test_detector_result_holds_both_sides(load: Any, kitti: Path, tmp_path: Path) -> None:
     config, out, png = tmp_path / "tiny.yaml", tmp_path / "out.json", tmp_path / "out.png"
     config.write_text(TINY)
@@ -136,7 +137,8 @@ def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -
             # 1 GB/s is a million bytes a millisecond.
             rate = side["bytes"] / 1e6 / side["time"]["median_ms"]
             assert side["gb_s"] == pytest.approx(rate, rel=0.01, abs=0.1)
-            assert side["of_copy"] == pytest.approx(side["gb_s"] / row["copy_gb_s"], rel=0.05, abs=0.02)
+            rounded = 0.02 + 0.1 / row["copy_gb_s"]
+            assert side["of_copy"] == pytest.approx(side["gb_s"] / row["copy_gb_s"], rel=0.05, abs=rounded)
         assert row["sides"]["torch CSR"]["speedup"]["median"] == 1.0
         assert {"choose_format", "first product", "SlicedELL", "CompactCSR"} <= row["conversions"].keys()
         assert row["chosen"]["name"] in ("CSR", "dense")

@@ -14,6 +14,7 @@ import pytest
 
 from memory.cli import main as recall
 from perception.cli import main
+from sparse_core.merging.cli import main as merge
 
 TEXT = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -42,9 +43,9 @@ def test_commands_exist(line: str, capsys: pytest.CaptureFixture[str], repositor
         asked = [sys.executable, command, "--help"]
         described = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=repository).stdout
     else:
-        run = {"perceive": main, "recall": recall}[program]
+        run = {"perceive": main, "recall": recall, "sparsight-merge": merge}[program]
         with pytest.raises(SystemExit) as stopped:
-            run([command, "--help"])
+            run(["--help"] if program == "sparsight-merge" else [command, "--help"])
         assert stopped.value.code == 0
         described = capsys.readouterr().out
     for option in (part for part in rest if part.startswith("--")):

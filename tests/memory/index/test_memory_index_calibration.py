@@ -92,6 +92,7 @@ def test_other_queries_find_what_was_measured(easy: LSHIndex, aim: float) -> Non
     assert recall(easy.search(asked, 10, aim=aim).ids, truth) >= aim - 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", ["flat", "rabitq"])
 def test_lists_are_measured_too(lists: Any) -> None:
     simple, even = listed(EASY[:ROWS], lists), listed(uniform(8000), lists, cells=32)
@@ -109,6 +110,7 @@ def test_lists_are_measured_too(lists: Any) -> None:
     assert recall(found.ids, exact.search(asked, 10).ids) >= HIGH - 0.005
 
 
+@pytest.mark.slow
 def test_the_same_rows_and_seed_give_the_same_result() -> None:
     made = [hashed(EASY[:6000], probes=64) for _ in range(2)]
     first, second = (calibrate(index, seed=3) for index in made)

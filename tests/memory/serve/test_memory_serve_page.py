@@ -102,7 +102,7 @@ def visit(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
 
     def go(address: str = service, *, path: str = "/", ready: str = "#list .row", **named: Any) -> Any:
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | named))
-        context.set_default_timeout(8_000)
+        context.set_default_timeout(30_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))

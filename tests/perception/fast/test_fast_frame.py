@@ -85,6 +85,7 @@ def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
     assert len(found.boxes) == len(expected)
 
 
+@pytest.mark.slow
 def test_a_frame_that_does_not_fit_grows_the_room(
     detector: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_effort_changes_without_a_merge() -> None:
     assert index.capacity == 3000
 
 
+@pytest.mark.slow
 def test_file(tmp_path: Path) -> None:
     index, _ = both(seed=3)
     index.remove([4, 5])
@@ -241,7 +242,7 @@ def test_any_order_of_changes(steps: list[tuple[str, list[int]]]) -> None:
             assert (np.sort(found.ids.numpy()) == np.sort(right.ids)).all()
 
 
-@pytest.mark.parametrize("k", [100, 1000])
+@pytest.mark.parametrize("k", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_many_neighbours(k: int) -> None:
     index, exact = both(rerank=50)
     found, right = index.search(DATA.queries, k), exact.search(DATA.queries, k)

@@ -1,0 +1,50 @@
+"""Compression: n:m pruning, then few bits a kept value, in files of the size that theory says.
+
+``compress_model`` packs the weights of a model, ``save_compressed`` and ``load_compressed`` keep them, and
+``compressed_layers`` runs Linear and Conv2d layers from the packed form. ``MaskCache`` and
+``IncrementalMask`` are for masks that change while a model learns.
+"""
+
+from sparse_core.compression.calibrate import CalibratedLayer, CalibrationReport, prune_in_one_pass
+from sparse_core.compression.codebook import Codebook, fit_codebook
+from sparse_core.compression.coding import Coding
+from sparse_core.compression.compress import compress
+from sparse_core.compression.files import CompressedFile, load_compressed, save_compressed
+from sparse_core.compression.incremental import IncrementalMask, MaskUpdate
+from sparse_core.compression.layers import CompressedConv2d, CompressedLinear, compressed_layers
+from sparse_core.compression.layouts import MatrixView
+from sparse_core.compression.mask_cache import CacheStatistics, MaskCache, PatternId, repeated_mask
+from sparse_core.compression.model import CompressedModel, compress_model
+from sparse_core.compression.quantisation import GroupQuantised, quantise_groups
+from sparse_core.compression.report import CompressionReport, LayerCompression
+from sparse_core.compression.weight import CompressedWeight
+
+__all__ = [
+    "CacheStatistics",
+    "CalibratedLayer",
+    "CalibrationReport",
+    "Codebook",
+    "Coding",
+    "CompressedConv2d",
+    "CompressedFile",
+    "CompressedLinear",
+    "CompressedModel",
+    "CompressedWeight",
+    "CompressionReport",
+    "GroupQuantised",
+    "IncrementalMask",
+    "LayerCompression",
+    "MaskCache",
+    "MaskUpdate",
+    "MatrixView",
+    "PatternId",
+    "compress",
+    "compress_model",
+    "compressed_layers",
+    "fit_codebook",
+    "load_compressed",
+    "prune_in_one_pass",
+    "quantise_groups",
+    "repeated_mask",
+    "save_compressed",
+]

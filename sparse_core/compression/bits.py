@@ -1,0 +1,105 @@
+"""Whole numbers of a few bits each, packed into bytes row by row.
+
+Number i of a row takes bits ``i * bits`` to ``(i + 1) * bits - 1``, little-endian; rows start at a byte and
+unused bits at their end are zero.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Numbers wider than this do not fit the signed integers that they are unpacked to.
+MOST_BITS = 62
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """Bytes of a row of ``count`` numbers."""
+    return -(-count * bits // 8)
+
+
+def pack_bits(numbers: Tensor, bits: int) -> Tensor:
+    """Pack numbers (rows, count) from 0 to 2^bits - 1 into (rows, bytes) uint8.
+
+    Args:
+        numbers: integers of any type.
+        bits: 0 to 62.
+
+    Raises:
+        ValueError: another shape or width, or a number out of range.
+    """
+    if numbers.ndim != 2:
+        raise ValueError(f"numbers must have shape (rows, count), got {tuple(numbers.shape)}")
+    _check(bits)
+    if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >> bits):
+        raise ValueError(
+            f"numbers of {bits} bits go from 0 to {2**bits - 1}, got {int(numbers.min())} to"
+            f" {int(numbers.max())}"
+        )
+    rows, count = numbers.shape
+    if not bits or not count:
+        return torch.zeros((rows, 0), dtype=torch.uint8, device=numbers.device)
+    if bits == 8:
+        return numbers.to(torch.uint8).contiguous()
+    if 8 % bits == 0:
+        return _join(numbers.to(torch.uint8), bits)
+    shifts = torch.arange(bits, device=numbers.device)
+    stream = ((numbers.long()[..., None] >> shifts) & 1).to(torch.uint8)
+    return _join(stream.reshape(rows, count * bits), 1)
+
+
+def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
+    """Undo :func:`pack_bits`.
+
+    Args:
+        packed: (rows, bytes) uint8.
+        count: numbers in a row.
+        bits: 0 to 62.
+
+    Returns:
+        (rows, count): uint8 up to 8 bits, else int64.
+
+    Raises:
+        ValueError: ``packed`` has another type or width.
+    """
+    _check(bits)
+    expected = packed_bytes(count, bits)
+    if packed.dtype != torch.uint8 or packed.ndim != 2 or packed.shape[1] != expected:
+        raise ValueError(
+            f"{count} numbers of {bits} bits are uint8 rows of {expected} bytes, got {packed.dtype}"
+            f" {tuple(packed.shape)}"
+        )
+    rows = packed.shape[0]
+    if not bits:
+        return torch.zeros((rows, count), dtype=torch.uint8, device=packed.device)
+    if bits == 8:
+        return packed
+    if 8 % bits == 0:
+        return _split(packed, bits)[:, :count]
+    stream = _split(packed, 1)[:, : count * bits].reshape(rows, count, bits)
+    if bits < 8:
+        places = torch.arange(bits, device=packed.device, dtype=torch.uint8)
+        return (stream << places).sum(dim=2, dtype=torch.uint8)
+    return (stream.long() << torch.arange(bits, device=packed.device)).sum(dim=2)
+
+
+def _join(numbers: Tensor, bits: int) -> Tensor:
+    """Numbers of 1, 2 or 4 bits into bytes."""
+    rows, count = numbers.shape
+    each = 8 // bits
+    padded = torch.nn.functional.pad(numbers, (0, -count % each)).reshape(rows, -(-count // each), each)
+    shifts = torch.arange(0, 8, bits, device=numbers.device, dtype=torch.uint8)
+    return (padded << shifts).sum(dim=2, dtype=torch.uint8)
+
+
+def _split(packed: Tensor, bits: int) -> Tensor:
+    """Bytes into numbers of 1, 2 or 4 bits."""
+    shifts = torch.arange(0, 8, bits, device=packed.device, dtype=torch.uint8)
+    numbers = (packed[..., None] >> shifts) & (2**bits - 1)
+    result: Tensor = numbers.reshape(len(packed), packed.shape[1] * (8 // bits))
+    return result
+
+
+def _check(bits: int) -> None:
+    if not 0 <= bits <= MOST_BITS:
+        raise ValueError(f"bits must be 0 to {MOST_BITS}, got {bits}")

@@ -1,0 +1,246 @@
+"""Prune a model by its inputs in a single forward pass, sparse convolutions included.
+
+Each layer is pruned by SparseGPT at the moment its inputs arrive, which have passed the pruned layers before
+it: the sequential form of the method, without a pass for each layer. ``sparse_core.nm.prune`` does the same
+for Linear and Conv2d one layer at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from rich.progress import Progress
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sparse_core.compression.layouts import (
+    COMPRESSIBLE,
+    SPARSE_CONVOLUTIONS,
+    MatrixView,
+    layout_of,
+    pad_columns,
+)
+from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.nm.pattern import NM
+from sparse_core.nm.selection import Select, selected_layers
+from sparse_core.nm.sparsegpt import sparsegpt
+from sparse_core.nm.text_table import shape_cell, text_table
+
+#: Rows of an unfolded input that are held at a time.
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class CalibratedLayer:
+    """One pruned layer.
+
+    Attributes:
+        name: dotted name.
+        shape: of the weight.
+        rows: inputs seen.
+        kept_magnitude: Σ|w| of the kept positions over Σ|w| of all, before pruning.
+        output_error: ‖change of the output‖₂ / ‖output without bias‖₂ over the inputs seen.
+        damping_used: of SparseGPT.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    rows: int
+    kept_magnitude: float
+    output_error: float
+    damping_used: float
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What :func:`prune_in_one_pass` did; ``str(report)`` is a table.
+
+    Attributes:
+        layers: in the order in which their inputs came.
+        skipped: why each other layer stays as it is.
+        masks: bool of the weight's shape by layer name, true where a weight is kept.
+    """
+
+    layers: list[CalibratedLayer]
+    skipped: dict[str, str]
+    masks: dict[str, Tensor] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the masks, in types that ``json`` writes."""
+        layers = [{**vars(layer), "shape": list(layer.shape)} for layer in self.layers]
+        return {"layers": layers, "skipped": dict(self.skipped)}
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                layer.name or "(model)",
+                shape_cell(layer.shape),
+                f"{layer.rows:,}",
+                f"{layer.kept_magnitude:.2%}",
+                f"{layer.output_error:.2%}",
+            )
+            for layer in self.layers
+        ]
+        parts = [text_table(("layer", "shape", "inputs", "kept |w|", "output error"), rows, align="llrrr")]
+        if self.skipped:
+            left_out = [(name or "(model)", reason) for name, reason in self.skipped.items()]
+            parts.append("left out:\n" + text_table(("layer", "reason"), left_out, align="ll"))
+        return "\n\n".join(parts)
+
+
+def prune_in_one_pass(
+    model: nn.Module,
+    forward: Callable[[], Any],
+    pattern: NM,
+    *,
+    select: Select = None,
+    damping: float = 0.01,
+    correct_bias: bool = True,
+    progress: bool = False,
+) -> CalibrationReport:
+    """Prune layers in place by SparseGPT while one forward pass runs through them.
+
+    Args:
+        model: whose Linear, Conv2d, ConvTranspose2d and sparse convolution layers are pruned.
+        forward: runs the model once on all calibration inputs as one batch. A layer that is called several
+            times is pruned at its first call.
+        pattern: n:m. Where m does not divide the columns the last group reaches beyond them.
+        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        damping: of SparseGPT.
+        correct_bias: add to a layer's bias what pruning takes from the mean of its output.
+        progress: show a progress bar.
+
+    Raises:
+        ValueError: nothing matches, a convolution of several groups, values that are not finite, layers that
+            the pass never reached (named; those before are pruned), or see :func:`sparsegpt`.
+
+    Warns:
+        CalibrationWarning: SparseGPT needed more damping.
+    """
+    selection = selected_layers(model, NM(1, 1), select, types=COMPRESSIBLE)
+    grouped = [name for name, module in selection.layers.items() if getattr(module, "groups", 1) != 1]
+    if grouped:
+        raise ValueError(f"SparseGPT takes no convolution of several groups: deselect {', '.join(grouped)}")
+    reports: list[CalibratedLayer] = []
+    masks: dict[str, Tensor] = {}
+    handles = []
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("pruning", total=len(selection.layers))
+        for name, module in selection.layers.items():
+
+            def prune_now(module: nn.Module, inputs: tuple[Any, ...], name: str = name) -> None:
+                if name in masks:
+                    return
+                report, masks[name] = _prune(name, module, inputs, pattern, damping, correct_bias)
+                reports.append(report)
+                bar.advance(task)
+
+            handles.append(module.register_forward_pre_hook(prune_now))
+        try:
+            with torch.no_grad():
+                forward()
+        finally:
+            for handle in handles:
+                handle.remove()
+    missed = [name for name in selection.layers if name not in masks]
+    if missed:
+        raise ValueError(f"the forward pass did not reach {', '.join(missed)}: deselect them")
+    return CalibrationReport(reports, selection.skipped, masks)
+
+
+def _prune(
+    name: str, module: nn.Module, inputs: tuple[Any, ...], pattern: NM, damping: float, correct_bias: bool
+) -> tuple[CalibratedLayer, Tensor]:
+    weight = cast(Tensor, module.weight)
+    view = MatrixView(tuple(weight.shape), layout_of(module, pattern.conv_layout))
+    hessian = torch.zeros((view.columns, view.columns), dtype=torch.float32, device=weight.device)
+    total = torch.zeros(view.columns, dtype=torch.float64, device=weight.device)
+    count = 0
+    for rows in input_rows(module, inputs, view.layout == "channels_last"):
+        wide = rows.float()
+        hessian += wide.T @ wide
+        total += wide.double().sum(dim=0)
+        count += len(rows)
+    if not count:
+        raise ValueError(f"layer {name or '(model)'} got empty inputs: calibrate with others")
+    hessian *= 2 / count
+    missing = -view.columns % pattern.m
+    before = view.to_matrix(weight.detach()).float().clone()
+    result = sparsegpt(
+        pad_columns(before, pattern.m),
+        F.pad(hessian, (0, missing, 0, missing)),
+        NM(pattern.n, pattern.m),
+        damping=damping,
+        name=name,
+    )
+    pruned = result.weight[:, : view.columns]
+    mask = result.mask[:, : view.columns]
+    weight.data.copy_(view.from_matrix(pruned))
+    bias = getattr(module, "bias", None)
+    if correct_bias and bias is not None:
+        lost = (before - pruned).double() @ (total / count)
+        # A transposed convolution has a row for each output channel and tap, and one bias for all of them.
+        bias.data += lost.reshape(len(bias), -1).mean(dim=1).to(bias.dtype)
+    absolute = before.abs().double()
+    energy = float(((before @ hessian) * before).sum()) / 2
+    report = CalibratedLayer(
+        name=name,
+        shape=tuple(weight.shape),
+        rows=count,
+        kept_magnitude=float((absolute * mask).sum() / absolute.sum()) if bool(absolute.any()) else 1.0,
+        output_error=(float(result.loss) / energy) ** 0.5 if energy > 0 else 0.0,
+        damping_used=result.damping_used,
+    )
+    return report, view.from_matrix(mask).contiguous()
+
+
+def input_rows(module: nn.Module, inputs: tuple[Any, ...], channels_last: bool = False) -> Iterator[Tensor]:
+    """The rows that the matrix of a layer's weight multiplies, some at a time: (rows, columns).
+
+    Args:
+        module: a layer of :data:`sparse_core.compression.layouts.COMPRESSIBLE` without groups.
+        inputs: arguments of its forward.
+        channels_last: columns of a Conv2d in the order (kernel height, kernel width, in).
+    """
+    x = inputs[0]
+    if isinstance(module, SPARSE_CONVOLUTIONS):
+        yield from _sparse_rows(module, inputs)
+    elif isinstance(module, nn.Conv2d):
+        for image in x if x.ndim == 4 else x[None]:
+            padding = module._reversed_padding_repeated_twice
+            mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+            padded = F.pad(image[None].float(), padding, mode=mode)
+            taps = F.unfold(
+                padded, cast(Any, module.kernel_size), module.dilation, 0, cast(Any, module.stride)
+            )[0]
+            if channels_last:
+                taps = taps.unflatten(0, (module.in_channels, -1)).transpose(0, 1).flatten(0, 1)
+            yield taps.T
+    elif isinstance(module, nn.ConvTranspose2d):
+        yield from x.movedim(-3, -1).reshape(-1, module.in_channels).split(_CHUNK)
+    else:
+        yield from x.reshape(-1, x.shape[-1]).split(_CHUNK)
+
+
+def _sparse_rows(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[Tensor]:
+    given: SparseTensor = inputs[0]
+    if isinstance(module, SubmanifoldConv2d):
+        neighbours = given.submanifold_map(module.kernel_size).neighbors
+    elif isinstance(module, SparseInverseConv2d):
+        fine: SparseTensor = inputs[1]
+        kernel_map, _ = fine.strided_map(
+            module.kernel_size, module.stride, module.padding, dilating=module.dilating
+        )
+        neighbours = kernel_map.inverse
+    else:
+        assert isinstance(module, SparseConv2d)
+        kernel_map, _ = given.strided_map(
+            module.kernel_size, module.stride, module.padding, dilating=module.dilating
+        )
+        neighbours = kernel_map.neighbors
+    features = F.pad(given.features, (0, 0, 0, 1))  # Taps without a cell read the row of zeros behind all.
+    for some in neighbours.split(_CHUNK):
+        yield features[some].flatten(1)

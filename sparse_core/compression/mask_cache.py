@@ -1,0 +1,261 @@
+"""Masks kept by pattern id within a budget of bytes; the least recently used go first."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.compression.bits import pack_bits, unpack_bits
+from sparse_core.compression.positions import choices_of
+from sparse_core.nm.pattern import NM
+from sparse_core.nm.text_table import text_table
+
+#: Patterns whose masks :meth:`MaskCache.precompute` makes ready.
+COMMON_PATTERNS = (NM(1, 2), NM(1, 4), NM(2, 4), NM(2, 8), NM(4, 8))
+
+
+class PatternId(NamedTuple):
+    """Name of a mask in which every group of m columns keeps the same n positions.
+
+    Attributes:
+        n, m: the pattern.
+        choice: which of the C(m, n) choices, in the order of
+            :func:`sparse_core.compression.positions.choices_of`; 0 keeps the first n.
+        rows, columns: of the mask.
+    """
+
+    n: int
+    m: int
+    choice: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class CacheStatistics:
+    """What a :class:`MaskCache` did; ``str(statistics)`` is a table.
+
+    Attributes:
+        hits, misses: lookups that found a mask, and that did not.
+        evictions: masks dropped for others.
+        too_large: masks larger than the whole budget, which were not kept.
+        masks: kept now.
+        nbytes: of these.
+        budget_bytes: most bytes.
+    """
+
+    hits: int
+    misses: int
+    evictions: int
+    too_large: int
+    masks: int
+    nbytes: int
+    budget_bytes: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of lookups that found a mask; 0 before the first."""
+        lookups = self.hits + self.misses
+        return self.hits / lookups if lookups else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Types that ``json`` writes."""
+        return {**asdict(self), "hit_rate": self.hit_rate}
+
+    def __str__(self) -> str:
+        rows = [(name.replace("_", " "), f"{value:,}") for name, value in asdict(self).items()]
+        return text_table(("mask cache", ""), [*rows, ("hit rate", f"{self.hit_rate:.1%}")])
+
+
+class _Entry(NamedTuple):
+    """A mask, one bit an entry if packed."""
+
+    stored: Tensor
+    shape: tuple[int, ...]
+    packed: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.stored.nbytes
+
+
+class MaskCache:
+    """Bool masks by id, such as a :class:`PatternId` or (layer, step).
+
+    Masks are handed out as they are kept: do not write to them. Safe to use from several threads.
+
+    Args:
+        budget_bytes: most bytes of masks.
+        packed: keep one bit an entry, an eighth of the memory; each lookup unpacks.
+
+    Raises:
+        ValueError: a negative budget.
+    """
+
+    def __init__(self, budget_bytes: int = 64 << 20, *, packed: bool = False) -> None:
+        if budget_bytes < 0:
+            raise ValueError(f"budget_bytes must be at least 0, got {budget_bytes}")
+        self.budget_bytes = budget_bytes
+        self.packed = packed
+        self._entries: OrderedDict[tuple[Hashable, str], _Entry] = OrderedDict()
+        self._lock = threading.RLock()
+        self._nbytes = self._hits = self._misses = self._evictions = self._too_large = 0
+
+    def put(self, pattern_id: Hashable, mask: Tensor) -> bool:
+        """Keep a mask, in the place of one of the same id and device.
+
+        Returns:
+            Whether it is kept; a mask larger than the whole budget is not.
+
+        Raises:
+            TypeError: not a bool tensor.
+        """
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+            raise TypeError(f"a mask is a bool tensor, got {found}")
+        stored = pack_bits(mask.reshape(1, -1).to(torch.uint8), 1) if self.packed else mask.detach().clone()
+        entry = _Entry(stored, tuple(mask.shape), self.packed)
+        key = (pattern_id, str(mask.device))
+        with self._lock:
+            self._drop(key)
+            if entry.nbytes > self.budget_bytes:
+                self._too_large += 1
+                return False
+            while self._nbytes + entry.nbytes > self.budget_bytes:
+                self._drop(next(iter(self._entries)))
+                self._evictions += 1
+            self._entries[key] = entry
+            self._nbytes += entry.nbytes
+            return True
+
+    def get(self, pattern_id: Hashable, device: torch.device | str = "cpu") -> Tensor | None:
+        """The mask of that id on that device, or ``None``; it counts as used now."""
+        key = (pattern_id, str(torch.device(device)))
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._misses += 1
+                return None
+            self._entries.move_to_end(key)
+            self._hits += 1
+        if not entry.packed:
+            return entry.stored
+        count = 1
+        for size in entry.shape:
+            count *= size
+        return unpack_bits(entry.stored, count, 1).bool().reshape(entry.shape)
+
+    def get_or_make(
+        self, pattern_id: Hashable, make: Callable[[], Tensor], device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """The mask of that id; one that is not there is made and kept.
+
+        Raises:
+            ValueError: ``make`` gave a mask on another device.
+        """
+        found = self.get(pattern_id, device)
+        if found is not None:
+            return found
+        mask = make()
+        if mask.device != torch.device(device):
+            raise ValueError(f"the mask made for {pattern_id!r} is on {mask.device}, asked for on {device}")
+        self.put(pattern_id, mask)
+        return mask
+
+    def repeated(
+        self, pattern: NM, shape: tuple[int, int], choice: int = 0, device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """The mask in which every group keeps the same positions, see :func:`repeated_mask`."""
+        key = PatternId(pattern.n, pattern.m, choice, *shape)
+        return self.get_or_make(key, lambda: repeated_mask(pattern, shape, choice, device=device), device)
+
+    def precompute(self, shape: tuple[int, int], device: torch.device | str = "cpu") -> int:
+        """Make ready what every group may keep under 1:2, 1:4, 2:4, 2:8 and 4:8, as far as the budget goes.
+
+        Only patterns that divide the columns; masks that are there already stay.
+
+        Returns:
+            How many masks of this shape are there afterwards.
+        """
+        ready = 0
+        size = shape[0] * shape[1]
+        stored = -(-size // 8) if self.packed else size
+        for pattern in COMMON_PATTERNS:
+            if shape[1] % pattern.m:
+                continue
+            for choice in range(len(choices_of(pattern))):
+                key = (PatternId(pattern.n, pattern.m, choice, *shape), str(torch.device(device)))
+                with self._lock:
+                    there = key in self._entries
+                    if not there and self._nbytes + stored > self.budget_bytes:
+                        return ready
+                if not there:
+                    self.put(key[0], repeated_mask(pattern, shape, choice, device=device))
+                ready += 1
+        return ready
+
+    def drop(self, pattern_id: Hashable) -> None:
+        """Forget the masks of that id on every device."""
+        with self._lock:
+            for key in [key for key in self._entries if key[0] == pattern_id]:
+                self._drop(key)
+
+    @property
+    def statistics(self) -> CacheStatistics:
+        """Counts since the cache was made, and what it holds."""
+        with self._lock:
+            return CacheStatistics(
+                self._hits,
+                self._misses,
+                self._evictions,
+                self._too_large,
+                len(self._entries),
+                self._nbytes,
+                self.budget_bytes,
+            )
+
+    def __contains__(self, pattern_id: Hashable) -> bool:
+        with self._lock:
+            return any(key[0] == pattern_id for key in self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _drop(self, key: tuple[Hashable, str]) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._nbytes -= entry.nbytes
+
+
+def repeated_mask(
+    pattern: NM, shape: tuple[int, int], choice: int = 0, *, device: torch.device | str = "cpu"
+) -> Tensor:
+    """A mask (rows, columns) in which every group of m columns keeps the same n positions.
+
+    Args:
+        pattern: n and m; C(m, n) up to 65,536.
+        shape: rows and columns of the mask.
+        choice: which of the C(m, n) choices, see :class:`PatternId`.
+        device: of the mask.
+
+    Raises:
+        ValueError: m does not divide the columns, or there is no such choice.
+    """
+    rows, columns = shape
+    choices = choices_of(pattern)
+    if columns % pattern.m:
+        raise ValueError(
+            f"{columns} columns are not divisible by m={pattern.m}:"
+            f" take {-(-columns // pattern.m) * pattern.m}"
+        )
+    if not 0 <= choice < len(choices):
+        raise ValueError(f"{pattern} has choices 0 to {len(choices) - 1}, got {choice}")
+    group = torch.zeros(pattern.m, dtype=torch.bool)
+    group[choices[choice].long()] = True
+    return group.repeat(rows, columns // pattern.m).to(device)

@@ -1,0 +1,218 @@
+"""Compress the weights of a whole model, and put them back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+
+from sparse_core.compression.coding import Coding, as_coding
+from sparse_core.compression.compress import compress
+from sparse_core.compression.layouts import COMPRESSIBLE, layout_of
+from sparse_core.compression.positions import IndexCoding
+from sparse_core.compression.report import CompressionReport, LayerCompression, describe_weight
+from sparse_core.compression.weight import CompressedWeight
+from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.selection import Select, is_parametrised, selected_layers
+
+#: What any width fits: only the choice of layers is asked of ``selected_layers``, widths are checked here.
+_ANY = NM(1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedModel:
+    """A state dict of which some weights are compressed.
+
+    Attributes:
+        weights: by dotted name of the layer.
+        other: the rest of the state dict, by its names.
+        report: what compression did; ``None`` for a model read from a file.
+    """
+
+    weights: dict[str, CompressedWeight]
+    other: dict[str, Tensor]
+    report: CompressionReport | None = field(default=None, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors as they are stored."""
+        weights = sum(weight.nbytes for weight in self.weights.values())
+        return weights + sum(tensor.nbytes for tensor in self.other.values())
+
+    def state_dict(self, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        """The whole state dict: weights unpacked, zeros included; floating-point tensors as ``dtype``."""
+        found = {weight_key(name): weight.to_dense(dtype) for name, weight in self.weights.items()}
+        for name, tensor in self.other.items():
+            found[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        return found
+
+    def load_into(self, model: nn.Module) -> nn.Module:
+        """Write the unpacked weights and all other tensors into a dense model.
+
+        Nothing is changed when they do not fit.
+
+        Raises:
+            ValueError: the model has other tensors or shapes; names the first.
+        """
+        state = self.state_dict()
+        expected = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
+        missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
+        if missing or extra:
+            raise ValueError(
+                f"the compressed model is of another network: {len(missing)} tensors missing (first:"
+                f" {missing[:1]}), {len(extra)} that the model does not have (first: {extra[:1]})"
+            )
+        for name, value in expected.items():
+            if value.shape != state[name].shape:
+                raise ValueError(
+                    f"{name} has shape {tuple(state[name].shape)} in the compressed model but"
+                    f" {tuple(value.shape)} in the model"
+                )
+        model.load_state_dict(state)
+        return model
+
+
+class _Settings(NamedTuple):
+    pattern: NM | None
+    coding: Coding
+
+
+def compress_model(
+    model: nn.Module,
+    pattern: NM | Mapping[str, NM | None] | None = TWO_FOUR,
+    coding: Coding | str | Mapping[str, Coding | str] = "int8",
+    *,
+    select: Select = None,
+    masks: Mapping[str, Tensor] | None = None,
+    index: IndexCoding = "combinatorial",
+    pad: bool = False,
+    other_dtype: torch.dtype | None = None,
+    progress: bool = False,
+) -> CompressedModel:
+    """Compress the weights of Linear, Conv2d, ConvTranspose2d and sparse convolution layers; the model stays.
+
+    Args:
+        model: any module.
+        pattern: n:m for all layers, or one for each name; ``None`` for a name keeps all of its values, a
+            missing name leaves the layer out.
+        coding: for all layers, or one for each name; a missing name leaves the layer out.
+        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        masks: what to keep by layer name, such as ``PruneReport.masks``.
+        index: how positions are stored.
+        pad: let last groups reach beyond the columns where m does not divide them; without it such a layer is
+            left out, and said so.
+        other_dtype: type in which all other floating-point tensors are stored; ``None``: as they are.
+        progress: show a progress bar.
+
+    Raises:
+        TypeError, ValueError: as for :func:`compress`, naming the layer; no layer matches; an unknown name;
+            or a tensor that ``other_dtype`` cannot hold.
+    """
+    for what, given in (("pattern", pattern), ("coding", coding), ("masks", masks)):
+        _check_names(model, given, what)
+    selection = selected_layers(model, _ANY, select, types=COMPRESSIBLE)
+    skipped = dict(selection.skipped)
+    weights: dict[str, CompressedWeight] = {}
+    reports: list[LayerCompression] = []
+    for name, module in track(selection.layers.items(), "compressing", disable=not progress):
+        settings = _settings(name, pattern, coding)
+        if settings is None:
+            skipped[name] = "the pattern or coding leaves it out"
+            continue
+        obstacle = _obstacle(module, settings.pattern, pad)
+        if obstacle is not None:
+            skipped[name] = obstacle
+            continue
+        before = module.weight
+        assert isinstance(before, Tensor)
+        weights[name] = compress(
+            before,
+            settings.pattern,
+            settings.coding,
+            mask=None if masks is None else masks.get(name),
+            layout=layout_of(module, settings.pattern.conv_layout if settings.pattern else "unfold"),
+            index=index,
+            pad=pad,
+            name=f"layer {name or '(model)'}",
+        )
+        reports.append(describe_weight(name, before, weights[name]))
+    if not weights:
+        listed = "; ".join(f"{name or '(model)'}: {reason}" for name, reason in skipped.items())
+        raise ValueError(f"no layer can be compressed: {listed}")
+    other, before_bytes = _other_tensors(model, weights, other_dtype)
+    report = CompressionReport(
+        reports, skipped, sum(tensor.nbytes for tensor in other.values()), before_bytes
+    )
+    return CompressedModel(weights, other, report)
+
+
+def weight_key(name: str) -> str:
+    """The name of a layer's weight in the state dict."""
+    return f"{name}.weight" if name else "weight"
+
+
+def _settings(
+    name: str,
+    pattern: NM | Mapping[str, NM | None] | None,
+    coding: Coding | str | Mapping[str, Coding | str],
+) -> _Settings | None:
+    """``None`` where a layer is left out."""
+    if isinstance(pattern, Mapping) and name not in pattern:
+        return None
+    if isinstance(coding, Mapping) and name not in coding:
+        return None
+    return _Settings(
+        pattern[name] if isinstance(pattern, Mapping) else pattern,
+        as_coding(coding[name] if isinstance(coding, Mapping) else coding),
+    )
+
+
+def _obstacle(module: nn.Module, pattern: NM | None, pad: bool) -> str | None:
+    if is_parametrised(module):
+        return "its weight is parametrised: bake it in first (MaskedModel.remove, remove_parametrizations)"
+    if isinstance(module, nn.ConvTranspose2d) and module.groups != 1:
+        return "a transposed convolution of several groups"
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    columns = len(weight) if isinstance(module, nn.ConvTranspose2d) else weight[0].numel()
+    if pattern is not None and columns % pattern.m and not pad:
+        return f"its input dimension {columns} is not divisible by m={pattern.m} (pad=True takes it)"
+    return None
+
+
+def _other_tensors(
+    model: nn.Module, weights: Mapping[str, CompressedWeight], dtype: torch.dtype | None
+) -> tuple[dict[str, Tensor], int]:
+    """All tensors that are not compressed, and the bytes they had."""
+    compressed = {weight_key(name) for name in weights}
+    other: dict[str, Tensor] = {}
+    before = 0
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} of the state dict is {type(value).__name__}: only tensors are stored")
+        if name in compressed:
+            continue
+        before += value.nbytes
+        stored = (
+            value.detach().to(dtype) if dtype is not None and value.is_floating_point() else value.detach()
+        )
+        if value.is_floating_point() and not bool(stored.isfinite().all()):
+            raise ValueError(
+                f"{name} holds NaN or infinite values, or values that {stored.dtype} cannot hold:"
+                " load or train it again, or use other_dtype=torch.float32"
+            )
+        other[name] = stored.clone()
+    return other, before
+
+
+def _check_names(model: nn.Module, given: object, what: str) -> None:
+    if not isinstance(given, Mapping):
+        return
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    unknown = [str(name) for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"{what} names layers that the model does not have: {', '.join(unknown)}")

@@ -1,0 +1,45 @@
+"""How gradients pass a mask of activations: through kept entries only, or straight through."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+Gradient = Literal["kept", "straight-through"]
+
+
+def check_gradient(gradient: str) -> None:
+    """Refuse unknown names.
+
+    Raises:
+        ValueError: not one of :data:`Gradient`.
+    """
+    if gradient not in get_args(Gradient):
+        raise ValueError(f"gradient must be one of {get_args(Gradient)}, got {gradient!r}")
+
+
+def masked(x: Tensor, mask: Tensor, gradient: Gradient = "kept") -> Tensor:
+    """``x`` where ``mask`` is true, 0 elsewhere.
+
+    Args:
+        x: any shape.
+        mask: bool, broadcasts to the shape of ``x``.
+        gradient: ``"kept"``: only kept entries receive a gradient, which is the exact derivative for a fixed
+            mask; ``"straight-through"``: all do, as if nothing had been dropped (Bengio et al. 2013).
+    """
+    if gradient == "kept":
+        return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
+    result: Tensor = _StraightThrough.apply(x, mask)
+    return result
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None

@@ -1,0 +1,68 @@
+"""The same model at several sparsities, pruned and converted once, ready to be switched between."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from sparse_core.nm.convert import sparsify
+from sparse_core.nm.pattern import NM, TWO_FOUR, Block
+from sparse_core.nm.pruning import prune
+from sparse_core.nm.selection import Select
+
+#: Dense, 2:4, and blocks at 75 and 90 %, best quality first.
+LEVELS: dict[str, NM | Block | None] = {
+    "dense": None,
+    "2:4": TWO_FOUR,
+    "block 75 %": Block(16, 0.75),
+    "block 90 %": Block(16, 0.9),
+}
+
+
+def prepare_levels(
+    model: nn.Module,
+    levels: Mapping[str, NM | Block | None] | None = None,
+    *,
+    select: Select = None,
+    **options: Any,
+) -> dict[str, nn.Module]:
+    """A copy of the model for each level; what a level does not prune shares memory with the model.
+
+    Args:
+        model: stays as it is.
+        levels: pattern by name, ``None`` for the model itself; :data:`LEVELS` without it.
+        select: layers to prune, see :func:`sparse_core.nm.prune`.
+        **options: more for :func:`sparse_core.nm.prune`, such as ``score`` and ``calibration``.
+
+    Returns:
+        Modules by name in the order of ``levels``, for evaluation; train them apart if accuracy asks for it.
+
+    Raises:
+        ValueError: no levels, or a pattern that fits no layer.
+    """
+    chosen = LEVELS if levels is None else dict(levels)
+    if not chosen:
+        raise ValueError("needs at least one level")
+    prepared: dict[str, nn.Module] = {}
+    for name, pattern in chosen.items():
+        if pattern is None:
+            prepared[name] = model
+            continue
+        pruned = copy.deepcopy(model).eval()
+        report = prune(pruned, pattern, select=select, **options)
+        _share(pruned, model, except_in=set(report.masks))
+        prepared[name] = sparsify(pruned, pattern, select=select).model
+    return prepared
+
+
+def _share(copied: nn.Module, model: nn.Module, *, except_in: set[str]) -> None:
+    """Give parameters and buffers of layers that were not pruned back to the model's own."""
+    originals = dict(model.named_modules())
+    for name, module in copied.named_modules():
+        if name in except_in or name not in originals:
+            continue
+        module._parameters.update(originals[name]._parameters)
+        module._buffers.update(originals[name]._buffers)

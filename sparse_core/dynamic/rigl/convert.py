@@ -1,0 +1,194 @@
+"""Replace the Linear and Conv2d layers of a model by layers that train sparse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sparse_core.dynamic.rigl.budgets import Budget, layer_densities
+from sparse_core.dynamic.rigl.grid import Structure
+from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
+from sparse_core.dynamic.rigl.stored import Execution
+from sparse_core.nm.text_table import shape_cell, text_table
+
+Select = Callable[[str, nn.Module], bool] | str | None
+Keep = Literal["random", "magnitude"]
+
+
+@dataclass(frozen=True)
+class SparseTrainingReport:
+    """What :func:`sparse_training` made.
+
+    Attributes:
+        layers: shape of the weight, connections (weights stored) and density by layer.
+        skipped: layers that stay dense, with the reason.
+        sparsity: share of the weights of all selected layers that is left out, dense ones among them.
+    """
+
+    layers: dict[str, tuple[tuple[int, ...], int, float]]
+    skipped: dict[str, str]
+    sparsity: float
+
+    def __str__(self) -> str:
+        rows = [
+            (name, shape_cell(shape), f"{count:,}", f"{density:.2%}")
+            for name, (shape, count, density) in self.layers.items()
+        ]
+        lines = [text_table(("layer", "weight", "connections", "density"), rows, align="llrr")]
+        lines += [f"dense: {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join([*lines, f"sparsity of the selected layers: {self.sparsity:.2%}"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as numbers and strings."""
+        layers = {
+            name: {"shape": list(shape), "connections": count, "density": density}
+            for name, (shape, count, density) in self.layers.items()
+        }
+        return {"layers": layers, "skipped": self.skipped, "sparsity": self.sparsity}
+
+
+def sparse_training(
+    model: nn.Module,
+    sparsity: float,
+    *,
+    budget: Budget = "erdos-renyi-kernel",
+    structure: Structure = "unstructured",
+    block_size: int | tuple[int, int] = 16,
+    execution: Execution = "sparse",
+    keep: Keep = "random",
+    select: Select = None,
+    dense: Collection[str] = (),
+    seed: int = 0,
+) -> SparseTrainingReport:
+    """Put :class:`RigLLinear` and :class:`RigLConv2d` in the places of dense layers, in place.
+
+    Create the optimiser afterwards: the parameters are new ones.
+
+    Args:
+        model: holds ``nn.Linear`` or ``nn.Conv2d`` below its top.
+        sparsity: of all selected layers together.
+        budget: how it is shared, see :func:`sparse_core.dynamic.rigl.budgets.layer_densities`.
+        structure, block_size: see :func:`sparse_core.dynamic.rigl.grid.plan_grid`. Layers that blocks do not
+            divide stay dense and do not count.
+        execution: see :class:`sparse_core.dynamic.rigl.stored.SparseTrainedLayer`.
+        keep: ``"random"`` starts from a random topology with new values (training from scratch);
+            ``"magnitude"`` keeps the largest weights with their values (of a trained model).
+        select: layers to take: a function of name and module, or a pattern searched for in the name.
+        dense: names that stay dense and count in the budget.
+        seed: of topologies and values.
+
+    Raises:
+        ValueError: an option out of range, NaN weights with ``keep="magnitude"``, or nothing to replace.
+    """
+    if keep not in get_args(Keep):
+        raise ValueError(f"keep must be one of {get_args(Keep)}, got {keep!r}")
+    found, skipped = _candidates(model, select, structure, block_size)
+    if not found:
+        raise ValueError(f"no Linear or Conv2d to replace; skipped: {skipped or 'nothing'}")
+    shapes = {name: tuple(module.weight.shape) for name, module in found.items()}
+    densities = layer_densities(shapes, sparsity, budget=budget, dense=dense)
+    layers, stored = {}, 0
+    for number, (name, module) in enumerate(found.items()):
+        size = module.weight.numel()
+        if densities[name] >= 1:
+            skipped[name] = "kept dense" if name in dense else f"dense by the budget {budget!r}"
+            stored += size
+            continue
+        layer = _sparse_layer(
+            module,
+            sparsity=1 - densities[name],
+            structure=structure,
+            block_size=block_size,
+            execution=execution,
+            seed=seed + number,
+        )
+        if keep == "magnitude":
+            _keep_largest(layer, module, name)
+        _replace(model, name, layer.train(module.training))
+        layers[name] = (shapes[name], layer.values.numel(), layer.grid.density)
+        stored += layer.values.numel()
+    total = sum(module.weight.numel() for module in found.values())
+    return SparseTrainingReport(layers, skipped, 1 - stored / total)
+
+
+def dense_training(model: nn.Module) -> nn.Module:
+    """Put dense layers with the same weights back, in place; the model itself is returned."""
+    for name, module in list(model.named_modules()):
+        if name and isinstance(module, RigLLinear | RigLConv2d):
+            _replace(model, name, module.to_dense())
+    return model
+
+
+def _candidates(
+    model: nn.Module, select: Select, structure: Structure, block_size: int | tuple[int, int]
+) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[str, str]]:
+    found: dict[str, nn.Linear | nn.Conv2d] = {}
+    skipped: dict[str, str] = {}
+    owners: dict[int, str] = {}
+    for name, module in model.named_modules():
+        if type(module) not in (nn.Linear, nn.Conv2d) or not _selected(select, name, module):
+            continue
+        assert isinstance(module, nn.Linear | nn.Conv2d)
+        reason = _unfit(module, structure, block_size)
+        if not name:
+            reason = "the model itself cannot be replaced: put it into a Sequential"
+        elif id(module.weight) in owners:
+            reason = f"shares its weight with {owners[id(module.weight)]}"
+        owners.setdefault(id(module.weight), name)
+        if reason:
+            skipped[name or "model"] = reason
+        else:
+            found[name] = module
+    return found, skipped
+
+
+def _unfit(
+    module: nn.Linear | nn.Conv2d, structure: Structure, block_size: int | tuple[int, int]
+) -> str | None:
+    if isinstance(module, nn.Conv2d):
+        if module.groups != 1:
+            return "grouped convolution"
+        if module.padding_mode != "zeros" or isinstance(module.padding, str):
+            return "padding must be numbers of zeros"
+    rows, columns = module.weight.shape[0], module.weight[0].numel()
+    r, c = block_size if isinstance(block_size, tuple) else (block_size, block_size)
+    if structure == "block" and (rows % r or columns % c):
+        return f"blocks of {r}x{c} do not divide {rows}x{columns}"
+    return None
+
+
+def _selected(select: Select, name: str, module: nn.Module) -> bool:
+    if select is None:
+        return True
+    return re.search(select, name) is not None if isinstance(select, str) else bool(select(name, module))
+
+
+def _sparse_layer(module: nn.Linear | nn.Conv2d, **options: Any) -> RigLLinear | RigLConv2d:
+    options |= {"device": module.weight.device, "dtype": module.weight.dtype}
+    bias = module.bias is not None
+    if isinstance(module, nn.Linear):
+        layer: RigLLinear | RigLConv2d = RigLLinear(module.in_features, module.out_features, bias, **options)
+    else:
+        sizes = {name: getattr(module, name) for name in ("kernel_size", "stride", "padding", "dilation")}
+        layer = RigLConv2d(module.in_channels, module.out_channels, bias=bias, **sizes, **options)
+    if module.bias is not None and layer.bias is not None:
+        with torch.no_grad():
+            layer.bias.copy_(module.bias)
+    return layer
+
+
+def _keep_largest(layer: RigLLinear | RigLConv2d, module: nn.Linear | nn.Conv2d, name: str) -> None:
+    matrix: Tensor = module.weight.detach().reshape(len(module.weight), -1)
+    if not bool(matrix.isfinite().all()):
+        raise ValueError(f"{name}: weights are NaN or infinite and cannot be ranked")
+    layer.load_matrix(matrix, layer.grid.best(layer.grid.by_cell(matrix)))
+
+
+def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, layer)

@@ -1,0 +1,64 @@
+"""Drop the weakest connections and grow others in their place: the step of RigL and SET.
+
+Evci et al., "Rigging the Lottery: Making All Tickets Winners" (2020), algorithm 1. As in the authors' program
+(google-research/rigl), what has just been dropped may be grown again, and then keeps its value.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.dynamic.ranking import best_entries, rank_in_rows, true_positions
+from sparse_core.dynamic.rigl.grid import Grid
+
+
+class Exchange(NamedTuple):
+    """A topology and where its values come from.
+
+    Attributes:
+        cells: (count,) int64, rising.
+        source: (count,) int64, place in the topology before; 0 where the connection is new.
+        fresh: (count,) bool, new connections, whose value is zero.
+    """
+
+    cells: Tensor
+    source: Tensor
+    fresh: Tensor
+
+    def carry(self, values: Tensor) -> Tensor:
+        """Values, or moments of an optimiser, in the new order; zero for new connections."""
+        moved = values.index_select(0, self.source)
+        return moved.masked_fill_(self.fresh.reshape(-1, *(1 for _ in values.shape[1:])), 0)
+
+
+def exchange_cells(cells: Tensor, drop_score: Tensor, grow_score: Tensor, grid: Grid, drop: int) -> Exchange:
+    """Drop the ``drop`` cells with the lowest score and grow the best of the others.
+
+    Where every row has as many cells, the weakest of the whole matrix are dropped and each row grows as many
+    as it lost. Of equal scores the first position wins. Nothing is read back from the device.
+
+    Args:
+        cells: (count,) int64, rising.
+        drop_score: (count,), larger is kept.
+        grow_score: (rows of cells, columns of cells), finite; larger is grown.
+        grid: the cells.
+        drop: 0 to ``count``.
+    """
+    count, device = grid.count, cells.device
+    keep = best_entries(drop_score[None], count - drop)[0]
+    kept = torch.zeros(grid.size, dtype=torch.bool, device=device).index_copy_(0, cells, keep)
+    candidates = grow_score.reshape(-1).masked_fill(kept, float("-inf"))
+    if grid.per_row:
+        lines = kept.reshape(grid.shape)
+        missing = grid.per_row - lines.sum(dim=1, keepdim=True)
+        grown = (rank_in_rows(candidates.reshape(grid.shape)) < missing).reshape(-1)
+    else:
+        grown = best_entries(candidates[None], drop)[0]
+    after = true_positions((kept | grown)[None], count)[0]
+    place = torch.full((grid.size,), -1, dtype=torch.int64, device=device)
+    place.index_copy_(0, cells, torch.arange(count, device=device))
+    source = place.index_select(0, after)
+    return Exchange(after, source.clamp(min=0), source < 0)

@@ -1,0 +1,221 @@
+"""What sparse layers share: stored connections, two buffers for the topology, products and state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sparse_core.dynamic.ranking import check_batch
+from sparse_core.dynamic.rigl.block_product import BlockPlan, block_product, plan_blocks
+from sparse_core.dynamic.rigl.exchange import Exchange
+from sparse_core.dynamic.rigl.grid import Grid, random_cells
+from sparse_core.formats import CSR
+from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.linalg import spmm
+
+Execution = Literal["sparse", "dense"]
+#: Version of the stored state.
+FORMAT = 1
+
+
+class SparseTrainedLayer(nn.Module):
+    """What :class:`RigLLinear` and :class:`RigLConv2d` share: a (out, in) matrix that stores its connections.
+
+    The topology has two buffers: the next one is written while the present one is in use, and
+    :meth:`exchange` swaps them at once.
+
+    Attributes:
+        grid: where connections may lie.
+        values: parameter, (connections,) or (blocks, rows of a block, columns of a block).
+        cells: (connections or blocks,) int64, flat positions in the grid, rising.
+        bias: (out,) or ``None``.
+        execution: ``"sparse"`` multiplies stored connections only; ``"dense"`` unpacks them for each call,
+            which for unstructured weights is often the faster one (and makes the dense gradient every step).
+        growth_gradient: (out, in) gradient of the whole matrix, summed over the backward passes since
+            :meth:`collect_growth` was switched on; else ``None``.
+    """
+
+    values: nn.Parameter
+    cells: Tensor
+    bias: nn.Parameter | None
+
+    def __init__(
+        self, grid: Grid, bias: bool, execution: Execution, seed: int, device: Any, dtype: torch.dtype | None
+    ) -> None:
+        super().__init__()
+        if execution not in get_args(Execution):
+            raise ValueError(f"execution must be one of {get_args(Execution)}, got {execution!r}")
+        self.grid, self.execution = grid, execution
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("cells", random_cells(grid, generator).to(device))
+        # The bound of nn.Linear, for the inputs that a unit really has (Evci et al., "Gradient Flow in
+        # Sparse Neural Networks", 2022).
+        bound = 1 / math.sqrt(max(1.0, grid.density * grid.columns))
+        values = torch.empty(grid.values_shape).uniform_(-bound, bound, generator=generator)
+        self.values = nn.Parameter(values.to(device=device, dtype=dtype or torch.get_default_dtype()))
+        if bias:
+            start = torch.empty(grid.rows).uniform_(-bound, bound, generator=generator)
+            self.bias = nn.Parameter(start.to(self.values))
+        else:
+            self.register_parameter("bias", None)
+        self.growth_gradient: Tensor | None = None
+        self._collects = False
+        self._plan: CSR | BlockPlan | None = None
+        self._spare: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def matrix(self) -> Tensor:
+        """(out, in) with zeros where no connection is, unpacked anew; gradients reach ``values``."""
+        return self.grid.scatter(self.values, self.cells)
+
+    @property
+    def mask(self) -> Tensor:
+        """(out, in) bool: where connections are."""
+        return self.grid.scatter(torch.ones_like(self.values.detach()), self.cells) != 0
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the matrix without a connection."""
+        return 1 - self.grid.density
+
+    def collect_growth(self, on: bool) -> None:
+        """Whether the next backward passes also make the gradient of the whole matrix; forgets the last."""
+        self._collects, self.growth_gradient = on, None
+
+    def exchange(self, change: Exchange) -> None:
+        """Take another topology: write it to the spare buffers, then swap them with those in use.
+
+        Args:
+            change: of :func:`sparse_core.dynamic.rigl.exchange.exchange_cells`.
+
+        Raises:
+            ValueError: another number of cells.
+        """
+        if change.cells.shape != self.cells.shape:
+            raise ValueError(f"topology has {len(change.cells)} cells, the layer {len(self.cells)}")
+        if self._spare is None:
+            self._spare = torch.empty_like(self.cells), torch.empty_like(self.values.detach())
+        cells, values = self._spare
+        with torch.no_grad():
+            cells.copy_(change.cells)
+            values.copy_(change.carry(self.values.detach()))
+            plan = self._planned(cells, values)
+            self._spare = self.cells, self.values.detach()
+            self._buffers["cells"], self._plan = cells, plan
+            self.values.data = values
+
+    def load_matrix(self, matrix: Tensor, cells: Tensor) -> None:
+        """Take a topology and the values of a dense (out, in) matrix at its cells."""
+        with torch.no_grad():
+            self.cells.copy_(cells)
+            self.values.copy_(self.grid.gather(matrix.to(self.values.device), self.cells))
+        self._plan = None
+
+    def _planned(self, cells: Tensor, values: Tensor) -> CSR | BlockPlan:
+        grid = self.grid
+        if grid.is_blocked:
+            return plan_blocks(cells, grid)
+        row = torch.div(cells, grid.columns, rounding_mode="floor").to(torch.int32)
+        col = (cells % grid.columns).to(torch.int32)
+        return CSR(pointers_from_rows(row, grid.rows), col, values, (grid.rows, grid.columns))
+
+    def _multiply(self, dense: Tensor) -> Tensor:
+        """(out, N) of (in, N)."""
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = self._planned(self.cells, self.values.detach())
+        values = self.values if self.values.dtype == dense.dtype else self.values.to(dense.dtype)
+        if isinstance(plan, BlockPlan):
+            product = block_product(values, dense, plan)
+        else:
+            product = spmm(plan.with_values(values), dense)
+        if self._collects and product.requires_grad:
+            seen = dense.detach()
+            product.register_hook(lambda gradient: self._collect(gradient @ seen.T))
+        return product
+
+    def _unpacked(self, dtype: torch.dtype) -> Tensor:
+        matrix = self.matrix.to(dtype)
+        if self._collects and matrix.requires_grad:
+            matrix.register_hook(self._collect)
+        return matrix
+
+    def _collect(self, gradient: Tensor) -> None:
+        gradient = gradient.detach().to(self.values.dtype)
+        known = self.growth_gradient
+        self.growth_gradient = gradient if known is None else known + gradient
+
+    def _cast(self, x: Tensor) -> Tensor:
+        check_batch(x)
+        if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+            return x.to(torch.get_autocast_dtype(x.device.type))
+        if x.dtype != self.values.dtype:
+            raise TypeError(f"x is {x.dtype} but the weight is {self.values.dtype}: convert one of them")
+        return x
+
+    def extra_repr(self) -> str:
+        """Sizes and density, as ``print(model)`` shows them."""
+        grid = self.grid
+        unit = f"blocks of {grid.cell_rows}x{grid.cell_columns}" if grid.is_blocked else "connections"
+        place = f", {grid.per_row} a row" if grid.per_row else ""
+        return (
+            f"out={grid.rows}, in={grid.columns}, {grid.count} of {grid.size} {unit}{place},"
+            f" bias={self.bias is not None}, execution={self.execution!r}"
+        )
+
+    def get_extra_state(self) -> Tensor:
+        """(7,) int64: format version, then the fields of :class:`Grid`."""
+        grid = self.grid
+        sizes = (grid.rows, grid.columns, grid.cell_rows, grid.cell_columns, grid.per_row, grid.count)
+        return torch.tensor([FORMAT, *sizes])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Check that a stored state belongs to this grid.
+
+        Raises:
+            ValueError: another version, shape, structure or number of connections.
+        """
+        expected = self.get_extra_state()
+        if not torch.equal(state.cpu(), expected):
+            raise ValueError(
+                f"{type(self).__name__}: the stored topology is (version, out, in, block rows, block columns,"
+                f" per row, cells) = {tuple(state.tolist())}, the layer {tuple(expected.tolist())}:"
+                " build the layer with the same sparsity and structure"
+            )
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any, **options: Any
+    ) -> None:
+        if f"{prefix}_extra_state" in state_dict:
+            self.set_extra_state(state_dict[f"{prefix}_extra_state"])
+        cells = state_dict.get(f"{prefix}cells")
+        if isinstance(cells, Tensor) and cells.shape == self.cells.shape and cells.device.type != "meta":
+            self._check_cells(cells, f"{prefix}cells")
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
+        self._plan = self._spare = None
+
+    def _check_cells(self, cells: Tensor, name: str) -> None:
+        grid = self.grid
+        right = bool((cells.diff() > 0).all()) and int(cells[0]) >= 0 and int(cells[-1]) < grid.size
+        if right and grid.per_row:
+            right = bool(
+                (cells.reshape(-1, grid.per_row) // grid.shape[1] == _row_numbers(cells, grid)).all()
+            )
+        if not right:
+            raise ValueError(f"{name}: the stored topology is damaged: cells must rise within the grid")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self._plan = self._spare = self.growth_gradient = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plan": None, "_spare": None}
+
+
+def _row_numbers(cells: Tensor, grid: Grid) -> Tensor:
+    return torch.arange(grid.shape[0], device=cells.device)[:, None]

@@ -1,0 +1,95 @@
+"""Where a merged model goes: shards, their index, and a folder that appears when it is complete."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparse_core.merging.sources import INDEX_NAME, TensorKind
+
+__all__ = ["copy_companions", "new_folder", "plan_shards", "stored_bytes", "write_index"]
+
+#: What belongs to a model beside its weights, copied from the base's folder.
+_COMPANIONS = (
+    "config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "merges.txt",
+    "tokenizer*",
+    "vocab*",
+    "chat_template*",
+    "*.tiktoken",
+)
+
+
+def stored_bytes(kind: TensorKind) -> int:
+    """Bytes of a tensor."""
+    return math.prod(kind.shape) * kind.dtype.itemsize
+
+
+def plan_shards(kinds: dict[str, TensorKind], place: Path, most: int) -> dict[str, list[str]]:
+    """Names of the tensors in each file, the wider types first, as the format's alignment wants."""
+    groups: list[list[str]] = [[]]
+    filled = 0
+    for name, kind in kinds.items():
+        size = stored_bytes(kind)
+        if place.suffix != ".safetensors" and groups[-1] and filled + size > most:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += size
+    sorted_groups = [sorted(group, key=lambda name: -kinds[name].dtype.itemsize) for group in groups]
+    if place.suffix == ".safetensors":
+        return {place.name: sorted_groups[0]}
+    if len(groups) == 1:
+        return {"model.safetensors": sorted_groups[0]}
+    total = len(groups)
+    return {
+        f"model-{number:05d}-of-{total:05d}.safetensors": group
+        for number, group in enumerate(sorted_groups, start=1)
+    }
+
+
+@contextmanager
+def new_folder(place: Path) -> Iterator[Path]:
+    """A folder beside the target that takes its place when all is written."""
+    made = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    try:
+        yield made
+        mask = os.umask(0)
+        os.umask(mask)
+        made.chmod(0o777 & ~mask)
+        if place.exists():
+            old = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.old."))
+            os.replace(place, old / place.name)
+            os.replace(made, place)
+            shutil.rmtree(old)
+        else:
+            os.replace(made, place)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def write_index(folder: Path, shards: dict[str, list[str]], nbytes: int) -> None:
+    """Write the index of shards: which file holds which tensor."""
+    weight_map = {name: file for file, shard in shards.items() for name in shard}
+    index = {"metadata": {"total_size": nbytes}, "weight_map": weight_map}
+    (folder / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def copy_companions(source: Path, folder: Path) -> None:
+    """Copy configuration and tokenizer files where the source is a folder."""
+    if source.is_dir():
+        for pattern in _COMPANIONS:
+            for file in source.glob(pattern):
+                if file.is_file():
+                    shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,316 @@
+"""Recipes: what to merge and how, in YAML as users of mergekit write it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from sparse_core.merging.combining import Rule
+from sparse_core.merging.methods import Method, find_method, nearest
+from sparse_core.merging.settings import Setting, read_setting
+
+__all__ = ["ModelEntry", "Recipe", "load_recipe", "parse_recipe"]
+
+_TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out", "name")
+#: Fields of mergekit that change nothing here, with the reason that is told.
+_IGNORED_TOP = {
+    "tokenizer_source": "tokenizer files are copied from the base",
+    "tokenizer": "tokenizer files are copied from the base",
+    "chat_template": "tokenizer files are copied from the base",
+}
+_IGNORED_PARAMETERS = {"int8_mask": "masks never take up memory here"}
+_TENSOR = {"weight", "density", "gamma", "t"}
+_GLOBAL = {"normalize", "rescale", "lambda", "seed", "consensus"}
+_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
+_RANGES: dict[str, tuple[float | None, float | None]] = {
+    "weight": (None, None),
+    "density": (1e-9, 1.0),
+    "gamma": (0.0, 1.0),
+    "t": (0.0, 1.0),
+}
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model of a recipe.
+
+    Attributes:
+        path: as written.
+        parameters: its own settings by name.
+    """
+
+    path: str
+    parameters: Mapping[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to merge and how.
+
+    Attributes:
+        rule: method, normalisation, scale, seed.
+        models: those that are merged; the base is not among them, but for a linear merge without a base.
+        base: path of the base; None for a linear merge.
+        parameters: settings for all models.
+        dtype: of the result; None for the base's.
+        out: where it goes; None where the caller says.
+        notes: what the recipe asks for and is ignored, in words.
+        layer_range: of a recipe with slices, to be checked against the models.
+    """
+
+    rule: Rule
+    models: tuple[ModelEntry, ...]
+    base: str | None
+    parameters: Mapping[str, Setting]
+    dtype: torch.dtype | None = None
+    out: str | None = None
+    notes: tuple[str, ...] = ()
+    layer_range: tuple[int, int] | None = None
+
+    @property
+    def method(self) -> Method:
+        """The way to merge."""
+        return self.rule.method
+
+    def setting(self, entry: ModelEntry, parameter: str, name: str, layers: int, default: float) -> float:
+        """A parameter of a model for a tensor: the model's own, else the recipe's, else the default."""
+        for parameters in (entry.parameters, self.parameters):
+            if parameter in parameters:
+                found = parameters[parameter].at(name, layers)
+                if found is not None:
+                    return found
+        return default
+
+
+def load_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not YAML, or not a recipe; names the file and the field, and the nearest name of a
+            misspelt one.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such recipe")
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: no valid YAML: {error}") from error
+    return parse_recipe(values, str(file))
+
+
+def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
+    """A recipe from what YAML holds.
+
+    Args:
+        values: a mapping.
+        where: what errors call it.
+
+    Raises:
+        ValueError: as of :func:`load_recipe`.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"{where}: expected a mapping with merge_method and models, got {type(values).__name__}"
+        )
+    _known(values, {*_TOP, *_IGNORED_TOP}, where)
+    notes = [f"{name} is ignored: {why}" for name, why in _IGNORED_TOP.items() if name in values]
+    if "merge_method" not in values:
+        raise ValueError(f"{where}: merge_method is missing")
+    try:
+        method = find_method(values["merge_method"])
+    except ValueError as error:
+        raise ValueError(f"{where}: merge_method: {error}") from error
+    listed, layer_range = _listed(values, where)
+    settings, general = _parameters(
+        values.get("parameters"), method, f"{where}: parameters", notes, own=False
+    )
+    base = None if values.get("base_model") is None else _path(values["base_model"], f"{where}: base_model")
+    models = _models(listed, method, base, where, notes)
+    recipe = Recipe(
+        _rule(method, general, f"{where}: parameters"),
+        models,
+        base,
+        settings,
+        _dtype(values, where, notes),
+        None if values.get("out") is None else str(values["out"]),
+        tuple(dict.fromkeys(notes)),
+        layer_range,
+    )
+    _require_parameters(recipe, where)
+    return recipe
+
+
+def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, int] | None]:
+    """Entries of ``models``, or of the single slice that mergekit's users write for whole models."""
+    if ("models" in values) == ("slices" in values):
+        raise ValueError(f"{where}: expected models (or slices with one entry), and not both")
+    if "models" in values:
+        models = values["models"]
+        if not isinstance(models, list) or not models:
+            raise ValueError(f"{where}: models: expected a list of entries such as '- model: path'")
+        return models, None
+    slices = values["slices"]
+    if not isinstance(slices, list) or len(slices) != 1 or not isinstance(slices[0], dict):
+        raise ValueError(
+            f"{where}: slices: only one slice over whole models is merged; layers are not restacked"
+        )
+    _known(slices[0], {"sources"}, f"{where}: slices[0]")
+    sources = slices[0].get("sources")
+    if not isinstance(sources, list) or not sources:
+        raise ValueError(f"{where}: slices[0].sources: expected a list of entries such as '- model: path'")
+    ranges = {tuple(entry.get("layer_range") or ()) for entry in sources if isinstance(entry, dict)}
+    found = next(iter(ranges), ())
+    if len(ranges) != 1 or len(found) != 2 or not all(isinstance(place, int) for place in found):
+        raise ValueError(f"{where}: slices[0].sources: every source needs the same layer_range [first, last]")
+    plain = [
+        {key: value for key, value in entry.items() if key != "layer_range"}
+        if isinstance(entry, dict)
+        else entry
+        for entry in sources
+    ]
+    return plain, (found[0], found[1])
+
+
+def _models(
+    listed: list[Any], method: Method, base: str | None, where: str, notes: list[str]
+) -> tuple[ModelEntry, ...]:
+    models = []
+    for index, entry in enumerate(listed):
+        here = f"{where}: models[{index}]"
+        if not isinstance(entry, dict):
+            raise ValueError(f"{here}: expected a mapping with 'model', got {entry!r}")
+        _known(entry, {"model", "parameters"}, here)
+        if "model" not in entry:
+            raise ValueError(f"{here}: model is missing")
+        path = _path(entry["model"], f"{here}.model")
+        settings, general = _parameters(
+            entry.get("parameters"), method, f"{here}.parameters", notes, own=True
+        )
+        if general:
+            raise ValueError(
+                f"{here}.parameters: {next(iter(general))!r} is one value for the whole merge:"
+                " put it under the recipe's parameters"
+            )
+        # mergekit lists the base among the models of a merge of deltas; it contributes nothing.
+        if not (path == base and method.needs_base):
+            models.append(ModelEntry(path, settings))
+    if method.needs_base and base is None:
+        raise ValueError(f"{where}: base_model is missing: {method.name} needs one")
+    if method.name == "slerp" and len(models) != 1:
+        raise ValueError(
+            f"{where}: models: slerp takes the base and one other model, got {len(models)} others"
+        )
+    if not models:
+        raise ValueError(f"{where}: models: nothing to merge beside the base")
+    return tuple(models)
+
+
+def _parameters(
+    values: Any, method: Method, where: str, notes: list[str], *, own: bool
+) -> tuple[dict[str, Setting], dict[str, Any]]:
+    """Settings for each tensor, and values for the whole merge."""
+    if values is None:
+        return {}, {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected a mapping, got {values!r}")
+    allowed = {*method.parameters, "normalize", "lambda", "seed"}
+    allowed |= {"t"} if method.name == "slerp" else set()
+    allowed |= {"rescale"} if method.sparsifier == "random" else set()
+    allowed |= {"consensus"} if method.elects else set()
+    settings, general = {}, {}
+    for name, value in values.items():
+        if name in _IGNORED_PARAMETERS:
+            notes.append(f"{name} is ignored: {_IGNORED_PARAMETERS[name]}")
+        elif name not in allowed:
+            if name in _TENSOR | _GLOBAL:
+                # mergekit passes over parameters that a method does not take; so do recipes written for
+                # several.
+                notes.append(f"{name} is ignored: {method.name} has no such parameter")
+                continue
+            raise ValueError(
+                f"{where}: unknown parameter {name!r}{nearest(name, {*_TENSOR, *_GLOBAL, *allowed})}"
+            )
+        elif name in _TENSOR:
+            least, most = _RANGES[name]
+            settings[name] = read_setting(value, f"{where}.{name}", least=least, most=most)
+        else:
+            general[name] = value
+    return settings, general
+
+
+def _rule(method: Method, general: dict[str, Any], where: str) -> Rule:
+    for name in ("normalize", "rescale"):
+        if name in general and not isinstance(general[name], bool):
+            raise ValueError(f"{where}.{name}: expected true or false, got {general[name]!r}")
+    scale = read_setting(general.get("lambda", 1.0), f"{where}.lambda").values()
+    if len(scale) != 1:
+        raise ValueError(f"{where}.lambda: expected one number, got {len(scale)}")
+    seed = general.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"{where}.seed: expected a whole number from 0, got {seed!r}")
+    elect = {"sum": "mass", "mass": "mass", "count": "count"}.get(general.get("consensus", "sum"))
+    if elect is None:
+        raise ValueError(
+            f"{where}.consensus: expected sum (the larger mass) or count, got {general['consensus']!r}"
+        )
+    return Rule(
+        method,
+        scale[0],
+        general.get("normalize"),
+        "mass" if elect == "mass" else "count",
+        general.get("rescale", True),
+        seed,
+    )
+
+
+def _require_parameters(recipe: Recipe, where: str) -> None:
+    if recipe.method.name == "slerp":
+        if "t" not in recipe.parameters:
+            raise ValueError(
+                f"{where}: parameters.t is missing: slerp needs the place between base (0) and model (1)"
+            )
+        return
+    for index, entry in enumerate(recipe.models):
+        if "weight" not in entry.parameters and "weight" not in recipe.parameters:
+            raise ValueError(f"{where}: models[{index}].parameters.weight is missing ({entry.path})")
+
+
+def _dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dtype | None:
+    chosen = None
+    for key in ("dtype", "out_dtype"):
+        name = values.get(key)
+        if name is None:
+            continue
+        if name not in _DTYPES:
+            raise ValueError(
+                f"{where}: {key}: unknown type {name!r}{nearest(name, _DTYPES)}; known: {', '.join(_DTYPES)}"
+            )
+        chosen = _DTYPES[name]
+    if values.get("dtype") is not None and values.get("out_dtype") is not None:
+        notes.append(
+            "dtype only names the type of the result: merging is done in float32 (out_dtype is written)"
+        )
+    return chosen
+
+
+def _path(value: Any, where: str) -> str:
+    """A path as text, or mergekit's ``{model: {path: …}}``."""
+    if isinstance(value, dict) and isinstance(value.get("path"), str):
+        return str(value["path"])
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{where}: expected a path, got {value!r}")
+    return value
+
+
+def _known(values: dict[str, Any], known: Collection[str], where: str) -> None:
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{where}: unknown field {name!r}{nearest(name, known)}")

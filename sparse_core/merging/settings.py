@@ -1,0 +1,105 @@
+"""Parameters of a recipe: numbers, gradients over the layers, and values by filters on tensors' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Setting", "count_layers", "layer_position", "read_setting"]
+
+_LAYER = re.compile(r"(?:^|\.)(\d+)\.")
+#: Tensors outside the layers that come before them; all others come after.
+_BEFORE = re.compile(r"embed|wte|wpe|stem|patch|position", re.IGNORECASE)
+
+
+def layer_position(name: str, layers: int) -> float:
+    """Where in a network a tensor is, from 0 at the input to 1 at the output.
+
+    Args:
+        name: its first number between dots counts as the layer; tensors without one lie at 0 when the name
+            says that they embed, at 1 otherwise.
+        layers: how many there are.
+    """
+    found = _LAYER.search(name)
+    if found:
+        return int(found[1]) / (layers - 1) if layers > 1 else 0.0
+    return 0.0 if _BEFORE.search(name) else 1.0
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """One more than the largest layer number among the names of tensors; 0 without layers."""
+    return max((int(found[1]) + 1 for name in names if (found := _LAYER.search(name))), default=0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter of a recipe.
+
+    Attributes:
+        choices: (filter, values) in their order; the first filter that is part of a tensor's name, or none,
+            applies. Several values are interpolated over the layers.
+    """
+
+    choices: tuple[tuple[str | None, tuple[float, ...]], ...]
+
+    def at(self, name: str, layers: int) -> float | None:
+        """The value for a tensor; None when no filter fits."""
+        for part, values in self.choices:
+            if part is None or part in name:
+                place = min(layer_position(name, layers), 1.0) * (len(values) - 1)
+                first = min(int(place), len(values) - 1)
+                last = min(first + 1, len(values) - 1)
+                return values[first] + (place - first) * (values[last] - values[first])
+        return None
+
+    def values(self) -> list[float]:
+        """All numbers of the setting."""
+        return [value for _, values in self.choices for value in values]
+
+
+def read_setting(value: Any, where: str, *, least: float | None = None, most: float | None = None) -> Setting:
+    """A setting from a recipe: a number, a list of them, or a list of ``{filter, value}``.
+
+    Args:
+        value: as YAML gives it.
+        where: the file and field, for errors.
+        least: smallest value allowed.
+        most: largest value allowed.
+
+    Raises:
+        ValueError: something else, or a number out of range; names the field.
+    """
+    if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+        choices = []
+        for index, entry in enumerate(value):
+            here = f"{where}[{index}]"
+            unknown = set(entry) - {"filter", "value"}
+            if unknown or "value" not in entry:
+                what = f"unknown field {sorted(map(str, unknown))[0]!r}" if unknown else "no 'value'"
+                raise ValueError(f"{here}: {what}; expected filter and value")
+            part = entry.get("filter")
+            choices.append(
+                (
+                    None if part in (None, "*") else str(part),
+                    _numbers(entry["value"], f"{here}.value", least, most),
+                )
+            )
+        return Setting(tuple(choices))
+    return Setting(((None, _numbers(value, where, least, most)),))
+
+
+def _numbers(value: Any, where: str, least: float | None, most: float | None) -> tuple[float, ...]:
+    listed = value if isinstance(value, list) else [value]
+    if not listed:
+        raise ValueError(f"{where}: expected a number or a list of numbers, got an empty list")
+    for number in listed:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError(f"{where}: expected a number or a list of numbers, got {number!r}")
+        if not abs(number) < float("inf"):
+            raise ValueError(f"{where}: expected a finite number, got {number}")
+        if (least is not None and number < least) or (most is not None and number > most):
+            upper = "" if most is None else f" to {most:g}"
+            raise ValueError(f"{where}: expected a number from {least:g}{upper}, got {number}")
+    return tuple(float(number) for number in listed)

@@ -1,0 +1,160 @@
+"""Models on disk, read tensor by tensor: a file, a folder of shards with an index, or a task vector."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from sparse_core.merging.tensor_files import TensorFileReader
+from sparse_core.merging.vector_files import FORMAT, TaskVectorReader
+
+__all__ = ["INDEX_NAME", "FolderModel", "ModelOnDisk", "TensorKind", "VectorOnDisk", "open_model"]
+
+INDEX_NAME = "model.safetensors.index.json"
+
+
+class TensorKind(NamedTuple):
+    """Type and shape of a tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+class ModelOnDisk(Protocol):
+    """What merging needs of a model.
+
+    Attributes:
+        path: as it was given.
+        tensors: type and shape by name.
+        is_delta: whether it holds differences from a base.
+        metadata: of the file.
+    """
+
+    path: Path
+    tensors: dict[str, TensorKind]
+    is_delta: bool
+    metadata: dict[str, str]
+
+    def read(self, name: str) -> Tensor:
+        """One tensor on the CPU."""
+
+
+class FolderModel:
+    """Weights in safetensors files.
+
+    Args:
+        path: as of :func:`open_model`.
+        shards: the file of each tensor, already opened.
+    """
+
+    is_delta = False
+
+    def __init__(self, path: Path, shards: dict[str, TensorFileReader]) -> None:
+        self.path = path
+        self._shards = shards
+        self.tensors = {
+            name: TensorKind(shard.tensors[name].dtype, shard.tensors[name].shape)
+            for name, shard in shards.items()
+        }
+        self.metadata = next((dict(shard.metadata) for shard in shards.values()), {})
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, mapped from its file."""
+        return self._shards[name].read(name)
+
+
+class VectorOnDisk:
+    """A task vector file in the place of a model.
+
+    Args:
+        path: of the file.
+    """
+
+    is_delta = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reader = TaskVectorReader(path)
+        self.metadata = dict(self._reader.file.metadata)
+        self.tensors = {
+            name: TensorKind(self._reader.dtypes[name], shape) for name, shape in self._reader.shapes.items()
+        }
+
+    def read(self, name: str) -> Tensor:
+        """One delta, decoded."""
+        return self._reader.read(name)
+
+
+def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
+    """Open a model's weights without reading them.
+
+    Args:
+        path: a ``.safetensors`` file, an index of shards, a task vector file, or a folder with one of them.
+
+    Raises:
+        FileNotFoundError: nothing there, no weights in it, or a shard missing.
+        ValueError: truncated or damaged; names the file and the field.
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _open_folder(place)
+    if not place.exists():
+        raise FileNotFoundError(
+            f"{place}: no such file or folder; models are read from disk, so download them first"
+        )
+    if place.name.endswith(".json"):
+        return _open_index(place, place)
+    if place.suffix in (".bin", ".pt", ".pth", ".ckpt"):
+        raise ValueError(f"{place}: pickled weights are not read: save them as safetensors first")
+    reader = TensorFileReader(place)
+    if reader.metadata.get("format") == FORMAT:
+        return VectorOnDisk(place)
+    return FolderModel(place, dict.fromkeys(reader.tensors, reader))
+
+
+def _open_folder(folder: Path) -> ModelOnDisk:
+    if (folder / INDEX_NAME).is_file():
+        return _open_index(folder, folder / INDEX_NAME)
+    files = sorted(folder.glob("*.safetensors"))
+    preferred = folder / "model.safetensors"
+    if preferred in files:
+        files = [preferred]
+    if not files:
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
+        hint = ": pickled weights are not read, save them as safetensors first" if pickled else ""
+        raise FileNotFoundError(f"{folder}: no *.safetensors and no {INDEX_NAME} in this folder{hint}")
+    shards: dict[str, TensorFileReader] = {}
+    for file in files:
+        reader = TensorFileReader(file)
+        for name in reader.tensors:
+            if name in shards:
+                raise ValueError(
+                    f"{folder}: tensor {name!r} is in {shards[name].path.name} and in {file.name};"
+                    f" name one file, or add {INDEX_NAME}"
+                )
+            shards[name] = reader
+    return FolderModel(folder, shards)
+
+
+def _open_index(place: Path, index: Path) -> FolderModel:
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        named = {str(name): str(file) for name, file in weight_map.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index}: weight_map is missing or damaged ({error!r})") from error
+    readers: dict[str, TensorFileReader] = {}
+    shards = {}
+    for name, file in named.items():
+        if Path(file).name != file:
+            raise ValueError(f"{index}: weight_map: {file!r} is not a file beside the index")
+        if file not in readers:
+            readers[file] = TensorFileReader(index.parent / file)
+        if name not in readers[file].tensors:
+            raise ValueError(f"{index}: weight_map says that {name!r} is in {file}, and it is not")
+        shards[name] = readers[file]
+    return FolderModel(place, shards)

@@ -1,0 +1,200 @@
+"""Safetensors files read and written one tensor at a time.
+
+The safetensors library maps or holds whole files; here a tensor is mapped while it is used and written as
+soon as it is made, so that models larger than memory pass through. The format is eight bytes with the length
+of a header, the header in JSON, and the tensors' bytes (https://huggingface.co/docs/safetensors).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["TensorFileReader", "TensorFileWriter", "TensorInfo", "dtype_named"]
+
+_NAMES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_CODES = {dtype: name for name, dtype in _NAMES.items()}
+_LARGEST_HEADER = 100_000_000
+#: Characters that an entry of the header needs beside its name, at most: type, shape, offsets.
+_ENTRY = 200
+
+
+def dtype_named(dtype: torch.dtype) -> str:
+    """The format's name of a type, such as ``BF16``.
+
+    Raises:
+        ValueError: the format has none.
+    """
+    if dtype not in _CODES:
+        raise ValueError(f"safetensors files hold no {str(dtype).removeprefix('torch.')}")
+    return _CODES[dtype]
+
+
+class TensorInfo(NamedTuple):
+    """What a file says about a tensor.
+
+    Attributes:
+        dtype: of the numbers.
+        shape: sizes.
+        offset: of the first byte in the file.
+        nbytes: how many there are.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+class TensorFileReader:
+    """A safetensors file whose tensors are mapped into memory one at a time.
+
+    Args:
+        path: of the file; its header and size are checked here, so a truncated file fails at once.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: truncated, damaged or of another format; names the file and the field.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{self.path}: no such file")
+        size = self.path.stat().st_size
+        with self.path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _LARGEST_HEADER):
+                raise ValueError(
+                    f"{self.path}: truncated or no safetensors file ({size} bytes, header {length})"
+                )
+            raw = file.read(length)
+        self.metadata: dict[str, str] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        try:
+            header = json.loads(raw)
+            if not isinstance(header, dict):
+                raise ValueError("the header is no JSON object")
+            self.metadata = dict(header.pop("__metadata__", None) or {})
+            for name, entry in header.items():
+                self.tensors[name] = _info(name, entry, 8 + length)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{self.path}: damaged header: {error}; write or download the file again"
+            ) from error
+        end = max((info.offset + info.nbytes for info in self.tensors.values()), default=8 + length)
+        if end > size:
+            raise ValueError(
+                f"{self.path}: truncated: the header tells of {end:,} bytes and the file has {size:,};"
+                " write or download it again"
+            )
+
+    def read(self, name: str) -> Tensor:
+        """A tensor, mapped from the file; changes stay in memory. Freed with the last reference."""
+        info = self.tensors[name]
+        if info.nbytes == 0:
+            return torch.empty(info.shape, dtype=info.dtype)
+        raw: np.ndarray = np.memmap(
+            self.path, dtype=np.uint8, mode="c", offset=info.offset, shape=(info.nbytes,)
+        )
+        if info.offset % info.dtype.itemsize:  # other writers may not align
+            raw = np.array(raw)
+        return torch.from_numpy(raw).view(info.dtype).reshape(info.shape)
+
+
+def _info(name: str, entry: Any, data_start: int) -> TensorInfo:
+    try:
+        dtype, shape = _NAMES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
+        begin, end = (int(place) for place in entry["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"tensor {name!r}: dtype, shape or data_offsets missing or unknown ({error})"
+        ) from error
+    count = 1
+    for size in shape:
+        count *= size
+    if min(shape, default=0) < 0 or begin < 0 or end - begin != count * dtype.itemsize:
+        raise ValueError(f"tensor {name!r}: data_offsets {begin} to {end} do not fit shape {list(shape)}")
+    return TensorInfo(dtype, shape, data_start + begin, end - begin)
+
+
+class TensorFileWriter:
+    """A safetensors file to which tensors are added one after the other.
+
+    Room for the header is left at the front and filled when the file is closed; until then it is no valid
+    file, so write beside the target and rename (:func:`sparse_core.files.replacing`).
+
+    Args:
+        path: of the file; replaced.
+        names: of the tensors that may be added.
+        metadata_room: characters for metadata.
+    """
+
+    def __init__(self, path: Path, names: list[str], *, metadata_room: int = 1000) -> None:
+        room = 2 * metadata_room + sum(len(json.dumps(name)) + _ENTRY for name in names)
+        self._room = -(-room // 8) * 8
+        self._entries: dict[str, Any] = {}
+        self._position = 0
+        self._file = path.open("wb")
+        self._file.seek(8 + self._room)
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Write a tensor; it may be freed afterwards."""
+        if name in self._entries:
+            raise ValueError(f"tensor {name!r} was written already")
+        plain = tensor.detach().cpu().contiguous()
+        code = dtype_named(plain.dtype)
+        padding = -self._position % plain.dtype.itemsize
+        if padding:
+            # The format allows no gaps; callers add wider types first.
+            raise ValueError(f"tensor {name!r} of {code} must be written before narrower ones")
+        if plain.numel():
+            self._file.write(plain.reshape(-1).view(torch.uint8).numpy().data)
+        offsets = [self._position, self._position + plain.nbytes]
+        self._position = offsets[1]
+        self._entries[name] = {"dtype": code, "shape": list(plain.shape), "data_offsets": offsets}
+
+    def close(self, metadata: Mapping[str, str]) -> None:
+        """Write the header; the file is valid from here on."""
+        header = json.dumps({"__metadata__": dict(metadata), **self._entries}).encode()
+        if len(header) > self._room:
+            self._file.close()
+            raise ValueError(f"the header needs {len(header)} bytes and {self._room} were set aside")
+        self._file.seek(0)
+        self._file.write(self._room.to_bytes(8, "little") + header.ljust(self._room))
+        self._file.truncate(8 + self._room + self._position)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> TensorFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()

@@ -1,0 +1,89 @@
+"""The page about mistakes: every example and command runs, its claims hold, its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+#: Commands that take more than a few seconds.
+_SLOW = ("demos/prune_model.py", "demos/compress_detector.py", "demos/sparse_formats.py")
+
+
+def page_text() -> str:
+    return (Path(__file__).parents[2] / "docs/sparsity-mistakes.md").read_text()
+
+
+def commands() -> list[Any]:
+    blocks = re.findall(r"```bash\n(.*?)```", page_text(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line]
+    return [
+        pytest.param(line, marks=pytest.mark.slow if any(name in line for name in _SLOW) else [])
+        for line in lines
+    ]
+
+
+def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page_text(), flags=re.DOTALL)
+    assert len(blocks) == 7
+    names: dict[str, Any] = {}
+    printed = []
+    torch.manual_seed(0)
+    for block in blocks:
+        exec(compile(block, "sparsity-mistakes.md", "exec"), names)
+        printed.append(capsys.readouterr().out)
+    wrong, imbalance, _update, remedy, pruned, hardware, size = printed
+    description = names["matrix"].describe()
+    assert description.format_nbytes["CSR"] > 256 * 256 * 4
+    assert "choice" in wrong
+    assert names["report"] is not None
+    assert re.search(r"Gini 0\.[3-9]", imbalance)
+    assert names["padding"] > 3
+    assert 0 < names["flipped"] < 0.2
+    assert names["flips"]["averaged"] < 0.25 * names["flips"]["chosen anew"]
+    assert names["cache"].statistics.hits == 9
+    assert "hit rate" in remedy
+    assert "output error" in pruned
+    assert "unpacked" in hardware
+    assert "theory" in size
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_run(command: str, repository: Path, tmp_path: Path, request: Any) -> None:
+    if "compress_detector" in command:
+        request.getfixturevalue("kitti_directory")
+    words = shlex.split(command.replace("out/mistakes", str(tmp_path)))
+    assert words[0] == "python"
+    done = subprocess.run(
+        [sys.executable, *words[1:]],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert any(tmp_path.iterdir())
+
+
+def test_links_lead_somewhere(repository: Path) -> None:
+    page = page_text()
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) >= 8
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", line[3:].lower()).replace(" ", "-")
+        for line in re.findall(r"^## .*", page, re.M)
+    }
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in headings
+        else:
+            assert (repository / "docs" / link).is_file(), link

@@ -1,0 +1,163 @@
+"""LatencyController on made-up clocks, and levels of a real model."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from sparse_core.dynamic.inference.latency import BudgetWarning, LatencyController, measure_levels
+from sparse_core.dynamic.inference.levels import prepare_levels
+from sparse_core.nm.pattern import TWO_FOUR, Block
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SECONDS = {"dense": 0.040, "2:4": 0.030, "block 75 %": 0.020, "block 90 %": 0.010}
+
+
+def _drive(controller: LatencyController, scene: float, frames: int) -> list[str]:
+    taken = []
+    for _ in range(frames):
+        level = controller.choose()
+        controller.observe(level, SECONDS[level] * scene)
+        taken.append(level)
+    return taken
+
+
+def test_the_best_level_within_the_budget() -> None:
+    for budget, level in ((0.050, "dense"), (0.035, "2:4"), (0.02, "block 75 %"), (0.010, "block 90 %")):
+        assert LatencyController(SECONDS, budget).choose() == level
+
+
+def test_a_harder_scene_goes_down_at_once_and_up_after_patience() -> None:
+    controller = LatencyController(SECONDS, 0.045, patience=4, smoothing=1.0)
+    assert _drive(controller, 1.0, 3) == ["dense"] * 3
+    assert _drive(controller, 2.0, 3) == ["dense", "block 75 %", "block 75 %"]
+    # Easy again: one frame to notice, then four in a row.
+    assert _drive(controller, 1.0, 6) == ["block 75 %"] * 4 + ["dense"] * 2
+    assert controller.switches == 2
+
+
+def test_hysteresis_stops_flapping_at_the_edge() -> None:
+    steady = LatencyController(SECONDS, 0.041, hysteresis=0.1, patience=1, smoothing=1.0)
+    eager = LatencyController(SECONDS, 0.041, hysteresis=0.0, patience=1, smoothing=1.0)
+    for frame in range(40):
+        for controller in (steady, eager):
+            level = controller.choose()
+            controller.observe(level, SECONDS[level] * (1.0 if frame % 2 else 1.05))
+    assert steady.switches == 1
+    assert eager.switches > 10
+
+
+def test_a_budget_that_nothing_meets_takes_the_fastest_and_says_so_once() -> None:
+    controller = LatencyController(SECONDS, 0.005)
+    with pytest.warns(BudgetWarning, match=r"no level meets 5 ms: the fastest, 'block 90 %'.* 10 ms"):
+        assert controller.choose() == "block 90 %"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(20):
+            assert controller.choose() == "block 90 %"
+            controller.observe("block 90 %", 0.010)
+    controller.set_budget(0.05)
+    assert "dense" in _drive(controller, 1.0, 10)
+    controller.set_budget(0.001)
+    with pytest.warns(BudgetWarning):
+        controller.choose()
+
+
+@given(
+    st.lists(st.floats(0.2, 4.0), min_size=1, max_size=60),
+    st.floats(0.005, 0.1),
+    st.floats(0.0, 0.5),
+    st.integers(1, 6),
+)
+@settings(max_examples=60, deadline=None)
+def test_never_over_the_expected_budget_where_a_level_meets_it(
+    scenes: list[float], budget: float, hysteresis: float, patience: int
+) -> None:
+    controller = LatencyController(SECONDS, budget, hysteresis=hysteresis, patience=patience)
+    for scene in scenes:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BudgetWarning)
+            level = controller.choose()
+        reachable = min(controller.expected(name) for name in SECONDS) <= budget
+        if reachable:
+            assert controller.expected(level) <= budget
+        else:
+            assert level == "block 90 %"
+        controller.observe(level, SECONDS[level] * scene)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: LatencyController({}, 0.1), "at least one level"),
+        (lambda: LatencyController({"a": 0.0}, 0.1), "seconds of level 'a' must be positive"),
+        (lambda: LatencyController(SECONDS, 0.0), "budget_s must be positive"),
+        (lambda: LatencyController(SECONDS, float("nan")), "budget_s"),
+        (lambda: LatencyController(SECONDS, 0.1, hysteresis=1.0), "hysteresis"),
+        (lambda: LatencyController(SECONDS, 0.1).observe("x", 0.1), "no level 'x': there are"),
+        (lambda: LatencyController(SECONDS, 0.1).observe("dense", -1.0), "seconds must be positive"),
+        (lambda: measure_levels({}), "needs levels"),
+        (lambda: prepare_levels(nn.Sequential(nn.Linear(4, 4)), {}), "at least one level"),
+    ],
+)
+def test_bad_arguments(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()  # type: ignore[operator]
+
+
+def test_measured_levels_are_in_order() -> None:
+    found = measure_levels(
+        {"slow": lambda: time.sleep(0.02), "fast": lambda: time.sleep(0.002)}, repeats=3, warm_up=1
+    )
+    assert list(found) == ["slow", "fast"]
+    assert found["slow"] > 0.015
+    assert found["slow"] > found["fast"]
+
+
+def test_prepared_levels_share_what_they_do_not_prune() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 32), nn.Linear(32, 3)).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    levels = prepare_levels(
+        model, {"dense": None, "2:4": TWO_FOUR, "block 75 %": Block(16, 0.75)}, select="^[02]$"
+    )
+    x = torch.randn(4, 64)
+    assert levels["dense"] is model
+    for name in ("2:4", "block 75 %"):
+        pruned = levels[name]
+        assert pruned[1].weight is model[1].weight  # type: ignore[index]
+        assert pruned[3].weight is model[3].weight  # type: ignore[index]
+        weight = pruned[0].weight if name == "2:4" else pruned[0].matrix.to_dense()  # type: ignore[index]
+        share = float((weight != 0).float().mean())
+        assert share == pytest.approx(0.5 if name == "2:4" else 0.25)
+        kept = weight != 0
+        assert torch.equal(weight[kept], model[0].weight[kept])
+    with warnings.catch_warnings():
+        # Said once a process: on a CPU the 2:4 layer unpacks.
+        warnings.filterwarnings("ignore", "packed n.m weights")
+        answers = {name: level(x) for name, level in levels.items()}
+    assert not torch.allclose(answers["2:4"], answers["dense"])
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_switching_levels_runs_the_prepared_modules() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    levels = prepare_levels(model, {"dense": None, "block 75 %": Block(16, 0.75)})
+    x = torch.randn(2, 64)
+    controller = LatencyController({"dense": 0.02, "block 75 %": 0.01}, 0.015)
+    parameters = {name: [p.data_ptr() for p in level.parameters()] for name, level in levels.items()}
+    with torch.no_grad():
+        assert torch.equal(levels[controller.choose()](x), levels["block 75 %"](x))
+        controller.set_budget(1.0)
+        for _ in range(10):
+            controller.observe(controller.choose(), 0.001)
+        assert torch.equal(levels[controller.choose()](x), model(x))
+    assert parameters == {name: [p.data_ptr() for p in level.parameters()] for name, level in levels.items()}

@@ -1,0 +1,159 @@
+"""Recipes: what is understood, and what errors say about the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparse_core.merging.recipe import load_recipe, parse_recipe
+from sparse_core.merging.settings import Setting, count_layers, layer_position, read_setting
+
+TIES: dict[str, Any] = {
+    "merge_method": "ties",
+    "base_model": "base",
+    "models": [
+        {"model": "base"},
+        {"model": "a", "parameters": {"weight": 0.5, "density": 0.3}},
+        {
+            "model": "b",
+            "parameters": {"weight": [0, 1], "density": [{"filter": "mlp", "value": 0.2}, {"value": 0.8}]},
+        },
+    ],
+    "parameters": {"normalize": False, "int8_mask": True, "lambda": 0.7},
+    "dtype": "bfloat16",
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {key: value for key, value in {**TIES, **changes}.items() if value is not ...}
+
+
+def test_a_recipe_of_mergekit() -> None:
+    recipe = parse_recipe(TIES)
+    assert recipe.method.name == "ties"
+    assert [entry.path for entry in recipe.models] == ["a", "b"]
+    assert (recipe.base, recipe.dtype, recipe.out) == ("base", torch.bfloat16, None)
+    assert (recipe.rule.normalize, recipe.rule.scale, recipe.rule.divides) == (False, 0.7, False)
+    assert recipe.notes == ("int8_mask is ignored: masks never take up memory here",)
+    first, second = recipe.models
+    assert recipe.setting(first, "density", "layers.3.mlp.w", 5, 1.0) == 0.3
+    assert recipe.setting(second, "density", "layers.3.mlp.w", 5, 1.0) == 0.2
+    assert recipe.setting(second, "density", "layers.3.attention.w", 5, 1.0) == 0.8
+    assert recipe.setting(second, "weight", "layers.3.mlp.w", 5, 1.0) == 0.75
+
+
+def test_gradients_run_over_the_layers() -> None:
+    setting = Setting(((None, (0.0, 1.0, 0.5)),))
+    found = [setting.at(f"model.layers.{layer}.w", 5) for layer in range(5)]
+    assert found == [0.0, 0.5, 1.0, 0.75, 0.5]
+    assert [setting.at(name, 5) for name in ("model.embed_tokens.weight", "lm_head.weight")] == [0.0, 0.5]
+    assert layer_position("0.weight", 1) == 0.0
+    assert count_layers(["a", "h.0.w", "h.11.w", "blocks.3.1.w"]) == 12
+    assert read_setting([{"filter": "x", "value": 1}], "here").at("y", 0) is None
+    assert read_setting([{"filter": "*", "value": 1}], "here").at("y", 0) == 1.0
+
+
+def test_slices_over_whole_models() -> None:
+    sources = [{"model": name, "layer_range": [0, 4]} for name in ("base", "a")]
+    gradient = [{"filter": "attn", "value": [0, 1]}, {"value": 0.5}]
+    recipe = parse_recipe(
+        {
+            "slices": [{"sources": sources}],
+            "merge_method": "slerp",
+            "base_model": "base",
+            "parameters": {"t": gradient},
+            "tokenizer_source": "union",
+        }
+    )
+    assert recipe.layer_range == (0, 4)
+    assert [entry.path for entry in recipe.models] == ["a"]
+    assert recipe.notes == ("tokenizer_source is ignored: tokenizer files are copied from the base",)
+    assert recipe.setting(recipe.models[0], "t", "layers.3.attn.w", 4, 0.0) == 1.0
+
+
+def test_parameters_of_other_methods_are_noted() -> None:
+    recipe = parse_recipe(changed(merge_method="task_arithmetic"))
+    assert "density is ignored: task_arithmetic has no such parameter" in recipe.notes
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "expected a mapping with merge_method and models, got list"),
+        (changed(merge_methd="ties"), r"unknown field 'merge_methd' \(did you mean 'merge_method'\?\)"),
+        (changed(merge_method=...), "merge_method is missing"),
+        (changed(merge_method="teis"), r"merge_method: unknown method 'teis' \(did you mean 'ties'\?\)"),
+        (changed(merge_method="dare_tie"), "did you mean 'dare_ties'"),
+        (changed(base_model=...), "base_model is missing: ties needs one"),
+        (changed(models=...), "expected models"),
+        (changed(models=[]), "models: expected a list"),
+        (changed(models=[{"model": "base"}]), "nothing to merge beside the base"),
+        (changed(models=["a"]), r"models\[0\]: expected a mapping with 'model', got 'a'"),
+        (changed(models=[{"modle": "a"}]), r"models\[0\]: unknown field 'modle' \(did you mean 'model'\?\)"),
+        (changed(models=[{"parameters": {}}]), r"models\[0\]: model is missing"),
+        (changed(models=[{"model": 3}]), r"models\[0\].model: expected a path, got 3"),
+        (changed(models=[{"model": "a"}]), r"models\[0\].parameters.weight is missing \(a\)"),
+        (
+            changed(parameters={"densty": 1}),
+            r"parameters: unknown parameter 'densty' \(did you mean 'density'\?\)",
+        ),
+        (
+            changed(parameters={"density": 1.5}),
+            r"parameters.density: expected a number from 1e-09 to 1, got 1.5",
+        ),
+        (changed(parameters={"density": 0}), "got 0"),
+        (
+            changed(parameters={"weight": "x"}),
+            "parameters.weight: expected a number or a list of numbers, got 'x'",
+        ),
+        (changed(parameters={"weight": []}), "got an empty list"),
+        (changed(parameters={"weight": float("nan")}), "expected a finite number"),
+        (
+            changed(parameters={"weight": [{"filtr": "x", "value": 1}]}),
+            r"parameters.weight\[0\]: unknown field 'filtr'",
+        ),
+        (changed(parameters={"weight": [{"filter": "x"}]}), r"parameters.weight\[0\]: no 'value'"),
+        (changed(parameters={"normalize": 1}), "parameters.normalize: expected true or false, got 1"),
+        (changed(parameters={"lambda": [1, 2]}), "parameters.lambda: expected one number, got 2"),
+        (changed(parameters={"seed": -1}), "parameters.seed: expected a whole number from 0"),
+        (changed(parameters={"consensus": "votes"}), "parameters.consensus: expected sum"),
+        (changed(dtype="bfloat17"), r"dtype: unknown type 'bfloat17' \(did you mean 'bfloat16'\?\)"),
+        (
+            changed(models=[{"model": "a", "parameters": {"weight": 1, "lambda": 2}}]),
+            "'lambda' is one value for the whole merge",
+        ),
+        (changed(merge_method="slerp"), "slerp takes the base and one other model, got 2 others"),
+        (changed(merge_method="slerp", models=[{"model": "a"}], parameters={}), "parameters.t is missing"),
+        (changed(slices=[]), "expected models"),
+        (changed(models=..., slices=[{}, {}]), "only one slice over whole models"),
+        (
+            changed(
+                models=...,
+                slices=[
+                    {
+                        "sources": [
+                            {"model": "a", "layer_range": [0, 3]},
+                            {"model": "b", "layer_range": [1, 4]},
+                        ]
+                    }
+                ],
+            ),
+            "every source needs the same layer_range",
+        ),
+    ],
+)
+def test_errors_name_the_field_and_the_nearest_name(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        parse_recipe(values, "mine.yaml")
+    assert str(caught.value).startswith("mine.yaml: ")
+
+
+def test_files_that_are_no_recipes(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such recipe"):
+        load_recipe(tmp_path / "absent.yaml")
+    (tmp_path / "bad.yaml").write_text("models: [")
+    with pytest.raises(ValueError, match=r"bad\.yaml: no valid YAML"):
+        load_recipe(tmp_path / "bad.yaml")
