@@ -239,6 +239,7 @@ def test_the_map_moves_and_opens_a_memory(visit: Any) -> None:
 def test_forgetting_asks_and_is_undone(visit: Any, shoot: Any, service: str) -> None:
     page = visit()
     ask(page, "where is the charger")
+    playwright.expect(page.locator("#list .row").first).to_contain_text("Charger")
     page.click("#list .row")
     page.click("#card >> text=Forget …")
     assert "Charger, memory #42, at (-22.0, 20.0) m" in page.inner_text("#forget-what")
