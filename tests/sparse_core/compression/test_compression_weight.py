@@ -33,7 +33,7 @@ def weight_of(*shape: int, seed: int = 0) -> Tensor:
 def test_what_is_kept_comes_back(pattern: NM | None, coding: str, index: str, out: int, columns: int) -> None:
     weight = weight_of(out, columns)
     if coding.startswith("codebook"):
-        weight = weight.repeat(8, 1)
+        weight = weight.repeat(16, 1)
     found = compress(weight, pattern, coding, index=index, pad=True)  # type: ignore[arg-type]
     found.check()
     restored = found.to_dense()
