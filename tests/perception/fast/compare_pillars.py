@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import triton
+from pillar_frames import batch_of, encoder_of
 from torch import Tensor
 
 from perception.config import PillarConfig
@@ -26,7 +27,7 @@ from perception.fast.pillars import (
     triton_encode,
 )
 from perception.fast.pillars import triton as kernels
-from perception.pillars import PillarEncoder, _canonical_order
+from perception.pillars import _canonical_order
 from sparse_core.conv.grid import grid_from_bits
 
 CONFIG = PillarConfig(range_m=(0.0, -8.0, -3.0, 16.0, 8.0, 1.0), pillar_size_m=0.5, channels=64)
@@ -89,25 +90,6 @@ def cases(size: int) -> dict[str, tuple[PillarConfig, list[Tensor], int]]:
     }
 
 
-def batch_of(frames: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Frames in one buffer, NaN behind them, and their lengths."""
-    room = max(len(frame) for frame in frames)
-    points = torch.full((len(frames), room, 4), torch.nan)
-    for row, frame in zip(points, frames, strict=True):
-        row[: len(frame)] = frame
-    return points, torch.tensor([len(frame) for frame in frames], dtype=torch.int32)
-
-
-def encoder_of(config: PillarConfig) -> PillarEncoder:
-    """An encoder whose norms are not the identity."""
-    torch.manual_seed(1)
-    made = PillarEncoder(config)
-    for unit in (made.points, made.pillars):
-        torch.nn.init.normal_(unit.norm.running_mean, std=0.2)
-        torch.nn.init.uniform_(unit.norm.running_var, 0.5, 2.0)
-    return made.eval()
-
-
 def canonical(pillars: FixedPillars) -> Tensor:
     """Points in an order that does not depend on how they came."""
     offsets = pillars.offsets.long()
@@ -125,7 +107,7 @@ def compare(
     config: PillarConfig, frames: list[Tensor], capacity: int, device: torch.device
 ) -> dict[str, object]:
     """Which of the results agree, and how far features differ."""
-    points, lengths = (part.to(device) for part in batch_of(frames))
+    points, lengths = (part.to(device) for part in batch_of(frames, torch.nan))
     weights = EncoderWeights.from_encoder(encoder_of(config), device=device)
     layout._MOST_BLOCKS = FEW_BLOCKS if config is FINE else MOST_BLOCKS
     workspaces = [PillarWorkspace.make(config, len(frames), device=device) for _ in range(2)]
@@ -156,7 +138,7 @@ def compare(
         difference = (features - expected).abs().max() / scale if rows else torch.zeros(())
         facts[f"difference {str(dtype)[6:]}"] = float(difference)
     # The same frames in another order, in the workspace that was cleared.
-    shuffled, _ = batch_of([frame[torch.randperm(len(frame))] for frame in frames])
+    shuffled, _ = batch_of([frame[torch.randperm(len(frame))] for frame in frames], torch.nan)
     again = locate_points(shuffled.to(device), lengths, config, workspace=workspaces[1], impl="triton")
     turned = sort_points(again, grid, impl="triton")
     parted = [fixed_encode(part, weights, impl="triton")[:rows] for part in (found, turned, turned)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pillar_frames import batch_of, encoder_of
 from torch import Tensor
 
 from perception.config import PillarConfig
@@ -33,24 +34,6 @@ def cloud(count: int, seed: int, config: PillarConfig = CONFIG, *, margin_m: flo
     return low - margin_m + torch.rand((count, 4), generator=generator) * (high - low + 2 * margin_m)
 
 
-def batch_of(frames: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Frames in one buffer, with points behind their lengths that must not be read."""
-    room = max(len(frame) for frame in frames)
-    points = torch.full((len(frames), room, 4), 0.25)
-    for row, frame in zip(points, frames, strict=True):
-        row[: len(frame)] = frame
-    return points, torch.tensor([len(frame) for frame in frames], dtype=torch.int32)
-
-
-def encoder_of(config: PillarConfig) -> PillarEncoder:
-    torch.manual_seed(1)
-    made = PillarEncoder(config)
-    for unit in (made.points, made.pillars):
-        torch.nn.init.normal_(unit.norm.running_mean, std=0.2)
-        torch.nn.init.uniform_(unit.norm.running_var, 0.5, 2.0)
-    return made.eval()
-
-
 def counts_of(pillars: FixedPillars) -> Tensor:
     return (pillars.offsets[1:] - pillars.offsets[:-1])[: int(pillars.grid.count)]
 
@@ -74,7 +57,7 @@ def test_rows_and_points_are_those_of_make_pillars(config: PillarConfig) -> None
     bad[torch.arange(0, 40, 3), torch.arange(0, 40, 3) % 4] = torch.nan
     bad[1, 3], bad[2, 0] = torch.inf, -torch.inf
     frames = [cloud(900, 0, config), bad, cloud(0, 0), cloud(400, 1, config) * 0.02]
-    same_as_dynamic(fixed_pillars(*batch_of(frames), config, 2000), frames, config)
+    same_as_dynamic(fixed_pillars(*batch_of(frames, 0.25), config, 2000), frames, config)
 
 
 def test_points_on_lines_of_the_grid_and_at_its_edges() -> None:
@@ -82,7 +65,7 @@ def test_points_on_lines_of_the_grid_and_at_its_edges() -> None:
     around = [steps, steps.nextafter(torch.tensor(-100.0)), steps.nextafter(torch.tensor(100.0))]
     y = torch.cat(around)
     frame = torch.stack([y + 39.68, y, torch.zeros_like(y), torch.zeros_like(y)], dim=1)
-    same_as_dynamic(fixed_pillars(*batch_of([frame]), KITTI, 3000), [frame], KITTI)
+    same_as_dynamic(fixed_pillars(*batch_of([frame], 0.25), KITTI, 3000), [frame], KITTI)
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -94,7 +77,7 @@ def test_features_are_those_of_the_encoder(folded: bool) -> None:
     if folded:
         fold_batch_norms(encoder)
     weights = EncoderWeights.from_encoder(encoder)
-    pillars = fixed_pillars(*batch_of(frames), CONFIG, 1500)
+    pillars = fixed_pillars(*batch_of(frames, 0.25), CONFIG, 1500)
     found = fixed_encode(pillars, weights, dtype=torch.float32)
     assert found.shape == (1500, 16)
     found = found[: len(wanted)]
@@ -111,7 +94,7 @@ def test_the_order_of_points_changes_no_bit() -> None:
     results = []
     for seed in range(4):
         order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed))
-        pillars = fixed_pillars(*batch_of([frame[order]]), CONFIG, 900)
+        pillars = fixed_pillars(*batch_of([frame[order]], 0.25), CONFIG, 900)
         # Products of matrices on a CPU may depend on the row; whole numbers and maxima may not.
         results.append(
             (pillars, fixed_encode(pillars, weights, dtype=torch.float32)[: int(pillars.grid.count)])
@@ -123,10 +106,10 @@ def test_the_order_of_points_changes_no_bit() -> None:
 
 def test_pillars_beyond_the_capacity_are_left_out() -> None:
     frames = [cloud(300, 0), cloud(300, 1)]
-    whole = fixed_pillars(*batch_of(frames), CONFIG, 700)
+    whole = fixed_pillars(*batch_of(frames, 0.25), CONFIG, 700)
     rows = int(whole.grid.count)
     for capacity in (1, 100, rows - 1, rows, rows + 1):
-        pillars = fixed_pillars(*batch_of(frames), CONFIG, capacity)
+        pillars = fixed_pillars(*batch_of(frames, 0.25), CONFIG, capacity)
         kept = min(rows, capacity)
         assert (int(pillars.grid.count), int(pillars.grid.active)) == (kept, rows)
         assert torch.equal(pillars.offsets[: kept + 1], whole.offsets[: kept + 1])
@@ -139,13 +122,13 @@ def test_a_workspace_serves_many_frames() -> None:
     workspace = PillarWorkspace.make(CONFIG, 2)
     for seed in range(3):
         frames = [cloud(200, seed), cloud(100 * seed, seed + 9)]
-        pillars = fixed_pillars(*batch_of(frames), CONFIG, 400, workspace=workspace)
+        pillars = fixed_pillars(*batch_of(frames, 0.25), CONFIG, 400, workspace=workspace)
         same_as_dynamic(pillars, frames, CONFIG)
         assert not workspace.counts.any()
         assert not workspace.bits.any()
         assert not workspace.block_points.any()
         assert not workspace.invalid.any()
-    located = locate_points(*batch_of(frames), CONFIG, workspace=workspace)
+    located = locate_points(*batch_of(frames, 0.25), CONFIG, workspace=workspace)
     assert int(workspace.counts.sum()) == int((located.cells >= 0).sum()) > 0
     assert located.bits.any()
     peaks, totals = workspace.accumulators(400, 8)
@@ -169,7 +152,7 @@ def test_counters_of_blocks_are_as_many_as_a_program_adds_up() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    points, lengths = batch_of([cloud(10, 0)])
+    points, lengths = batch_of([cloud(10, 0)], 0.25)
     with pytest.raises(ValueError, match=r"points must have shape \(B, P, 4\)"):
         fixed_pillars(points[0], lengths, CONFIG, 5)
     with pytest.raises(ValueError, match=r"lengths must have shape \(1,\)"):
