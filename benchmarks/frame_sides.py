@@ -17,6 +17,7 @@ from perception.backbone import DenseBackbone
 from perception.config import DetectorConfig
 from perception.detector import Detector
 from perception.fast.frame import FrameRunner, Room
+from perception.fast.head import fixed_heat
 from perception.fast.network import FastNetwork
 from perception.network import Network
 from perception.types import Detections
@@ -88,7 +89,8 @@ class DenseFrames(FastNetwork):
 
     def _neck(self, state: object) -> None:
         values = state.values  # type: ignore[attr-defined]
-        values["map"] = self.maps(values["level -1"], values["pillars"].grid.cells)
+        values["map"] = self.maps(values["level -1"], values["grids"][0].cells)
+        values["heat"] = fixed_heat(values["map"], self.heat, spatial_shape=self.fine_shape, impl=self.impl)
 
 
 class DenseRunner(FrameRunner):

@@ -15,6 +15,11 @@ def resident_bytes() -> int | None:
     return _status("VmRSS")
 
 
+def anonymous_bytes() -> int | None:
+    """Memory of this process now that is no mapped file; None where the system does not tell."""
+    return _status("RssAnon")
+
+
 def peak_bytes() -> int:
     """Highest memory of this process so far, or since :func:`reset_peak` where that works.
 

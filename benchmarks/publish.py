@@ -17,13 +17,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
+    bench_dynamic_accuracy,
     bench_formats,
     bench_nm_linear,
     bench_solvers,
     bench_sparse_attention,
     published_attention,
+    published_compression,
     published_drive,
+    published_dynamic,
+    published_dynamic_speed,
+    published_levels,
     published_memory,
+    published_merging,
     published_nm,
     published_tables,
 )
@@ -60,6 +66,23 @@ FILES: dict[str, Blocks] = {
     "docs/decisions/0007-two-four-layers.md": {
         "nm-bars": published_nm.bars,
     },
+    "docs/dynamic-sparsity.md": {
+        "dynamic-accuracy": published_dynamic.accuracy,
+        "dynamic-cost": published_dynamic.cost,
+        "dynamic-detector": published_dynamic.detector,
+        "dynamic-speed-bars": published_dynamic_speed.bars,
+        "dynamic-steps": published_dynamic_speed.steps,
+        "dynamic-forward": published_dynamic_speed.forward,
+        "dynamic-updates": published_dynamic_speed.updates,
+        "dynamic-memory": published_dynamic_speed.memory,
+        "dynamic-cpu": published_dynamic_speed.cpu,
+    },
+    "docs/budget.md": {
+        "levels-cpu": published_levels.candidates_cpu,
+        "levels-cuda": published_levels.candidates_cuda,
+        "levels-budgets-cpu": published_levels.budgets_cpu,
+        "levels-budgets-cuda": published_levels.budgets_cuda,
+    },
     "docs/attention.md": {
         "attention-speed": published_attention.speedups,
     },
@@ -72,6 +95,9 @@ FILES: dict[str, Blocks] = {
         "attention-encoder": published_attention.encoder,
         "attention-gathered": published_attention.gathered,
     },
+    "perception/weights/pointpillars-kitti.md": {
+        "compression": published_compression.variants,
+    },
     "docs/memory.md": {
         "memory-bars": published_memory.bars,
         "memory-searches": published_memory.searches,
@@ -80,6 +106,12 @@ FILES: dict[str, Blocks] = {
         "memory-moving": published_memory.moving,
         "memory-retention": published_memory.retention,
         "memory-places": published_memory.places,
+    },
+    "docs/merging.md": {
+        "merging-speed": published_merging.speed,
+        "merging-vectors": published_merging.task_vectors,
+        "merging-files": published_merging.files,
+        "merging-quality": published_merging.quality,
     },
     "docs/decisions/0005-sparse-formats.md": {
         "aims": published_tables.aims,
@@ -101,6 +133,7 @@ _PICTURES = {
     "solvers-cuda": bench_solvers.main,
     "nm_linear-cuda": bench_nm_linear.main,
     "sparse_attention-cuda": bench_sparse_attention.main,
+    "dynamic-accuracy": bench_dynamic_accuracy.main,
 }
 
 

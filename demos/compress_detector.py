@@ -1,11 +1,14 @@
-"""Compress the shipped detector: size, average precision and latency of each way to store its weights.
+"""Compress the shipped detector: size and average precision of each way to store its weights.
 
-    python demos/compress_detector.py                    # size and AP on the validation split, one table
-    python demos/compress_detector.py --latency          # on an idle machine: times beside them
+    python demos/compress_detector.py                    # every way, on the validation split, one table
     python demos/compress_detector.py --limit 2 --rows float16 2:4+int8
 
-2:4 rows are pruned by SparseGPT on training frames, in one pass, unless they say magnitude. Finished rows
-stay in the result file; interrupted, run it again.
+`perceive train pointpillars-kitti --from pointpillars-kitti --masks 2:4 ...` wins back what pruning costs:
+
+    python demos/compress_detector.py --tuned RUN/weights.safetensors
+
+2:4 rows are pruned by SparseGPT on training frames, in one pass, unless they say magnitude or tuned. Finished
+rows stay in the result file; interrupted, run it again. `benchmarks/bench_compression.py` takes the times.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
-import time
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,19 +27,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perception import Detector
-from perception.config import DetectorConfig, from_dict, to_dict
+from perception.compression import (
+    INNER,
+    PATTERN,
+    compress_network,
+    kept_masks,
+    run_every_layer,
+    save_compressed_weights,
+)
 from perception.errors import PerceptionError
 from perception.evaluate.data_set import evaluate_detector
 from perception.evaluate.kitti_protocol import DifficultyName
 from perception.io.kitti import KittiDataset
-from perception.network import Network
 from perception.weights import load_weights
-from sparse_core.compression import compress_model, load_compressed, prune_in_one_pass, save_compressed
-from sparse_core.nm import NM
+from sparse_core.compression import load_compressed, prune_in_one_pass
 
-PATTERN = NM(2, 4, "channels_last")
-#: Layers that stay as they are: the first ones see few inputs, the last ones are small and decide.
-INNER = r"^(?!encoder\.)(?!head\.(heat|box)$)(?!refinements\.\d+\.out$)"
 DIFFICULTIES: tuple[DifficultyName, ...] = ("easy", "moderate", "hard")
 
 
@@ -45,12 +49,15 @@ class Row(NamedTuple):
     """One way to store the weights.
 
     Attributes:
-        pruning: ``None``: every weight is kept; ``"magnitude"`` or ``"sparsegpt"``: 2:4.
+        pruning: ``None``: every weight is kept; ``"magnitude"`` or ``"sparsegpt"``: 2:4; ``"tuned"``: what
+            the fine-tuned weights kept.
         coding: of the values of the inner layers; the other tensors are float16 (float32 in the first row).
+        source: file of a tuned row; ``None``: ``--weights``. A compressed file is taken as it is.
     """
 
     pruning: str | None
     coding: str
+    source: Path | None = None
 
 
 ROWS = {
@@ -65,56 +72,84 @@ ROWS = {
     "2:4+int4": Row("sparsegpt", "int4/64"),
     "2:4+codebook": Row("sparsegpt", "codebook64"),
 }
+#: Rows of fine-tuned weights; those of compressed files are called "… trained".
+TUNED = {f"{name} tuned": row.coding for name, row in ROWS.items() if row.pruning == "sparsegpt"}
 
 
-def compressed_file(name: str, options: argparse.Namespace, calibrated: dict[str, Any]) -> Path:
+def tuned_rows(files: list[Path]) -> dict[str, Row]:
+    """The rows that fine-tuned weights add.
+
+    Raises:
+        ValueError: a file that cannot be read as weights.
+    """
+    found: dict[str, Row] = {}
+    for file in files:
+        try:
+            compressed = load_compressed(file).model
+        except ValueError as error:
+            if "did not write it" not in str(error):
+                raise
+            found |= {name: Row("tuned", coding, file) for name, coding in TUNED.items()}
+            continue
+        weight = next(iter(compressed.weights.values()))
+        short = {
+            row.coding: name for name, row in ROWS.items() if (row.pruning == "sparsegpt") == weight.sparse
+        }
+        coding = f"{weight.coding}"
+        found[f"{short.get(coding, coding)} trained"] = Row("tuned", coding, file)
+    return found
+
+
+def compressed_file(name: str, row: Row, options: argparse.Namespace, calibrated: dict[str, Any]) -> Path:
     """Prune, pack and write the weights of a row."""
-    row = ROWS[name]
-    detector = Detector(load_weights(options.weights))  # Batch norms are folded into the weights here.
-    network, masks = detector.network, None
-    if row.pruning == "sparsegpt":
+    file: Path = options.out / f"{name.replace(':', '-').replace(' ', '-')}.safetensors"
+    if name.endswith(" trained"):
+        assert row.source is not None
+        file.write_bytes(row.source.read_bytes())
+        return file
+    network, masks = load_weights(row.source or options.weights).fold(), None
+    if row.pruning == "tuned":
+        masks = kept_masks(network)
+        if masks is None:
+            raise ValueError(f"{row.source}: the weights are not 2:4: train them with --masks 2:4")
+    elif row.pruning == "sparsegpt":
         if not calibrated:
             frames = KittiDataset(options.data, "train")
             step = max(1, len(frames) // options.calibration)
-            clouds = [frames[place].cloud for place in range(0, len(frames), step)][: options.calibration]
+            places = range(0, len(frames), step)[: options.calibration]
+            clouds = [torch.tensor(frames[place].cloud.points) for place in places]
             report = prune_in_one_pass(
-                network, lambda: detector.detect_batch(clouds), PATTERN, select=INNER, progress=options.bars
+                network,
+                lambda: run_every_layer(network, clouds),
+                PATTERN,
+                select=INNER,
+                progress=options.bars,
             )
             calibrated.update(state=network.state_dict(), masks=report.masks, report=report)
         network.load_state_dict(calibrated["state"])
         masks = calibrated["masks"]
-    wide = row.coding == "float32"
-    compressed = compress_model(
+    compressed = compress_network(
         network,
-        PATTERN if row.pruning else None,
         row.coding,
-        select=INNER,
+        pattern=PATTERN if row.pruning else None,
         masks=masks,
-        pad=True,
-        other_dtype=torch.float32 if wide else torch.float16,
+        dtype=torch.float32 if row.coding == "float32" else torch.float16,
     )
-    file = options.out / f"{name.replace(':', '-').replace(' ', '-')}.safetensors"
-    return save_compressed(compressed, file, extra={"detector": to_dict(network.config)})
+    return save_compressed_weights(compressed, network.config, file)
 
 
-def restored_detector(file: Path, device: str) -> Detector:
-    """A detector of a compressed file alone."""
-    found = load_compressed(file)
-    network = Network(from_dict(DetectorConfig, found.extra["detector"])).fold()
-    found.model.load_into(network)
-    return Detector(network, device=device)
-
-
-def measure_row(name: str, options: argparse.Namespace, calibrated: dict[str, Any]) -> dict[str, Any]:
+def measure_row(
+    name: str, row: Row, options: argparse.Namespace, calibrated: dict[str, Any]
+) -> dict[str, Any]:
     """Bytes and average precision of a row."""
-    file = compressed_file(name, options, calibrated)
+    file = compressed_file(name, row, options, calibrated)
     weights = load_compressed(file).model
-    detector = restored_detector(file, options.device)
+    detector = Detector.from_pretrained(file, options.device)
     frames = KittiDataset(options.data, "val")
     if options.limit:
         frames.frame_ids = frames.frame_ids[: options.limit]
     bar = Progress(
-        TextColumn(f"{name:14}"),
+        TextColumn(f"{name:20}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -125,6 +160,9 @@ def measure_row(name: str, options: argparse.Namespace, calibrated: dict[str, An
         task = bar.add_task(name, total=len(frames))
         result = evaluate_detector(detector, frames, folder, on_frame=lambda *_: bar.advance(task))
     return {
+        "pruning": row.pruning,
+        "coding": row.coding,
+        "source_crc32": checksum(row),
         "file": file.name,
         "file_bytes": file.stat().st_size,
         "tensor_bytes": weights.nbytes,
@@ -134,48 +172,20 @@ def measure_row(name: str, options: argparse.Namespace, calibrated: dict[str, An
     }
 
 
-def measure_latency(results: dict[str, Any], options: argparse.Namespace) -> None:
-    """Median milliseconds of a frame and of loading, the rows taking turns; needs their files."""
-    names = [name for name in options.rows if name in results["rows"]]
-    cloud = KittiDataset(options.data, "val")[0].cloud
-    detectors = {}
-    for name in names:
-        begin = time.perf_counter()
-        detectors[name] = restored_detector(options.out / results["rows"][name]["file"], options.device)
-        results["rows"][name]["load_ms"] = round((time.perf_counter() - begin) * 1e3, 1)
-    wait = torch.cuda.synchronize if options.device.startswith("cuda") else lambda: None
-    samples: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(options.repeats + 1):
-        for name, detector in detectors.items():
-            wait()
-            begin = time.perf_counter()
-            detector(cloud)
-            wait()
-            samples[name].append((time.perf_counter() - begin) * 1e3)
-    for name, taken in samples.items():
-        results["rows"][name]["frame_ms"] = round(statistics.median(taken[1:]), 2)
-    results["latency_device"] = (
-        torch.cuda.get_device_name()
-        if options.device.startswith("cuda")
-        else f"{torch.get_num_threads()} CPU threads"
-    )
+def checksum(row: Row) -> int | None:
+    """Of the file that a tuned row comes from."""
+    return None if row.source is None else zlib.crc32(row.source.read_bytes())
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The table as the model card shows it."""
-    timed = any("frame_ms" in row for row in results["rows"].values())
-    head = ["weights", "file", "of float16", "Car 3D AP40", *(["ms a frame"] if timed else [])]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    """The table for people."""
+    lines = ["| weights | file | of float16 | Car 3D AP40 |", "|---|---|---|---|"]
     base = results["rows"].get("float16", {}).get("file_bytes")
-    for name in ROWS:
-        row = results["rows"].get(name)
-        if row is None:
-            continue
+    for name in sorted(results["rows"], key=[*ROWS, *TUNED, *results["rows"]].index):
+        row = results["rows"][name]
         cells = [name, f"{row['file_bytes'] / 1e6:.2f} MB"]
         cells.append(f"{row['file_bytes'] / base:.0%}" if base else "")
         cells.append(" / ".join(f"{ap:.1f}" for ap in row["car_3d"]))
-        if timed:
-            cells.append(f"{row['frame_ms']:.1f}" if "frame_ms" in row else "")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -187,17 +197,18 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--data", type=Path, default=folder, help="KITTI-layout folder ($SPARSIGHT_DATA/kitti)")
     add("--weights", default="pointpillars-kitti", help="shipped name or file")
-    add("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="which to measure")
+    add("--rows", nargs="+", choices=[*ROWS, *TUNED], help="which to measure (all)")
+    add(
+        "--tuned", nargs="+", type=Path, default=[], help="weights of `perceive train --masks 2:4`: more rows"
+    )
     add("--limit", type=int, help="validation frames (all)")
     add("--calibration", type=int, default=8, help="training frames that SparseGPT sees (8)")
-    add("--latency", action="store_true", help="time the rows measured before, and nothing else")
-    add("--repeats", type=int, default=20, help="timed frames of each row (20)")
     add("--device", default="cpu", help="cpu or cuda")
     add("--out", type=Path, default=Path("out/compress_detector"))
     add("--json", action="store_true", help="print the results as JSON and nothing else")
     options = parser.parse_args()
-    if options.calibration < 1 or options.repeats < 1 or (options.limit is not None and options.limit < 1):
-        parser.error("--calibration, --repeats and --limit take 1 or more")
+    if options.calibration < 1 or (options.limit is not None and options.limit < 1):
+        parser.error("--calibration and --limit take 1 or more")
     options.bars = not options.json and sys.stderr.isatty()
     return options
 
@@ -208,18 +219,20 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "results.json"
     settings = {"weights": options.weights, "limit": options.limit, "calibration": options.calibration}
-    results: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    if results.get("settings") != settings:
-        if options.latency:
-            sys.exit(f"compress_detector: {path} holds no rows of these settings: measure them first")
-        results = {"settings": settings, "rows": {}}
     calibrated: dict[str, Any] = {}
     try:
-        if options.latency:
-            measure_latency(results, options)
-        for name in [] if options.latency else options.rows:
-            if name not in results["rows"]:
-                results["rows"][name] = measure_row(name, options, calibrated)
+        results: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        if results.get("settings") != settings:
+            results = {"settings": settings, "rows": {}}
+        rows = ROWS | tuned_rows(options.tuned)
+        wanted = options.rows or list(rows)
+        missing = [name for name in wanted if name not in rows]
+        if missing:
+            raise ValueError(f"{', '.join(missing)}: --tuned FILE gives the fine-tuned weights")
+        for name in wanted:
+            known = results["rows"].get(name)
+            if known is None or known["source_crc32"] != checksum(rows[name]):
+                results["rows"][name] = measure_row(name, rows[name], options, calibrated)
                 path.write_text(json.dumps(results, indent=1) + "\n")
     except (OSError, ValueError, PerceptionError) as error:
         sys.exit(f"compress_detector: {error}")

@@ -239,8 +239,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         help="where connections may lie; blocks are 8x8",
     )  # fmt: skip
     parser.add_argument(
-        "--execution", choices=("sparse", "dense"), default="sparse",
-        help="multiply stored weights only, or unpack them for each product",
+        "--execution", choices=("sparse", "dense"), default="dense",
+        help="multiply stored weights only, or unpack them for each product, which is faster at this size",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=3)

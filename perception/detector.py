@@ -19,11 +19,13 @@ from torch import Tensor
 from perception.boxes import wrap_angle
 from perception.config import DetectorConfig
 from perception.head import Proposals
-from perception.network import Network
+from perception.network import Network, NetworkMaps
 from perception.nms import rotated_nms
 from perception.pillars import Pillars, make_pillars
+from perception.planned import PlannedMaps
 from perception.types import Detections, FloatArray, PointCloud
 from perception.weights import load_weights
+from sparse_core.conv import SparseTensor
 from sparse_core.dispatch import module_available
 from sparse_core.errors import CapacityWarning
 
@@ -108,6 +110,7 @@ class Detector:
         reason = _why_not_fast(self.config, self.device)
         if fast and reason:
             raise ValueError(f"fast=True cannot be: {reason}")
+        self._planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
         self._runner = self._make_runner() if fast or (fast is None and not reason) else None
 
     @classmethod
@@ -282,19 +285,26 @@ class Detector:
             return [_Found(_nothing(self.device), *counts) for counts in left_out]
         encoded = self.network.encoder(pillars)
         clock.lap("encoder")
-        backbone_maps = self.network.backbone(encoded)
-        clock.lap("backbone")
-        features = self.network.neck(backbone_maps)
-        clock.lap("neck")
-        proposals = self.network.head.propose(features, self.network.head.heat_logits(features))
+        maps = self._maps(encoded, clock.lap)
+        proposals = self.network.propose(maps)
         clock.lap("head")
         candidates = self._candidates(pillars, proposals)
         clock.lap("proposal NMS")
-        refined = self._refine(pillars, features, candidates)
+        refined = self._refine(pillars, maps.features, candidates)
         clock.lap("refine")
         final = [self._suppress(*candidate) for candidate in refined]
         clock.lap("NMS")
         return [_Found(result, *counts) for result, counts in zip(final, left_out, strict=True)]
+
+    def _maps(self, encoded: SparseTensor, lap: Callable[[str], None]) -> NetworkMaps:
+        """First stage up to the heat map, in the way that is quickest here."""
+        if self._planned is not None and self._planned.runs(encoded):
+            return self._planned(encoded, lap)
+        backbone_maps = self.network.backbone(encoded)
+        lap("backbone")
+        features = self.network.neck(backbone_maps)
+        lap("neck")
+        return NetworkMaps(features, self.network.head.heat_logits(features))
 
     def _candidates(self, pillars: Pillars, proposals: Proposals) -> list[_Candidates]:
         """Distinct proposals of each frame; none for a frame without points, as when it comes alone."""

@@ -58,6 +58,7 @@ class CroppedPoints(NamedTuple):
 
 #: Points considered per proposal; a denser one is thinned evenly, so that no cloud exhausts the memory.
 MAX_CANDIDATES = 16_384
+_POINTS_AT_ONCE = 2048
 
 
 def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
@@ -73,10 +74,12 @@ def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m
     """
     half = boxes[:, 3:6] / 2 + margin_m
     rows, columns = _candidates(pillars, boxes, box_frames, half)
-    local = to_local(pillars.points[columns, :3], boxes[rows])
-    inside = (local.abs() <= half[rows]).all(dim=1)
-    rows, columns, local = rows[inside], columns[inside], local[inside]
-    return CroppedPoints(pillars.points[columns], local, rows, torch.bincount(rows, minlength=len(boxes)))
+    points = pillars.points.index_select(0, columns)
+    local = to_local(points[:, :3], boxes.index_select(0, rows))
+    inside = local.abs() <= half.index_select(0, rows)
+    kept = (inside[:, 0] & inside[:, 1] & inside[:, 2]).nonzero()[:, 0]
+    rows, points, local = (part.index_select(0, kept) for part in (rows, points, local))
+    return CroppedPoints(points, local, rows, torch.bincount(rows, minlength=len(boxes)))
 
 
 def _candidates(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,11 +203,7 @@ class RefineStage(nn.Module):
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
         """
         crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
-        hidden = self._point_features(crop, boxes)
-        for layer in self.point_layers:
-            hidden = layer(hidden)
-        # ReLU outputs are not negative: zero is the right value for a proposal without points.
-        pooled = segment_max(hidden, crop.counts)
+        pooled = self._pooled(self._point_features(crop, boxes), crop)
         context = [
             pooled,
             self._map_features(features, boxes, box_frames),
@@ -216,8 +215,23 @@ class RefineStage(nn.Module):
         output = self.out(self.hidden(joined)).float()
         return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
 
+    def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
+        """Point layers and the maximum over each proposal's points: (R, C) float32."""
+        if features.is_cuda or torch.is_grad_enabled():
+            for layer in self.point_layers:
+                features = layer(features)
+            # ReLU outputs are not negative: zero is the right value for a proposal without points.
+            return segment_max(features, crop.counts)
+        pooled = features.new_zeros((len(crop.counts), self.config.channels[-1]))
+        # On a CPU as many points at a time as leave their features in a core's cache.
+        for part, rows in zip(features.split(_POINTS_AT_ONCE), crop.rows.split(_POINTS_AT_ONCE), strict=True):
+            for layer in self.point_layers:
+                part = layer(part)
+            pooled.scatter_reduce_(0, rows[:, None].expand_as(part), part.float(), "amax")
+        return pooled
+
     def _point_features(self, crop: CroppedPoints, boxes: Tensor) -> Tensor:
-        half = boxes[crop.rows, 3:6] / 2
+        half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
         distance = torch.linalg.vector_norm(crop.points[:, :2], dim=1, keepdim=True)
         return torch.cat(
             [

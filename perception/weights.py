@@ -1,4 +1,4 @@
-"""Weights on disk: half-precision safetensors with the configuration inside."""
+"""Weights on disk: half-precision safetensors, or compressed ones, with the configuration inside."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from perception.errors import CheckpointError, ConfigError
 from perception.network import Network
 
 WEIGHTS_DIRECTORY = Path(__file__).parent / "weights"
+#: What the header of a compressed file says; importing it would import all that compression needs.
+COMPRESSED_FORMAT = "sparsight-compressed"
 _CONFIG_KEY = "sparsight.detector"
 
 
@@ -59,6 +61,8 @@ def save_weights(network: Network, path: str | Path) -> None:
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
     """Build the network that a weights file describes.
 
+    A compressed file gives a network that is folded for inference, see :mod:`perception.compression`.
+
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
         config: use this configuration instead of the one in the file; it must fit the weights.
@@ -73,6 +77,10 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
     try:
         with safe_open(str(path), framework="pt") as stored:
             metadata = stored.metadata() or {}
+            if metadata.get("format") == COMPRESSED_FORMAT:
+                from perception.compression import load_compressed_weights
+
+                return load_compressed_weights(path, config=config)
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error}); fetch it again") from error

@@ -8,12 +8,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from rich.table import Table
 
+from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.detector import Detector
 from perception.errors import DataError
@@ -47,6 +48,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--show", action="store_true", help="open a window on each frame (extra 'viewers')")
     parser.add_argument("--json", action="store_true", help="print one JSON record a frame instead of tables")
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
+    add_budget_option(parser)
     add_device_option(parser)
 
 
@@ -67,6 +69,7 @@ class _Frame:
     truth: Boxes3D | None
     elapsed_ms: float
     stages_ms: dict[str, float]
+    budget: dict[str, Any] = field(default_factory=dict)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
         detector = Detector.from_pretrained(options.weights, device=options.device)
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
+        budget = None if options.budget_ms is None else Budget(detector, options.budget_ms)
         options.out.mkdir(parents=True, exist_ok=True)
         recordings = stack.enter_context(_recordings(options))
         records = stack.enter_context((options.out / "detections.jsonl").open("w"))
@@ -83,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         task, done, failed = bar.add_task("detecting", total=total), 0, 0
         for scan in scans:
             try:
-                frame = _detect(detector, scan, profile=options.profile)
+                frame = _detect(detector, budget, scan, profile=options.profile)
                 _report(frame, scan.name, options, records)
                 if recordings is not None:
                     _record(recordings, frame, done)
@@ -92,6 +96,9 @@ def run(options: argparse.Namespace) -> int:
                 failed += 1
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
             bar.advance(task)
+    if budget is not None and done:
+        # A program that reads the records gets no table among them.
+        (REMARKS if options.json else OUTPUT).print(budget.summary())
     if not options.json:
         OUTPUT.print(f"{done} of {done + failed} frames in {options.out}", soft_wrap=True)
     return 1 if failed else 0
@@ -151,24 +158,28 @@ def _record(recordings: Any, frame: _Frame, number: int) -> None:
     recordings.numbers({"objects": len(frame.detections), "points": len(frame.cloud)}, moment)
 
 
-def _detect(detector: Detector, scan: _Scan, *, profile: bool) -> _Frame:
+def _detect(detector: Detector, budget: Budget | None, scan: _Scan, *, profile: bool) -> _Frame:
     if isinstance(scan.read, DataError):
         raise scan.read
     cloud = load_point_cloud(scan.path) if scan.read is None else scan.read
+    used = detector if budget is None else budget.detector
     started = time.perf_counter()
-    with warnings.catch_warnings():
+    with nullcontext() if budget is None else budget.telling(scan.name), warnings.catch_warnings():
         # Shown with the frame: they are in detections.warnings too.
         warnings.simplefilter("ignore", CapacityWarning)
-        detections = detector(cloud)
-    elapsed_ms = (time.perf_counter() - started) * 1e3
-    stages_ms = detector.profile(cloud, repeats=10) if profile else {}
+        detections = used(cloud)
+    # Levels are measured in the first call, which is not the frame's time.
+    elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
+    stages_ms = used.profile(cloud, repeats=10) if profile else {}
     truth = _ground_truth(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
-    return _Frame(title, cloud, detections, truth, elapsed_ms, stages_ms)
+    facts = {} if budget is None else budget.record()
+    return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, facts)
 
 
 def _report(frame: _Frame, name: str, options: argparse.Namespace, records: TextIO) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
+    record |= frame.budget
     if frame.stages_ms:
         record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
     records.write(json.dumps(record) + "\n")
@@ -200,6 +211,8 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
 
 def _table(frame: _Frame, name: str) -> Table:
     title = f"{name}: {len(frame.cloud)} points, {len(frame.detections)} objects, {frame.elapsed_ms:.0f} ms"
+    if frame.budget:
+        title += f" of {frame.budget['budget_ms']:g}, level {frame.budget['level']!r}"
     table = Table(title=title, title_justify="left")
     for column in ("class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw rad"):
         table.add_column(column, justify="left" if column == "class" else "right")

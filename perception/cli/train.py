@@ -31,6 +31,24 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--workers", type=int, help="processes that prepare frames (default: the configuration's)"
     )
+    parser.add_argument("--steps", type=int, help="optimiser steps (default: the configuration's)")
+    parser.add_argument(
+        "--learning-rate", type=float, help="peak learning rate (default: the configuration's)"
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="WEIGHTS",
+        help="fine-tune shipped weights or a file of this configuration",
+    )
+    parser.add_argument(
+        "--masks", choices=("2:4",), help="with --from: prune to 2:4 first, and keep the zeros while training"
+    )
+    parser.add_argument(
+        "--coding",
+        help="with --from: train the weights as they will be stored, and write them so: int8, int4/64,"
+        " codebook64 …",
+    )
     parser.add_argument("--max-seconds", type=float, help="stop after this long, with a checkpoint")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
@@ -38,11 +56,17 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, then say where the weights are and how good they are."""
+    from perception.train.fine_tune import FineTune
     from perception.train.run import train
 
     config = load_config(TrainConfig, resolve_config(options.config))
-    if options.workers is not None:
-        config = replace(config, workers=options.workers)
+    wanted = {name: getattr(options, name) for name in ("workers", "steps", "learning_rate")}
+    config = replace(config, **{name: value for name, value in wanted.items() if value is not None})
+    fine_tune = None
+    if options.start is not None:
+        fine_tune = FineTune(options.start, options.masks, options.coding)
+    elif options.masks or options.coding:
+        raise ValueError("--masks and --coding need --from WEIGHTS: there is nothing to prune or store yet")
     outcome = train(
         config,
         options.data,
@@ -51,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
         device=options.device,
         max_seconds=options.max_seconds,
         show_progress=REMARKS.is_terminal,
+        fine_tune=fine_tune,
     )
     if options.json:
         record = {
@@ -65,7 +90,8 @@ def run(options: argparse.Namespace) -> int:
         OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")
         return 0
     OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}", soft_wrap=True)
-    OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}", soft_wrap=True)
+    if (outcome.directory / "curves.png").is_file():
+        OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}", soft_wrap=True)
     for name, metrics in (outcome.metrics or {}).items():
         values = metrics["3d"]["AP40"]
         OUTPUT.print(

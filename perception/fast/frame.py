@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
 import threading
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.fast.nearby import list_reach, work_share
 from perception.fast.network import FastBoxes, FastNetwork
+from perception.fast.stages import stage_times
 from perception.network import Network
 from sparse_core.dispatch import Impl
 from sparse_core.errors import CapacityWarning
@@ -96,10 +95,10 @@ class FrameGraph:
 
     @classmethod
     def capture(cls, network: FastNetwork, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
-        """Allocate the input and capture a batch; on a CPU it is computed at every replay.
+        """Allocate the input and capture a batch.
 
         Args:
-            network: to be captured.
+            network: to be captured; one of plain torch is computed anew at every replay, as on a CPU.
             room: for the graph.
             clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
         """
@@ -107,7 +106,7 @@ class FrameGraph:
         points = torch.zeros((room.batch_size, room.points, 4), dtype=torch.float32, device=device)
         lengths = torch.zeros(room.batch_size, dtype=torch.int32, device=device)
         _load(clouds, points, lengths)
-        if device.type == "cpu":
+        if device.type == "cpu" or network.impl == "reference":
             made = cls(room, network, points, lengths, network(points, lengths), lambda: None)
 
             def compute() -> None:
@@ -263,14 +262,8 @@ class FrameRunner:
         """Milliseconds of each stage of a batch: each a graph of its own on a GPU; medians."""
         graph = self.graph_for(clouds)
         graph.load(clouds)
-        times: dict[str, float] = {}
-
-        def measure(name: str, stage: Callable[[], None]) -> None:
-            times[name] = _stage_ms(stage, self.device, repeats)
-
         with torch.inference_mode():
-            graph.network.run(graph.points, graph.lengths, measure)
-        return times
+            return stage_times(graph.network, graph.points, graph.lengths, repeats=repeats)
 
     def growth(self, graph: FrameGraph, numbers: list[int]) -> Room | None:
         """Room that the last batch needs, if it did not fit and the runner may grow."""
@@ -316,29 +309,6 @@ class FrameRunner:
                 )
             )
         return results
-
-
-def _stage_ms(stage: Callable[[], None], device: torch.device, repeats: int) -> float:
-    """Median time of a stage, which may run as often as one likes."""
-    if device.type == "cpu":
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            stage()
-            times.append((time.perf_counter() - start) * 1e3)
-        return statistics.median(times)
-    stage()
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        stage()
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats + 1)]
-    for start_event, end_event in events:
-        start_event.record()
-        graph.replay()
-        end_event.record()
-    torch.cuda.synchronize(device)
-    return statistics.median(float(start.elapsed_time(end)) for start, end in events[1:])
 
 
 def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from perception.config import DetectorConfig
 from perception.fast.head import (
     fixed_boxes,
-    fixed_heat,
     fixed_peaks,
     fixed_up,
     pack_boxes,
     pack_heat,
     pack_up,
 )
+from perception.fast.maps import MapConvolution
 from perception.fast.nearby import NearNeck, NeckWeights
 from perception.fast.nms import Suppressed, fixed_suppress
 from perception.fast.pillars import EncoderWeights, PillarWorkspace, fixed_encode, locate_points, sort_points
@@ -151,7 +151,15 @@ class FastNetwork:
             TableRequest(DenseGrid(shape, batch_size), DenseGrid(shape, batch_size), _KERNEL, (1, 1), (1, 1))
             for shape in (self.coarse_shape, self.fine_shape)
         ]
-        self.coarse_table, self.fine_table = neighbour_tables(dense, impl=impl, device=device)
+        coarse, fine = neighbour_tables(dense, impl=impl, device=device)
+        options: dict[str, Any] = {"batch_size": batch_size, "impl": impl}
+        self.block_maps = [
+            [MapConvolution(unit, coarse, spatial_shape=self.coarse_shape, **options) for unit in block]
+            for block in self.blocks
+        ]
+        self.out_map = MapConvolution(
+            self.out, fine, spatial_shape=self.fine_shape, heat=self.heat, **options
+        )
 
     def __call__(self, points: Tensor, lengths: Tensor) -> FastBoxes:
         """Detect objects in a batch of frames.
@@ -192,22 +200,17 @@ class FastNetwork:
 
     def _pillars(self, state: _State) -> None:
         values = state.values
-        located = locate_points(
+        values["located"] = locate_points(
             state.points,
             state.lengths,
             self.config.pillars,
             workspace=self.pillar_workspace,
             impl=self.impl,
         )
-        grids = self._grids(located.bits)
+        grids = self._grids(values["located"].bits)
         if self.near is not None:
             values["near"] = grids.pop()
         values["grids"] = grids
-        with self._beside():
-            # Points are sorted meanwhile.
-            self._tables(values, grids)
-        values["pillars"] = sort_points(located, grids[0], impl=self.impl)
-        self._join()
 
     def _grids(self, bits: Tensor) -> list[FixedGrid]:
         return pyramid(
@@ -247,10 +250,10 @@ class FastNetwork:
         values = state.values
         grids = values["grids"]
         with self._beside():
-            before = grids[0].words.view(self.batch_size, -1, 2)[:, 0, 1]
-            active = [grid.active for grid in grids]
-            values["numbers"] = torch.cat([values["pillars"].invalid, before, *active])
-        values["level -1"] = fixed_encode(values["pillars"], self.encoder, dtype=self.dtype, impl=self.impl)
+            self._tables(values, grids)
+        values["level -1"] = fixed_encode(
+            values["located"], grids[0], self.encoder, dtype=self.dtype, impl=self.impl
+        )
         self._join()
 
     def _level(self, level: int) -> Callable[[_State], None]:
@@ -262,7 +265,8 @@ class FastNetwork:
             if planning:
                 with self._beside():
                     # The neck's lists are made during the first convolutions.
-                    self._plan(state.values)
+                    assert self.near is not None
+                    state.values["plan"] = self.near.plan(state.values["near"])
             for index, part in enumerate(self.stages[level]):
                 entering = index == 0 and level > 0
                 table = strided[level - 1] if entering else own[level]
@@ -273,11 +277,14 @@ class FastNetwork:
 
         return run
 
-    def _plan(self, values: dict[str, Any]) -> None:
-        assert self.near is not None
-        values["plan"] = self.near.plan(values["near"])
-        active = [entry.active for entry in values["plan"].lists]
-        values["numbers"] = torch.cat([values["numbers"], *active])
+    def _sort(self, values: dict[str, Any]) -> None:
+        grids = values["grids"]
+        values["pillars"] = sort_points(values["located"], grids[0], impl=self.impl)
+        before = grids[0].words.view(self.batch_size, -1, 2)[:, 0, 1]
+        numbers = [values["pillars"].invalid, before, *(grid.active for grid in grids)]
+        if self.near is not None:
+            numbers += [entry.active for entry in values["plan"].lists]
+        values["numbers"] = torch.cat(numbers)
 
     def _apply(
         self, part: Unit | tuple[Unit, Unit], features: Tensor, table: Tensor, count: Tensor | None
@@ -317,19 +324,20 @@ class FastNetwork:
             values["map"] = self.near.map(sparse, values["strided"][-1], values["grids"][-1], values["plan"])
             return
         coarse = self._convolve(self.down, sparse, values["strided"][-1], None, zero_empty=True)
-        for block in self.blocks:
-            coarse = self._apply(block, coarse, self.coarse_table, None)
+        for first, second in self.block_maps:
+            coarse = second(first(coarse), coarse)
         raised = fixed_up(coarse, sparse, values["grids"][-1], self.up, impl=self.impl)
-        values["map"] = self._convolve(self.out, raised, self.fine_table, None)
+        values["map"], values["heat"] = self.out_map.with_heat(raised)
 
     def _head(self, state: _State) -> None:
         values = state.values
+        with self._beside():
+            # Only the refinement needs points in order, and peaks leave most processors free.
+            self._sort(values)
         if self.near is not None:
-            heat = self.near.heat()
-        else:
-            heat = fixed_heat(values["map"], self.heat, spatial_shape=self.fine_shape, impl=self.impl)
+            values["heat"] = self.near.heat()
         peaks = fixed_peaks(
-            heat,
+            values["heat"],
             self.config.head.top_k,
             minimum=self.least_score,
             counters=self.peak_counters,
@@ -344,6 +352,7 @@ class FastNetwork:
             impl=self.impl,
         )
         values["peaks"], values["boxes"] = peaks, boxes
+        self._join()
 
     def _propose(self, state: _State) -> None:
         settings = self.config.nms

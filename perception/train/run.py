@@ -9,15 +9,17 @@ from typing import Any
 
 import torch
 
+from perception.compression import PATTERN, compress_network, save_compressed_weights
 from perception.config import TrainConfig
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
 from perception.io.kitti import KittiDataset
 from perception.network import Network
+from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import load_frames
 from perception.train.trainer import Trainer
-from perception.weights import save_weights
+from perception.weights import load_weights, save_weights
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def train(
     device: str | torch.device = "cpu",
     max_seconds: float | None = None,
     show_progress: bool = True,
+    fine_tune: FineTune | None = None,
 ) -> TrainOutcome:
     """Train on a KITTI-layout folder, evaluate on its ``val`` split, write weights.
 
@@ -58,16 +61,26 @@ def train(
         device: where to train.
         max_seconds: stop after this long; the next call goes on.
         show_progress: draw a progress bar.
+        fine_tune: start from finished weights, with masks or a coding; with a coding the weights written are
+            compressed by it.
     """
     classes = config.detector.head.classes
     frames = load_frames(KittiDataset(data, "train"), classes)
     more = [frame for folder in extra for frame in load_frames(KittiDataset(folder, "train"), classes)]
-    trainer = Trainer(config, directory, frames, extra=more, device=device)
+    trainer = Trainer(config, directory, frames, extra=more, device=device, fine_tune=fine_tune)
     finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress)
     metrics = None
     if finished:
         network = trainer.averaged_network()
-        save_weights(network, trainer.directory / "weights.safetensors")
+        path = trainer.directory / "weights.safetensors"
+        if fine_tune is None or fine_tune.coding is None:
+            save_weights(network, path)
+        else:
+            masks = {name: mask.cpu() for name, mask in masks_of(trainer.network).items()}
+            pattern = PATTERN if masks else None
+            compressed = compress_network(network, fine_tune.coding, pattern=pattern, masks=masks or None)
+            save_compressed_weights(compressed, config.detector, path)
+            network = load_weights(path)
         metrics = _validate(network, data, trainer.directory, device)
     return TrainOutcome(trainer.step, finished, trainer.directory, metrics)
 

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-import csv
-import math
 import os
 import random
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from torch import Tensor
+from torch.nn.utils import parametrize
 
+from perception.compression import run_every_layer
 from perception.config import TrainConfig, save_config, to_dict
 from perception.detector import usable_device
 from perception.errors import CheckpointError, DataError
 from perception.network import Network
 from perception.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches
-from perception.train.curves import plot_curves
+from perception.train.fine_tune import FineTune, plain_network, starting_network
 from perception.train.frames import TrainingFrame, class_counts
+from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.objects import collect_objects
+from sparse_core.dispatch import module_available
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_LOG_FIELDS = ("step", "total", *LOSS_WEIGHTS, "gradient_norm", "learning_rate", "seconds")
+#: Training frames that masks are chosen by.
+_CALIBRATION_FRAMES = 16
 
 
 class Trainer:
@@ -47,6 +43,7 @@ class Trainer:
         frames: main training frames.
         extra: further frames (simulated ones, say).
         device: where to train.
+        fine_tune: start from finished weights; ``None``: from random ones.
 
     Raises:
         CheckpointError: the directory holds a run of another configuration.
@@ -61,13 +58,20 @@ class Trainer:
         *,
         extra: Sequence[TrainingFrame] = (),
         device: str | torch.device = "cpu",
+        fine_tune: FineTune | None = None,
     ) -> None:
         _check_frames(frames, config.detector.head.classes)
         self.config = config
+        self.fine_tune = fine_tune
         self.directory = Path(directory)
         self.device = usable_device(device)
         _seed_everything(config.seed)
-        self.network = Network(config.detector).to(self.device).train()
+        objects = collect_objects([*frames, *extra] if extra else frames)
+        if extra:
+            objects = _prefer_main(objects, collect_objects(frames))
+        self.samples = SampleSequence(frames, extra, objects, config)
+        stored = self._stored_checkpoint()
+        self.network = self._starting_network(stored)
         self.average = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
         self.optimizer = torch.optim.AdamW(
             _parameter_groups(self.network, config.weight_decay), lr=config.learning_rate, betas=(0.95, 0.99)
@@ -82,13 +86,10 @@ class Trainer:
             max_momentum=0.95,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
-        objects = collect_objects([*frames, *extra] if extra else frames)
-        if extra:
-            objects = _prefer_main(objects, collect_objects(frames))
-        self.samples = SampleSequence(frames, extra, objects, config)
         self.step = 0
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._resume()
+        if stored is not None:
+            self._restore(stored)
         save_config(config, self.directory / "config.yaml")
 
     @property
@@ -103,7 +104,10 @@ class Trainer:
             Whether all steps are done.
         """
         started = time.perf_counter()
-        with _Log(self.directory / "log.csv", self.step) as log, _progress(show_progress) as progress:
+        with (
+            TrainingLog(self.directory / "log.csv", self.step) as log,
+            training_progress(show_progress) as progress,
+        ):
             task = progress.add_task("training", total=self.config.steps, completed=self.step, loss="")
             for batch in self._batches():
                 values = self.train_step(batch)
@@ -119,7 +123,10 @@ class Trainer:
                 if out_of_time:
                     break
         self.save_checkpoint()
-        plot_curves(self.directory / "log.csv", self.directory / "curves.png")
+        if module_available("matplotlib"):
+            from perception.train.curves import plot_curves
+
+            plot_curves(self.directory / "log.csv", self.directory / "curves.png")
         return self.step >= self.config.steps
 
     def _batches(self) -> Iterable[Batch]:
@@ -140,7 +147,8 @@ class Trainer:
         generator = torch.Generator(self.device).manual_seed(self.config.seed * 1_000_003 + self.step)
         pillars = make_pillars(batch.clouds, self.config.detector.pillars)
         dtype = _DTYPES[self.config.precision]
-        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
+        with autocast, parametrize.cached():  # masked and rounded weights are made once a step
             losses = network_losses(self.network, pillars, batch, generator)
             total = torch.stack([losses[name] * LOSS_WEIGHTS[name] for name in losses]).sum()
         self.optimizer.zero_grad(set_to_none=True)
@@ -161,7 +169,11 @@ class Trainer:
         # The warm-up keeps the first, poor weights from lingering in the average.
         decay = min(self.config.average_decay, (1 + self.step) / (10 + self.step))
         current = self.network.state_dict()
-        floats = [name for name, value in current.items() if value.is_floating_point()]
+        floats = [
+            name
+            for name, value in current.items()
+            if value.is_floating_point() and not name.endswith("_extra_state")
+        ]
         torch._foreach_lerp_(
             [self.average[name] for name in floats], [current[name] for name in floats], 1 - decay
         )
@@ -169,7 +181,12 @@ class Trainer:
             self.average[name].copy_(current[name])
 
     def averaged_network(self) -> Network:
-        """A copy of the network with the averaged weights, in evaluation mode."""
+        """A copy of the network with the averaged weights, in evaluation mode.
+
+        After a fine-tuning it has no masks any more, but zeros; with a coding it is folded.
+        """
+        if self.fine_tune is not None:
+            return plain_network(self.network, self.average)
         network = Network(self.config.detector)
         network.load_state_dict({name: value.cpu() for name, value in self.average.items()})
         return network.eval()
@@ -177,7 +194,7 @@ class Trainer:
     def save_checkpoint(self) -> None:
         """Write everything the run needs to go on; the file is replaced in one move."""
         state = {
-            "config": to_dict(self.config),
+            "config": self._settings(),
             "step": self.step,
             "network": self.network.state_dict(),
             "average": self.average,
@@ -189,27 +206,52 @@ class Trainer:
         torch.save(state, temporary)
         os.replace(temporary, self.checkpoint_path)
 
-    def _resume(self) -> None:
+    def _settings(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with this one."""
+        fine_tune = {} if self.fine_tune is None else {"fine_tune": asdict(self.fine_tune)}
+        return {**to_dict(self.config), **fine_tune}
+
+    def _stored_checkpoint(self) -> dict[str, Any] | None:
+        """The checkpoint of this run, if there is one."""
         if not self.checkpoint_path.is_file():
-            return
+            return None
         try:
             state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
             stored = dict(state["config"])
         except Exception as error:
             raise _damaged(self.checkpoint_path, error) from error
-        _check_same_run(self.checkpoint_path, stored, to_dict(self.config))
+        _check_same_run(self.checkpoint_path, stored, self._settings())
+        return dict(state)
+
+    def _starting_network(self, stored: dict[str, Any] | None) -> Network:
+        """Random or finished weights; those of a checkpoint are loaded later."""
+        detector = self.config.detector
+        if self.fine_tune is None:
+            return Network(detector).to(self.device).train()
         try:
-            self._restore(state)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            state = None if stored is None else stored["network"]
+            return starting_network(self.fine_tune, detector, self.device, self._calibrate, state)
+        except (KeyError, TypeError, RuntimeError) as error:
+            if stored is None:
+                raise
             raise _damaged(self.checkpoint_path, error) from error
 
+    def _calibrate(self, network: Network) -> None:
+        """Run a network once over some of the training frames as they are."""
+        frames = self.samples.frames
+        chosen = frames[:: max(1, len(frames) // _CALIBRATION_FRAMES)][:_CALIBRATION_FRAMES]
+        run_every_layer(network, [torch.from_numpy(frame.points).to(self.device) for frame in chosen])
+
     def _restore(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.average = dict(state["average"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.scaler.load_state_dict(state["scaler"])
-        self.step = int(state["step"])
+        try:
+            self.network.load_state_dict(state["network"])
+            self.average = dict(state["average"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.schedule.load_state_dict(state["schedule"])
+            self.scaler.load_state_dict(state["scaler"])
+            self.step = int(state["step"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise _damaged(self.checkpoint_path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
@@ -250,8 +292,9 @@ def _check_same_run(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) 
 
 def _parameter_groups(network: Network, weight_decay: float) -> list[dict[str, Any]]:
     """No decay for biases and norms."""
-    matrices = [value for value in network.parameters() if value.ndim > 1]
-    vectors = [value for value in network.parameters() if value.ndim <= 1]
+    learning = [value for value in network.parameters() if value.requires_grad]
+    matrices = [value for value in learning if value.ndim > 1]
+    vectors = [value for value in learning if value.ndim <= 1]
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
@@ -262,45 +305,3 @@ def _seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-
-
-class _Log:
-    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped."""
-
-    def __init__(self, path: Path, step: int) -> None:
-        kept = []
-        if path.is_file() and step > 0:
-            with path.open(newline="") as stream:
-                kept = [row for row in csv.DictReader(stream) if int(row["step"]) <= step]
-        self.stream = path.open("w", newline="")
-        self.writer = csv.DictWriter(self.stream, _LOG_FIELDS)
-        self.writer.writeheader()
-        self.writer.writerows(kept)
-
-    def write(self, row: dict[str, float]) -> None:
-        self.writer.writerow(
-            {
-                name: value if name == "step" else f"{value:.6g}"
-                for name, value in row.items()
-                if not math.isnan(value)
-            }
-        )
-        self.stream.flush()
-
-    def __enter__(self) -> _Log:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stream.close()
-
-
-def _progress(show: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[loss]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        disable=not show,
-    )

@@ -151,6 +151,7 @@ def prune_in_one_pass(
     return CalibrationReport(reports, selection.skipped, masks)
 
 
+@torch.no_grad()
 def _prune(
     name: str, module: nn.Module, inputs: tuple[Any, ...], pattern: NM, damping: float, correct_bias: bool
 ) -> tuple[CalibratedLayer, Tensor]:

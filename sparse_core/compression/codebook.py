@@ -7,10 +7,11 @@ gradients of the values that share it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 #: Codes fit a byte.
 MOST_ENTRIES = 256
@@ -67,7 +68,8 @@ def fit_codebook(
     weights = _importance(importance, values)[nonzero]
     # Equal values are counted together: k-means on the distinct ones gives the same with less work.
     distinct, place = torch.unique(exact[nonzero], return_inverse=True)
-    mass = torch.zeros_like(distinct).index_add_(0, place, weights)
+    ordered, order = torch.sort(place, stable=True)
+    mass = _sums(weights[order], ordered, len(distinct))
     centroids, used = _k_means(distinct, mass, wanted, rounds) if len(distinct) else (distinct, 0)
     kept = centroids.float()
     codes = torch.zeros(exact.shape, dtype=torch.uint8, device=values.device)
@@ -81,8 +83,29 @@ def lookup(centroids: Tensor, codes: Tensor, *, zero: bool) -> Tensor:
     """Values of codes; differentiable in ``centroids``."""
     if zero:
         centroids = torch.cat([centroids.new_zeros(1), centroids])
-    # index_select adds up gradients in a fixed order on the CPU; on CUDA their order is torch's.
-    return centroids.index_select(0, codes.flatten().int()).reshape(codes.shape)
+    found: Tensor = _Lookup.apply(centroids, codes)
+    return found
+
+
+class _Lookup(torch.autograd.Function):
+    """Values of codes, with a gradient that adds up in a fixed order on every device."""
+
+    @staticmethod
+    def forward(ctx: Any, centroids: Tensor, codes: Tensor) -> Tensor:
+        ctx.save_for_backward(codes)
+        ctx.entries = len(centroids)
+        return centroids.index_select(0, codes.flatten().int()).reshape(codes.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (codes,) = ctx.saved_tensors
+        if not gradient.is_cuda:
+            total = gradient.new_zeros(ctx.entries)
+            return total.index_add_(0, codes.flatten().int(), gradient.flatten()), None
+        return torch.stack(
+            [torch.where(codes == code, gradient, 0).sum() for code in range(ctx.entries)]
+        ), None
 
 
 def code_bits(entries: int) -> int:
@@ -99,8 +122,8 @@ def _k_means(distinct: Tensor, mass: Tensor, wanted: int, rounds: int) -> tuple[
     )
     members = _nearest(distinct, centroids)
     for used in range(1, rounds + 1):
-        total = torch.zeros_like(centroids).index_add_(0, members, mass)
-        moment = torch.zeros_like(centroids).index_add_(0, members, mass * distinct)
+        total = _sums(mass, members, len(centroids))
+        moment = _sums(mass * distinct, members, len(centroids))
         filled = total > 0
         centroids = moment[filled] / total[filled]
         if len(centroids) < wanted:
@@ -110,6 +133,17 @@ def _k_means(distinct: Tensor, mass: Tensor, wanted: int, rounds: int) -> tuple[
             return centroids, used
         members = fresh
     return centroids, rounds
+
+
+def _sums(numbers: Tensor, members: Tensor, count: int) -> Tensor:
+    """Sums of numbers by rising member, 0 to ``count - 1``, in a fixed order on every device."""
+    if not numbers.is_cuda:
+        return numbers.new_zeros(count).index_add_(0, members, numbers)
+    edges = torch.searchsorted(members, torch.arange(count + 1, device=members.device))
+    if count > MOST_ENTRIES:
+        return torch.segment_reduce(numbers, "sum", lengths=edges.diff(), unsafe=True, initial=0.0)
+    # Few and long ones: each in as many threads as there are.
+    return torch.stack([part.sum() for part in numbers.split(edges.diff().tolist())])
 
 
 def _refill(distinct: Tensor, mass: Tensor, centroids: Tensor, wanted: int) -> Tensor:

@@ -43,6 +43,8 @@ class _CompressedLayer(nn.Module):
             raise ValueError("a transposed convolution has no compressed layer: unpack its weight")
         if bias is not None and tuple(bias.shape) != (weight.view.rows,):
             raise ValueError(f"bias must have shape {(weight.view.rows,)}, got {tuple(bias.shape)}")
+        # Once here and for every state that is loaded, so that no call has to wait for a GPU.
+        weight.check()
         self.tile_rows = tile_rows
         self._frame = weight
         for name in PARTS:
@@ -80,6 +82,10 @@ class _CompressedLayer(nn.Module):
             else:
                 setattr(self, name, before.to(moved.device))
         return self
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self.compressed.check()
 
     def _tiles(self, rows: int) -> Iterator[tuple[int, int]]:
         total = self._frame.view.rows
@@ -155,7 +161,8 @@ class CompressedLinear(_CompressedLayer):
         return self._joined(x, self._tiles(self.tile_rows), dim=-1)
 
     def _tile(self, x: Tensor, start: int, stop: int) -> Tensor:
-        return F.linear(x, self.compressed.rows(start, stop, x.dtype), self._bias_of(start, stop, x.dtype))
+        weight = self.compressed.rows(start, stop, x.dtype, check=False)
+        return F.linear(x, weight, self._bias_of(start, stop, x.dtype))
 
     def _packed_weight(self, dtype: torch.dtype) -> PackedNM:
         """Kept until type, device or codebook change; never while the codebook is trained."""
@@ -227,7 +234,7 @@ class CompressedConv2d(_CompressedLayer):
 
     def _tile(self, x: Tensor, start: int, stop: int) -> Tensor:
         view = self._frame.view
-        weight = view.from_matrix(self.compressed.rows(start, stop, x.dtype))
+        weight = view.from_matrix(self.compressed.rows(start, stop, x.dtype, check=False))
         if self.groups > 1:
             width = self.in_channels // self.groups
             x = x.narrow(-3, start * self.groups // self.out_channels * width, width)

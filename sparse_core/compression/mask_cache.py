@@ -136,7 +136,7 @@ class MaskCache:
 
     def get(self, pattern_id: Hashable, device: torch.device | str = "cpu") -> Tensor | None:
         """The mask of that id on that device, or ``None``; it counts as used now."""
-        key = (pattern_id, str(torch.device(device)))
+        key = (pattern_id, str(_numbered(device)))
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -163,7 +163,7 @@ class MaskCache:
         if found is not None:
             return found
         mask = make()
-        if mask.device != torch.device(device):
+        if mask.device != _numbered(device):
             raise ValueError(f"the mask made for {pattern_id!r} is on {mask.device}, asked for on {device}")
         self.put(pattern_id, mask)
         return mask
@@ -190,7 +190,7 @@ class MaskCache:
             if shape[1] % pattern.m:
                 continue
             for choice in range(len(choices_of(pattern))):
-                key = (PatternId(pattern.n, pattern.m, choice, *shape), str(torch.device(device)))
+                key = (PatternId(pattern.n, pattern.m, choice, *shape), str(_numbered(device)))
                 with self._lock:
                     there = key in self._entries
                     if not there and self._nbytes + stored > self.budget_bytes:
@@ -231,6 +231,12 @@ class MaskCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._nbytes -= entry.nbytes
+
+
+def _numbered(device: torch.device | str) -> torch.device:
+    """The device as tensors name it: "cuda" is the present one, such as "cuda:0"."""
+    found = torch.device(device)
+    return torch.empty(0, device=found).device if found.type == "cuda" else found
 
 
 def repeated_mask(

@@ -64,8 +64,16 @@ def pack_positions(index: Tensor, pattern: NM, coding: IndexCoding = "combinator
     return pack_bits(rank(index, pattern), bits)
 
 
-def unpack_positions(packed: Tensor, groups: int, pattern: NM, coding: IndexCoding) -> Tensor:
+def unpack_positions(
+    packed: Tensor, groups: int, pattern: NM, coding: IndexCoding, *, check: bool = True
+) -> Tensor:
     """Undo :func:`pack_positions`: (rows, groups, n) uint8.
+
+    Args:
+        packed: (rows, bytes) uint8.
+        groups: of a row.
+        pattern, coding: as packed.
+        check: look for damage, for which a GPU has to be waited for.
 
     Raises:
         ValueError: numbers that stand for no choice of n of m.
@@ -73,34 +81,41 @@ def unpack_positions(packed: Tensor, groups: int, pattern: NM, coding: IndexCodi
     bits = index_bits(pattern, coding)
     if coding == "slots":
         index = unpack_index(packed, groups, pattern)
+        if not check:
+            return index
         rising = bool((index[..., 1:] > index[..., :-1]).all())
         if not rising or (index.numel() and int(index.max()) >= pattern.m):
             raise ValueError(f"the positions are no choice of {pattern.n} of {pattern.m}: damaged")
         return index
-    return unrank(unpack_bits(packed, groups, bits), pattern)
+    return unrank(unpack_bits(packed, groups, bits), pattern, check=check)
 
 
 def rank(index: Tensor, pattern: NM) -> Tensor:
     """Positions (..., n) to their number (...) int64."""
-    table = _binomials(pattern.n, pattern.m).to(index.device)
+    table = _binomials(pattern.n, pattern.m, index.device)
     slots = torch.arange(pattern.n, device=index.device)
     return table[slots, index.long()].sum(dim=-1)
 
 
-def unrank(numbers: Tensor, pattern: NM) -> Tensor:
+def unrank(numbers: Tensor, pattern: NM, *, check: bool = True) -> Tensor:
     """Numbers (...) to positions (..., n) uint8.
+
+    Args:
+        numbers: below C(m, n).
+        pattern: n and m.
+        check: see :func:`unpack_positions`.
 
     Raises:
         ValueError: a number of C(m, n) or more.
     """
     choices = math.comb(pattern.m, pattern.n)
-    if numbers.numel() and int(numbers.max()) >= choices:
+    if check and numbers.numel() and int(numbers.max()) >= choices:
         raise ValueError(
             f"{pattern} has {choices} choices a group, got number {int(numbers.max())}: the data is damaged"
         )
     if choices <= 1 << 16:
-        return choices_of(pattern).to(numbers.device)[numbers.long()]
-    table = _binomials(pattern.n, pattern.m).to(numbers.device)
+        return _choices_on(pattern, numbers.device)[numbers.long()]
+    table = _binomials(pattern.n, pattern.m, numbers.device)
     rest = numbers.long().contiguous()
     index = torch.empty((*numbers.shape, pattern.n), dtype=torch.uint8, device=numbers.device)
     for slot in reversed(range(pattern.n)):
@@ -126,7 +141,16 @@ def choices_of(pattern: NM) -> Tensor:
 
 
 @cache
-def _binomials(n: int, m: int) -> Tensor:
+def _choices_on(pattern: NM, device: torch.device) -> Tensor:
+    """The table of :func:`choices_of` on a device: copied once, since a copy waits for a GPU."""
+    with torch.inference_mode(False):
+        return choices_of(pattern).to(device)
+
+
+@cache
+def _binomials(n: int, m: int, device: torch.device) -> Tensor:
     """(n, m) int64: C(position, slot + 1), cut off at 2^62, which no rank within 62 bits needs."""
     largest = 1 << MOST_BITS
-    return torch.tensor([[min(math.comb(p, slot + 1), largest) for p in range(m)] for slot in range(n)])
+    rows = [[min(math.comb(p, slot + 1), largest) for p in range(m)] for slot in range(n)]
+    with torch.inference_mode(False):
+        return torch.tensor(rows, device=device)

@@ -169,17 +169,31 @@ class CompressedWeight:
         half = 1 << (self.value_bits - 1)
         return ((numbers ^ half).to(torch.int8)) - half
 
-    def positions(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """(rows, groups, n) uint8: the place of each kept value within its group."""
+    def positions(self, start: int = 0, stop: int | None = None, *, check: bool = True) -> Tensor:
+        """(rows, groups, n) uint8: the place of each kept value within its group.
+
+        Raises:
+            ValueError: with ``check``, numbers that stand for no choice of n of m.
+        """
         if not self.sparse:
             every = torch.arange(self.pattern.m, dtype=torch.uint8, device=self.device)
             return every.expand(len(self.values[start:stop]), self.groups, self.pattern.m)
-        return unpack_positions(self.index[start:stop], self.groups, self.pattern, self.index_coding)
+        return unpack_positions(
+            self.index[start:stop], self.groups, self.pattern, self.index_coding, check=check
+        )
 
-    def rows(self, start: int = 0, stop: int | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    def rows(
+        self,
+        start: int = 0,
+        stop: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        *,
+        check: bool = True,
+    ) -> Tensor:
         """Rows ``start`` to ``stop`` of the matrix, (rows, columns) with zeros where nothing is kept.
 
-        Differentiable in ``centroids``.
+        Differentiable in ``centroids``. ``check`` looks for damaged positions, for which a GPU has to be
+        waited for.
         """
         values = self.kept_values(start, stop).to(dtype)
         if not self.sparse:
@@ -187,7 +201,7 @@ class CompressedWeight:
         count, m = len(values), self.pattern.m
         dense = torch.zeros((count, self.groups, m), dtype=dtype, device=self.device)
         grouped = values.reshape(count, self.groups, self.pattern.n)
-        dense = dense.scatter(2, self.positions(start, stop).long(), grouped)
+        dense = dense.scatter(2, self.positions(start, stop, check=check).long(), grouped)
         return dense.reshape(count, self.groups * m)[:, : self.view.columns]
 
     def to_dense(self, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -23,7 +23,25 @@ def best_entries(scores: Tensor, count: int) -> Tensor:
     least = torch.topk(scores, count, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
     above, level = scores > least, scores == least
     missing = count - above.sum(dim=1, keepdim=True)
-    return above | (level & (level.cumsum(dim=1) <= missing))
+    return above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= missing))
+
+
+def best_by_row(scores: Tensor, counts: Tensor, most: int) -> Tensor:
+    """As many true entries in each row as asked for: those with the largest score, of equal ones the first.
+
+    Args:
+        scores: (P, W) real, without NaN.
+        counts: (P, 1) int64, 0 to ``most``.
+        most: 1 to W, given so that nothing is read on the host.
+
+    Returns:
+        (P, W) bool; the same on every device.
+    """
+    ordered = torch.topk(scores, most, dim=1).values
+    least = ordered.gather(1, (counts - 1).clamp(min=0))
+    above, level = scores > least, scores == least
+    missing = counts - above.sum(dim=1, keepdim=True)
+    return above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= missing))
 
 
 def true_positions(mask: Tensor, count: int) -> Tensor:
@@ -36,18 +54,9 @@ def true_positions(mask: Tensor, count: int) -> Tensor:
     Returns:
         (P, count) int64.
     """
-    # What is false goes to a last column that is cut off.
-    place = torch.where(mask, mask.cumsum(dim=1) - 1, count)
-    positions = torch.arange(mask.shape[1], device=mask.device).expand_as(place)
-    found = positions.new_zeros(len(mask), count + 1)
-    return found.scatter_(1, place, positions)[:, :count].contiguous()
-
-
-def rank_in_rows(scores: Tensor) -> Tensor:
-    """(P, W) int64: how many entries of the row go before each; of equal scores the first goes first."""
-    order = torch.sort(scores, dim=1, descending=True, stable=True).indices
-    places = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, places.contiguous())
+    numbers = torch.arange(1, count + 1, device=mask.device, dtype=torch.int32)
+    found = mask.cumsum(dim=1, dtype=torch.int32)
+    return torch.searchsorted(found, numbers.expand(len(mask), count).contiguous())
 
 
 def check_batch(x: Tensor, name: str = "x") -> None:

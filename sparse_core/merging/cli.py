@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import torch
 from rich.console import Console
@@ -31,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--threads must be at least 1, got {options.threads}")
     if options.seed is not None and options.seed < 0:
         parser.error(f"--seed must be at least 0, got {options.seed}")
+    # Told to stop, it tidies up as if interrupted.
+    before = signal.signal(signal.SIGTERM, _interrupt) if _in_main_thread() else None
     try:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
@@ -43,6 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sparsight-merge: interrupted; nothing was written", file=sys.stderr)
         return 130
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _merge(options: argparse.Namespace) -> int:
@@ -60,8 +76,6 @@ def _merge(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report.to_json()))
     else:
-        for note in report.notes:
-            print(f"sparsight-merge: note: {note}", file=sys.stderr)
         print(report)
     return 0
 

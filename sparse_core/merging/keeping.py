@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,14 @@ import torch
 from torch import Tensor
 
 from sparse_core.merging.pieces import Delta
-from sparse_core.merging.selection import Threshold, kept_count, magnitude_threshold
+from sparse_core.merging.selection import (
+    Threshold,
+    kept_count,
+    magnitude_threshold,
+    magnitude_thresholds,
+)
 
-__all__ = ["Keep", "RandomShare", "band", "largest", "random_share"]
+__all__ = ["Keep", "RandomShare", "band", "largest", "largest_of_each", "random_share"]
 
 #: Sets to zero in place what is dropped, given a piece and the position of its first number.
 Keep = Callable[[Tensor, int], Tensor]
@@ -23,8 +28,16 @@ _RANGE = 1 << 32
 
 def largest(delta: Delta, density: float) -> Keep | None:
     """Trimming of TIES (Yadav et al. 2023): the share of the largest magnitudes; None where that is all."""
-    keep = kept_count(density, delta.count)
-    return None if keep >= delta.count else magnitude_threshold(delta, keep).apply
+    return largest_of_each([delta], [density])[0]
+
+
+def largest_of_each(deltas: Sequence[Delta], densities: Sequence[float]) -> list[Keep | None]:
+    """:func:`largest` of deltas of one size, which a GPU finds together."""
+    counts = [kept_count(density, delta.count) for delta, density in zip(deltas, densities, strict=True)]
+    return [
+        None if found.kept >= delta.count else found.apply
+        for delta, found in zip(deltas, magnitude_thresholds(deltas, counts), strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,10 @@ METHODS = {
     )
 }
 _OTHER_NAMES = {"dare": "dare_linear", "average": "linear"}
+_NOT_HERE = {
+    *("arcee_fusion", "della", "della_linear", "karcher", "model_stock", "multislerp", "nearswap"),
+    *("nuslerp", "passthrough", "ram", "ramplus_tl", "sce"),
+}
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
@@ -63,6 +67,8 @@ def find_method(name: str) -> Method:
         ValueError: no such method; suggests the nearest name.
     """
     known = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
+    if known in _NOT_HERE:
+        raise ValueError(f"mergekit's {name} is not offered here; known are {', '.join(METHODS)}")
     if known not in METHODS:
         raise ValueError(
             f"unknown method {name!r}{nearest(name, [*METHODS, *_OTHER_NAMES])};"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ import torch
 import yaml
 
 from sparse_core.merging.combining import Rule
-from sparse_core.merging.methods import Method, find_method, nearest
-from sparse_core.merging.settings import Setting, read_setting
+from sparse_core.merging.methods import Method, find_method
+from sparse_core.merging.recipe_parameters import check_fields, read_dtype, read_parameters, read_rule
+from sparse_core.merging.settings import Setting
 
 __all__ = ["ModelEntry", "Recipe", "load_recipe", "parse_recipe"]
 
@@ -23,16 +25,6 @@ _IGNORED_TOP = {
     "tokenizer_source": "tokenizer files are copied from the base",
     "tokenizer": "tokenizer files are copied from the base",
     "chat_template": "tokenizer files are copied from the base",
-}
-_IGNORED_PARAMETERS = {"int8_mask": "masks never take up memory here"}
-_TENSOR = {"weight", "density", "gamma", "t"}
-_GLOBAL = {"normalize", "rescale", "lambda", "seed", "consensus"}
-_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
-_RANGES: dict[str, tuple[float | None, float | None]] = {
-    "weight": (None, None),
-    "density": (1e-9, 1.0),
-    "gamma": (0.0, 1.0),
-    "t": (0.0, 1.0),
 }
 
 
@@ -87,6 +79,29 @@ class Recipe:
                     return found
         return default
 
+    def unused(self, names: Collection[str]) -> list[str]:
+        """What has no effect on tensors of these names, or leaves some of them out, in words."""
+        notes = []
+        for label, parameters in (("parameters", self.parameters), *self._own()):
+            for parameter, setting in parameters.items():
+                notes += [
+                    f"{label}.{parameter}: filter {part!r} is part of no tensor's name"
+                    for part in setting.filters()
+                    if not any(part in name for name in names)
+                ]
+        parameter = "t" if self.method.name == "slerp" else "weight"
+        for entry in self.models:
+            left = [name for name in names if math.isnan(self.setting(entry, parameter, name, 1, math.nan))]
+            if left:
+                notes.append(
+                    f"{entry.path} has no part in {len(left)} of {len(names)} tensors (first: {left[0]!r}):"
+                    f" no filter of its {parameter} fits them"
+                )
+        return notes
+
+    def _own(self) -> list[tuple[str, Mapping[str, Setting]]]:
+        return [(f"{entry.path}: parameters", entry.parameters) for entry in self.models]
+
 
 def load_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Read a recipe.
@@ -117,10 +132,9 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
         ValueError: as of :func:`load_recipe`.
     """
     if not isinstance(values, dict):
-        raise ValueError(
-            f"{where}: expected a mapping with merge_method and models, got {type(values).__name__}"
-        )
-    _known(values, {*_TOP, *_IGNORED_TOP}, where)
+        found = "nothing: the file is empty" if values is None else type(values).__name__
+        raise ValueError(f"{where}: expected a mapping with merge_method and models, got {found}")
+    check_fields(values, {*_TOP, *_IGNORED_TOP}, where)
     notes = [f"{name} is ignored: {why}" for name, why in _IGNORED_TOP.items() if name in values]
     if "merge_method" not in values:
         raise ValueError(f"{where}: merge_method is missing")
@@ -129,17 +143,17 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
     except ValueError as error:
         raise ValueError(f"{where}: merge_method: {error}") from error
     listed, layer_range = _listed(values, where)
-    settings, general = _parameters(
+    settings, general = read_parameters(
         values.get("parameters"), method, f"{where}: parameters", notes, own=False
     )
     base = None if values.get("base_model") is None else _path(values["base_model"], f"{where}: base_model")
     models = _models(listed, method, base, where, notes)
     recipe = Recipe(
-        _rule(method, general, f"{where}: parameters"),
+        read_rule(method, general, f"{where}: parameters"),
         models,
         base,
         settings,
-        _dtype(values, where, notes),
+        read_dtype(values, where, notes),
         None if values.get("out") is None else str(values["out"]),
         tuple(dict.fromkeys(notes)),
         layer_range,
@@ -162,7 +176,7 @@ def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, i
         raise ValueError(
             f"{where}: slices: only one slice over whole models is merged; layers are not restacked"
         )
-    _known(slices[0], {"sources"}, f"{where}: slices[0]")
+    check_fields(slices[0], {"sources"}, f"{where}: slices[0]")
     sources = slices[0].get("sources")
     if not isinstance(sources, list) or not sources:
         raise ValueError(f"{where}: slices[0].sources: expected a list of entries such as '- model: path'")
@@ -187,18 +201,11 @@ def _models(
         here = f"{where}: models[{index}]"
         if not isinstance(entry, dict):
             raise ValueError(f"{here}: expected a mapping with 'model', got {entry!r}")
-        _known(entry, {"model", "parameters"}, here)
+        check_fields(entry, {"model", "parameters"}, here)
         if "model" not in entry:
             raise ValueError(f"{here}: model is missing")
         path = _path(entry["model"], f"{here}.model")
-        settings, general = _parameters(
-            entry.get("parameters"), method, f"{here}.parameters", notes, own=True
-        )
-        if general:
-            raise ValueError(
-                f"{here}.parameters: {next(iter(general))!r} is one value for the whole merge:"
-                " put it under the recipe's parameters"
-            )
+        settings, _ = read_parameters(entry.get("parameters"), method, f"{here}.parameters", notes, own=True)
         # mergekit lists the base among the models of a merge of deltas; it contributes nothing.
         if not (path == base and method.needs_base):
             models.append(ModelEntry(path, settings))
@@ -213,64 +220,6 @@ def _models(
     return tuple(models)
 
 
-def _parameters(
-    values: Any, method: Method, where: str, notes: list[str], *, own: bool
-) -> tuple[dict[str, Setting], dict[str, Any]]:
-    """Settings for each tensor, and values for the whole merge."""
-    if values is None:
-        return {}, {}
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected a mapping, got {values!r}")
-    allowed = {*method.parameters, "normalize", "lambda", "seed"}
-    allowed |= {"t"} if method.name == "slerp" else set()
-    allowed |= {"rescale"} if method.sparsifier == "random" else set()
-    allowed |= {"consensus"} if method.elects else set()
-    settings, general = {}, {}
-    for name, value in values.items():
-        if name in _IGNORED_PARAMETERS:
-            notes.append(f"{name} is ignored: {_IGNORED_PARAMETERS[name]}")
-        elif name not in allowed:
-            if name in _TENSOR | _GLOBAL:
-                # mergekit passes over parameters that a method does not take; so do recipes written for
-                # several.
-                notes.append(f"{name} is ignored: {method.name} has no such parameter")
-                continue
-            raise ValueError(
-                f"{where}: unknown parameter {name!r}{nearest(name, {*_TENSOR, *_GLOBAL, *allowed})}"
-            )
-        elif name in _TENSOR:
-            least, most = _RANGES[name]
-            settings[name] = read_setting(value, f"{where}.{name}", least=least, most=most)
-        else:
-            general[name] = value
-    return settings, general
-
-
-def _rule(method: Method, general: dict[str, Any], where: str) -> Rule:
-    for name in ("normalize", "rescale"):
-        if name in general and not isinstance(general[name], bool):
-            raise ValueError(f"{where}.{name}: expected true or false, got {general[name]!r}")
-    scale = read_setting(general.get("lambda", 1.0), f"{where}.lambda").values()
-    if len(scale) != 1:
-        raise ValueError(f"{where}.lambda: expected one number, got {len(scale)}")
-    seed = general.get("seed", 0)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"{where}.seed: expected a whole number from 0, got {seed!r}")
-    elect = {"sum": "mass", "mass": "mass", "count": "count"}.get(general.get("consensus", "sum"))
-    if elect is None:
-        raise ValueError(
-            f"{where}.consensus: expected sum (the larger mass) or count, got {general['consensus']!r}"
-        )
-    return Rule(
-        method,
-        scale[0],
-        general.get("normalize"),
-        "mass" if elect == "mass" else "count",
-        general.get("rescale", True),
-        seed,
-    )
-
-
 def _require_parameters(recipe: Recipe, where: str) -> None:
     if recipe.method.name == "slerp":
         if "t" not in recipe.parameters:
@@ -283,24 +232,6 @@ def _require_parameters(recipe: Recipe, where: str) -> None:
             raise ValueError(f"{where}: models[{index}].parameters.weight is missing ({entry.path})")
 
 
-def _dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dtype | None:
-    chosen = None
-    for key in ("dtype", "out_dtype"):
-        name = values.get(key)
-        if name is None:
-            continue
-        if name not in _DTYPES:
-            raise ValueError(
-                f"{where}: {key}: unknown type {name!r}{nearest(name, _DTYPES)}; known: {', '.join(_DTYPES)}"
-            )
-        chosen = _DTYPES[name]
-    if values.get("dtype") is not None and values.get("out_dtype") is not None:
-        notes.append(
-            "dtype only names the type of the result: merging is done in float32 (out_dtype is written)"
-        )
-    return chosen
-
-
 def _path(value: Any, where: str) -> str:
     """A path as text, or mergekit's ``{model: {path: …}}``."""
     if isinstance(value, dict) and isinstance(value.get("path"), str):
@@ -308,9 +239,3 @@ def _path(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{where}: expected a path, got {value!r}")
     return value
-
-
-def _known(values: dict[str, Any], known: Collection[str], where: str) -> None:
-    for name in values:
-        if name not in known:
-            raise ValueError(f"{where}: unknown field {name!r}{nearest(name, known)}")

@@ -8,6 +8,8 @@ the sample misleads, the bracket is widened and the pass repeated, so the result
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +18,13 @@ from torch import Tensor
 
 from sparse_core.merging.pieces import Delta, piece_size, spans
 
-__all__ = ["Threshold", "kept_count", "magnitude_threshold"]
+__all__ = ["Threshold", "kept_count", "magnitude_threshold", "magnitude_thresholds"]
 
 #: Up to here the whole tensor is partially sorted at once.
 _SMALL = 1 << 17
 _SAMPLE = 1 << 16
+#: Numbers of several tensors whose thresholds a GPU finds at once.
+_TOGETHER = 1 << 25
 #: Standard deviations of a rank in the sample that the bracket covers on both sides.
 _SIGMAS = 6.0
 
@@ -75,7 +79,9 @@ def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
         return Threshold(0.0, delta.count, delta.count)
     if keep <= 0:
         return Threshold(math.inf, 0, 0)
-    if delta.count <= _SMALL or delta.device.type != "cpu":
+    if delta.device.type != "cpu":
+        return _on_device([delta], keep)[0]
+    if delta.count <= _SMALL:
         return _of_all(delta, keep)
     low, high = _bracket(delta, keep)
     found = _scan(delta, low, high)
@@ -95,22 +101,64 @@ def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
     return Threshold(value, delta.count if need == ties else _position_of_tie(delta, value, need) + 1, keep)
 
 
+def magnitude_thresholds(deltas: Sequence[Delta], keeps: Sequence[int]) -> list[Threshold]:
+    """:func:`magnitude_threshold` of deltas of one size; on a GPU as many as fit together."""
+    if deltas[0].device.type == "cpu":
+        return [magnitude_threshold(delta, keep) for delta, keep in zip(deltas, keeps, strict=True)]
+    found: list[Threshold] = []
+    alike = groupby(zip(deltas, keeps, strict=True), key=lambda pair: (pair[0].dtype, pair[1]))
+    for (_, keep), pairs in alike:
+        group = [delta for delta, _ in pairs]
+        if not 0 < keep < group[0].count:
+            found += [magnitude_threshold(delta, keep) for delta in group]
+            continue
+        for start, stop in spans(0, len(group), max(1, _TOGETHER // group[0].count)):
+            found += _on_device(group[start:stop], keep)
+    return found
+
+
 def _of_all(delta: Delta, keep: int) -> Threshold:
-    sizes = delta.buffer(delta.count)
-    for start, stop in spans(0, delta.count, piece_size(delta.device)):
-        delta.require_finite(delta.read(start, stop, sizes[start:stop]))
-        sizes[start:stop].abs_()
+    sizes = _read_whole(delta).abs().numpy()
+    delta.require_finite_number(float(sizes.max()))
     place = delta.count - keep
-    if sizes.device.type == "cpu":
-        value = float(np.partition(sizes.numpy(), place)[place])
-        above = int(np.count_nonzero(sizes.numpy() > value))
-        ties = np.flatnonzero(sizes.numpy() == value)
-    else:
-        value = float(sizes.kthvalue(place + 1).values)
-        above = int((sizes > value).sum())
-        ties = torch.nonzero(sizes == value).flatten().cpu().numpy()
-    need = keep - above
+    value = float(np.partition(sizes, place)[place])
+    need = keep - int(np.count_nonzero(sizes > value))
+    ties = np.flatnonzero(sizes == value)
     return Threshold(value, delta.count if need == len(ties) else int(ties[need - 1]) + 1, keep)
+
+
+def _on_device(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
+    """Thresholds of deltas of one size and type by torch's selection of the largest, no sort on a GPU.
+
+    All at once, because a GPU spends longer on starting work than on doing it; read back once.
+    """
+    count = deltas[0].count
+    sizes = torch.stack([_read_whole(delta) for delta in deltas]).abs_()
+    # Whichever side of the threshold has fewer numbers.
+    if 2 * keep <= count:
+        values = sizes.topk(keep, sorted=False).values.amin(dim=1)
+    else:
+        values = sizes.topk(count - keep + 1, largest=False, sorted=False).values.amax(dim=1)
+    # Counts are exact in float64, and so are thresholds of either type.
+    above, ties = ((rule(sizes, values[:, None])).sum(dim=1) for rule in (torch.gt, torch.eq))
+    facts = torch.stack([fact.double() for fact in (sizes.amax(dim=1), values, above, ties)], dim=1)
+    found = []
+    for delta, row, (most, value, larger, equal) in zip(deltas, sizes, facts.tolist(), strict=True):
+        delta.require_finite_number(most)
+        need = keep - int(larger)
+        cut = count if need == int(equal) else int(torch.nonzero(row == value)[need - 1]) + 1
+        found.append(Threshold(value, cut, keep))
+    return found
+
+
+def _read_whole(delta: Delta) -> Tensor:
+    """All numbers: the delta itself where it is there already."""
+    if delta.base is None and delta.values.dtype == delta.dtype:
+        return delta.values
+    whole = delta.buffer(delta.count)
+    for start, stop in spans(0, delta.count, piece_size(delta.device)):
+        delta.read(start, stop, whole[start:stop])
+    return whole
 
 
 def _bracket(delta: Delta, keep: int) -> tuple[float, float]:

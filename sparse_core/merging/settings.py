@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Setting", "count_layers", "layer_position", "read_setting"]
+__all__ = ["Limits", "Setting", "count_layers", "layer_position", "read_setting"]
 
 _LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 #: Tensors outside the layers that come before them; all others come after.
@@ -54,19 +55,34 @@ class Setting:
                 return values[first] + (place - first) * (values[last] - values[first])
         return None
 
+    def filters(self) -> list[str]:
+        """Parts of names that values are restricted to."""
+        return [part for part, _ in self.choices if part is not None]
+
     def values(self) -> list[float]:
         """All numbers of the setting."""
         return [value for _, values in self.choices for value in values]
 
 
-def read_setting(value: Any, where: str, *, least: float | None = None, most: float | None = None) -> Setting:
+class Limits(NamedTuple):
+    """Numbers that a parameter may have.
+
+    Attributes:
+        words: for errors.
+        allow: whether a finite number is one of them.
+    """
+
+    words: str
+    allow: Callable[[float], bool]
+
+
+def read_setting(value: Any, where: str, limits: Limits | None = None) -> Setting:
     """A setting from a recipe: a number, a list of them, or a list of ``{filter, value}``.
 
     Args:
-        value: as YAML gives it.
+        value: as YAML gives it; text that reads as a number counts as one, as ``1e-3`` is text to YAML.
         where: the file and field, for errors.
-        least: smallest value allowed.
-        most: largest value allowed.
+        limits: of the numbers; any finite one without.
 
     Raises:
         ValueError: something else, or a number out of range; names the field.
@@ -83,23 +99,29 @@ def read_setting(value: Any, where: str, *, least: float | None = None, most: fl
             choices.append(
                 (
                     None if part in (None, "*") else str(part),
-                    _numbers(entry["value"], f"{here}.value", least, most),
+                    _numbers(entry["value"], f"{here}.value", limits),
                 )
             )
         return Setting(tuple(choices))
-    return Setting(((None, _numbers(value, where, least, most)),))
+    return Setting(((None, _numbers(value, where, limits)),))
 
 
-def _numbers(value: Any, where: str, least: float | None, most: float | None) -> tuple[float, ...]:
+def _numbers(value: Any, where: str, limits: Limits | None) -> tuple[float, ...]:
     listed = value if isinstance(value, list) else [value]
     if not listed:
         raise ValueError(f"{where}: expected a number or a list of numbers, got an empty list")
-    for number in listed:
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"{where}: expected a number or a list of numbers, got {number!r}")
-        if not abs(number) < float("inf"):
-            raise ValueError(f"{where}: expected a finite number, got {number}")
-        if (least is not None and number < least) or (most is not None and number > most):
-            upper = "" if most is None else f" to {most:g}"
-            raise ValueError(f"{where}: expected a number from {least:g}{upper}, got {number}")
-    return tuple(float(number) for number in listed)
+    return tuple(_number(entry, where, limits) for entry in listed)
+
+
+def _number(value: Any, where: str, limits: Limits | None) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError
+        found = float(value)
+    except ValueError:
+        raise ValueError(f"{where}: expected a number or a list of numbers, got {value!r}") from None
+    if not math.isfinite(found):
+        raise ValueError(f"{where}: expected a finite number, got {value}")
+    if limits is not None and not limits.allow(found):
+        raise ValueError(f"{where}: expected a number {limits.words}, got {value}")
+    return found

@@ -105,7 +105,8 @@ def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
         return _open_folder(place)
     if not place.exists():
         raise FileNotFoundError(
-            f"{place}: no such file or folder; models are read from disk, so download them first"
+            f"{place}: no such file or folder{'' if place.is_absolute() else f' in {Path.cwd()}'};"
+            " models are read from disk, so download them first"
         )
     if place.name.endswith(".json"):
         return _open_index(place, place)

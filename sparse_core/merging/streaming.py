@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -19,66 +18,14 @@ from sparse_core.merging.encoding import ValueCode
 from sparse_core.merging.output import copy_companions, new_folder, plan_shards, stored_bytes, write_index
 from sparse_core.merging.pieces import Delta
 from sparse_core.merging.recipe import Recipe
+from sparse_core.merging.report import MergeReport
 from sparse_core.merging.settings import count_layers
 from sparse_core.merging.sources import ModelOnDisk, TensorKind, open_model
 from sparse_core.merging.task_vector import TaskVector, check_same_tensors
 from sparse_core.merging.tensor_files import TensorFileWriter
 from sparse_core.merging.vector_files import VectorFileReport, write_task_vector
-from sparse_core.nm.text_table import text_table
 
-__all__ = ["MergeReport", "make_task_vector", "merge_files"]
-
-
-@dataclass(frozen=True)
-class MergeReport:
-    """What was merged, or would be.
-
-    Attributes:
-        out: file or folder written.
-        method: name of the way to merge.
-        base: path of the base, if any.
-        models: paths of the models merged into it.
-        tensors: how many.
-        parameters: numbers that were merged.
-        copied: tensors taken over from the base because they hold whole numbers.
-        nbytes: of the tensors written.
-        files: names of the files with weights.
-        layers: that gradients run over.
-        notes: what the recipe asks for and does not happen.
-        written: False for a dry run.
-    """
-
-    out: str
-    method: str
-    base: str | None
-    models: list[str]
-    tensors: int
-    parameters: int
-    copied: int
-    nbytes: int
-    files: list[str]
-    layers: int
-    notes: list[str]
-    written: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        rows = [
-            ["method", self.method],
-            ["base", self.base or "-"],
-            *(["model", path] for path in self.models),
-            ["tensors", f"{self.tensors:,} ({self.copied:,} of whole numbers copied)"],
-            ["parameters", f"{self.parameters:,}"],
-            [
-                "out" if self.written else "would write",
-                f"{self.out}, {self.nbytes:,} bytes, {len(self.files)} file(s)",
-            ],
-            *(["note", note] for note in self.notes),
-        ]
-        return text_table(["merge", ""], rows, align="ll")
+__all__ = ["make_task_vector", "merge_files"]
 
 
 class _Models(NamedTuple):
@@ -123,7 +70,7 @@ def merge_files(
     """
     target = out if out is not None else recipe.out
     if target is None:
-        raise ValueError("where to? Give out, or 'out' in the recipe")
+        raise ValueError("where to? Give out (--out of the command), or 'out' in the recipe")
     place = Path(target)
     models = _open(recipe)
     names = list(models.pattern.tensors)
@@ -144,7 +91,7 @@ def merge_files(
         sum(stored_bytes(kind) for kind in kinds.values()),
         list(shards),
         layers,
-        list(recipe.notes),
+        [*recipe.notes, *recipe.unused(floating)],
         not dry_run,
     )
     if dry_run:
@@ -249,6 +196,8 @@ def _check_layers(recipe: Recipe, layers: int) -> None:
 
 
 def _check_target(place: Path, models: _Models, overwrite: bool) -> None:
+    if place.suffix in (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx"):
+        raise ValueError(f"{place}: models are written as safetensors: name a folder or a *.safetensors file")
     resolved = place.resolve()
     for model in (models.pattern, *models.others):
         if resolved in (model.path.resolve(), *model.path.resolve().parents):
@@ -256,7 +205,7 @@ def _check_target(place: Path, models: _Models, overwrite: bool) -> None:
     if place.suffix == ".safetensors" and place.is_dir():
         raise FileExistsError(f"{place}: is a folder")
     if place.exists() and not overwrite and not (place.is_dir() and not any(place.iterdir())):
-        raise FileExistsError(f"{place}: exists; choose another out, or overwrite it")
+        raise FileExistsError(f"{place}: exists; choose another out, or say overwrite (--overwrite)")
 
 
 def _result_kind(recipe: Recipe, kind: TensorKind) -> TensorKind:

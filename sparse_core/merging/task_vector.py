@@ -45,13 +45,17 @@ def check_same_tensors(
     """
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
-        parts = [f"{len(missing)} tensors missing (first: {missing[0]!r})"] if missing else []
+        parts = [f"{len(missing)} missing (first: {missing[0]!r})"] if missing else []
         parts += [f"{len(extra)} that {of_what} does not have (first: {extra[0]!r})"] if extra else []
-        raise ValueError(f"{whose} has other tensors than {of_what}: {', '.join(parts)}")
+        raise ValueError(
+            f"{whose} has other tensors than {of_what}: {', '.join(parts)};"
+            " only models tuned from one base can be merged"
+        )
     for name, shape in expected.items():
         if tuple(found[name]) != tuple(shape):
             raise ValueError(
-                f"{whose}: tensor {name!r} has shape {tuple(found[name])}, {of_what} has {tuple(shape)}"
+                f"{whose}: tensor {name!r} has shape {tuple(found[name])}, {of_what} has {tuple(shape)};"
+                " only models tuned from one base can be merged"
             )
 
 

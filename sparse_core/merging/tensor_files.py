@@ -41,6 +41,9 @@ _CODES = {dtype: name for name, dtype in _NAMES.items()}
 _LARGEST_HEADER = 100_000_000
 #: Characters that an entry of the header needs beside its name, at most: type, shape, offsets.
 _ENTRY = 200
+#: Up to so many bytes of tensors are moved up to the header where less room was needed.
+_MOVED = 1 << 26
+_CHUNK = 1 << 20
 
 
 def dtype_named(dtype: torch.dtype) -> str:
@@ -90,7 +93,8 @@ class TensorFileReader:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LARGEST_HEADER):
                 raise ValueError(
-                    f"{self.path}: truncated or no safetensors file ({size} bytes, header {length})"
+                    f"{self.path}: truncated, or no safetensors file: its header should take {length:,} bytes"
+                    f" and the file has {size:,}"
                 )
             raw = file.read(length)
         self.metadata: dict[str, str] = {}
@@ -159,7 +163,7 @@ class TensorFileWriter:
         self._room = -(-room // 8) * 8
         self._entries: dict[str, Any] = {}
         self._position = 0
-        self._file = path.open("wb")
+        self._file = path.open("w+b")
         self._file.seek(8 + self._room)
 
     def add(self, name: str, tensor: Tensor) -> None:
@@ -180,10 +184,18 @@ class TensorFileWriter:
 
     def close(self, metadata: Mapping[str, str]) -> None:
         """Write the header; the file is valid from here on."""
-        header = json.dumps({"__metadata__": dict(metadata), **self._entries}).encode()
+        header = json.dumps({"__metadata__": dict(metadata), **self._entries}, separators=(",", ":")).encode()
         if len(header) > self._room:
             self._file.close()
             raise ValueError(f"the header needs {len(header)} bytes and {self._room} were set aside")
+        least = -(-len(header) // 8) * 8
+        if least < self._room and self._position <= _MOVED:
+            for start in range(0, self._position, _CHUNK):
+                self._file.seek(8 + self._room + start)
+                chunk = self._file.read(_CHUNK)
+                self._file.seek(8 + least + start)
+                self._file.write(chunk)
+            self._room = least
         self._file.seek(0)
         self._file.write(self._room.to_bytes(8, "little") + header.ljust(self._room))
         self._file.truncate(8 + self._room + self._position)

@@ -116,7 +116,9 @@ def write_task_vector(
             entries += records[name]["entries"]
             numel += math.prod(records[name]["shape"])
             done(name)
-        writer.close({"format": FORMAT, "version": VERSION, "tensors": json.dumps(records)})
+        writer.close(
+            {"format": FORMAT, "version": VERSION, "tensors": json.dumps(records, separators=(",", ":"))}
+        )
     return VectorFileReport(file, entries, numel, file.stat().st_size, 4 * numel)
 
 

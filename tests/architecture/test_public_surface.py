@@ -306,6 +306,14 @@ PUBLIC = {
     },
     "perception": {"Boxes3D", "Detections", "Detector", "PointCloud"},
     "perception.boxes": {"rotated_iou_3d", "rotated_iou_bev"},
+    "perception.levels": {
+        "BudgetedDetector",
+        "Level",
+        "LevelUse",
+        "default_levels",
+        "important_points",
+        "thinned",
+    },
     "perception.nms": {"rotated_nms"},
     "perception.evaluate.kitti": {"evaluate_kitti"},
     "perception.io": {"load_point_cloud"},
@@ -331,6 +339,7 @@ def test_promised_names_exist(module: str) -> None:
         "sparse_core.merging",
         "sparse_core.nm",
         "perception",
+        "perception.levels",
     ],
 )
 def test_surface_of_a_package_is_exactly_what_is_promised(module: str) -> None:

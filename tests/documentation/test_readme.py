@@ -67,9 +67,11 @@ def test_figures_are_those_of_the_results(repository: Path, row: str) -> None:
 
 
 def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results(repository: Path) -> None:
-    cases = json.loads((repository / "benchmarks/results/frame-cuda.json").read_text())["cases"]
-    assert len(cases) == 6
-    for case in cases:
+    names = ("frame-cuda", "frame-grids-cuda")
+    results = [repository / "benchmarks/results" / f"{name}.json" for name in names]
+    latest, grids = (json.loads(path.read_text())["cases"] for path in results)
+    assert (len(latest), len(grids)) == (4, 6)
+    for case in latest + grids[3:]:
         for side in case["sides"].values():
             assert f"{side['p50_ms']:.3f}" in TEXT, case["case"]
         assert str(round(case["dense_over_sparse"], 1)) in TEXT

@@ -34,7 +34,7 @@ def commands() -> list[Any]:
 
 def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page_text(), flags=re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     names: dict[str, Any] = {}
     printed = []
     torch.manual_seed(0)
@@ -43,7 +43,7 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     for block in blocks:
         exec(compile(block, "sparsity-mistakes.md", "exec"), names)
         printed.append(capsys.readouterr().out)
-    wrong, imbalance, _update, remedy, pruned, hardware, size = printed
+    wrong, imbalance, _update, remedy, moved, pruned, hardware, size = printed
     description = names["matrix"].describe()
     assert description.format_nbytes["CSR"] > 256 * 256 * 4
     assert "choice" in wrong
@@ -54,9 +54,27 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     assert names["flips"]["averaged"] < 0.25 * names["flips"]["chosen anew"]
     assert names["cache"].statistics.hits == 9
     assert "hit rate" in remedy
+    assert_like_the_page(moved)
     assert "output error" in pruned
     assert "unpacked" in hardware
     assert "theory" in size
+
+
+def assert_like_the_page(printed: str) -> None:
+    """What RigL reports is what the page shows: what is dropped to the number, the rest nearly."""
+    (shown,) = re.findall(r"```text\n(.*?)```", page_text(), flags=re.DOTALL)
+    lines, expected = printed.splitlines(), shown.splitlines()
+    assert len(lines) == len(expected)
+    for line, other in zip(lines[:-1], expected[:-1], strict=True):
+        found, wanted = line.split(), other.split()
+        if wanted[0].isdigit():
+            assert found[:2] == wanted[:2]
+            # Gradients that are nearly equal change places with the number of threads.
+            assert int(found[2]) == pytest.approx(int(wanted[2]), abs=10)
+            assert int(found[2]) <= int(found[1])
+        else:
+            assert found == wanted
+    assert lines[-1].endswith("% of the time in 3 steps of 100")
 
 
 @pytest.mark.parametrize("command", commands())

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from perception.fast.head.layout import BoxWeights
 from perception.fast.head.tiles import TILES, depth_for, precision_of
+from sparse_core.launches import dependent, wait_for_launch
 
 __all__ = ["box_kernel", "boxes"]
 
@@ -75,8 +76,10 @@ def box_kernel(
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """The three layers and the decoding of a block of boxes."""
+    wait_for_launch(DEPENDENT)
     entry = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     within = entry < count
     label = tl.load(labels + entry, mask=within, other=-1)
@@ -160,5 +163,6 @@ def boxes(
         PRECISION=precision_of(features.dtype),
         num_warps=tile.warps,
         num_stages=tile.stages,
+        **dependent(features),
     )
     return out

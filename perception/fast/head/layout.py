@@ -59,7 +59,7 @@ class HeatWeights(NamedTuple):
         hidden: (C padded, hidden padded).
         heat: (hidden padded, classes padded).
         hidden_bias, heat_bias: (hidden padded,) and (classes padded,) float32.
-        in_channels, classes: widths without padding.
+        in_channels, classes, hidden_channels: widths without padding.
     """
 
     hidden: Tensor
@@ -68,6 +68,7 @@ class HeatWeights(NamedTuple):
     heat_bias: Tensor
     in_channels: int
     classes: int
+    hidden_channels: int
 
 
 class BoxWeights(NamedTuple):
@@ -156,6 +157,7 @@ def pack_heat(head: CentreHead, dtype: torch.dtype) -> HeatWeights:
         _packed_bias(heat.bias, heat.out_channels, heat.weight.device),
         in_channels=hidden.in_channels,
         classes=heat.out_channels,
+        hidden_channels=hidden.out_channels,
     )
 
 

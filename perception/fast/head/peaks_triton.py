@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perception.fast.head.layout import Peaks
+from sparse_core.launches import dependent, wait_for_launch
 
 __all__ = ["find_kernel", "peaks", "rank_kernel"]
 
@@ -30,9 +31,11 @@ _MANY = 2048
 
 @triton.jit
 def find_kernel(
-    heat, keys, maxima, counters, total, height, width, minimum, BLOCK: tl.constexpr
+    heat, keys, maxima, counters, total, height, width, minimum, BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """List the keys of a block's peaks behind what other blocks listed; the largest, 0 if there is none."""
+    wait_for_launch(DEPENDENT)
     block, frame = tl.program_id(0), tl.program_id(1)
     start = frame.to(tl.int64) * total
     flat = block * BLOCK + tl.arange(0, BLOCK)
@@ -75,8 +78,10 @@ def rank_kernel(
     OWN: tl.constexpr,
     OTHERS: tl.constexpr,
     MANY: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Write the keys that are among the ``top_k`` to their ranks; the counters become zero again."""
+    wait_for_launch(DEPENDENT)
     program, frame = tl.program_id(0), tl.program_id(1)
     programs = tl.num_programs(0)
     found = tl.load(counters + 2 * frame)
@@ -143,6 +148,7 @@ def peaks(heat: Tensor, top_k: int, minimum: float, counters: Tensor | None) -> 
         minimum,
         BLOCK=block,
         num_warps=max(1, block // 128),
+        **dependent(heat),
     )
     rank_kernel[min(_PROGRAMS, triton.cdiv(total, _OWN)), frames](
         keys,
@@ -159,5 +165,6 @@ def peaks(heat: Tensor, top_k: int, minimum: float, counters: Tensor | None) -> 
         OTHERS=_OTHERS,
         MANY=_MANY,
         num_warps=4,
+        **dependent(keys),
     )
     return Peaks(scores, labels, cells)

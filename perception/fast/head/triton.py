@@ -18,6 +18,7 @@ from perception.fast.head.layout import HeatWeights, UpWeights
 from perception.fast.head.tiles import TILES, depth_for, precision_of
 from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.triton import row_of
+from sparse_core.launches import dependent, wait_for_launch
 
 __all__ = ["heat", "heat_kernel", "up", "up_kernel"]
 
@@ -48,12 +49,14 @@ def up_kernel(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """A block of coarse cells, the finer cells of one parity below them, a block of channels.
 
     If ``LISTED``, cell ``cells[row]`` of lines of ``width`` is what a row stands for, and its four finer ones
     are written side by side.
     """
+    wait_for_launch(DEPENDENT)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     parity = tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -117,8 +120,10 @@ def heat_kernel(
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Both layers and the sigmoid for a block of cells; if ``LISTED`` those that ``cells`` names."""
+    wait_for_launch(DEPENDENT)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < count
     if LISTED:
@@ -188,6 +193,7 @@ def up(
         PRECISION=precision_of(coarse.dtype),
         num_warps=tile.warps,
         num_stages=tile.stages,
+        **dependent(coarse),
     )
     return out
 
@@ -228,5 +234,6 @@ def heat(
         PRECISION=precision_of(features.dtype),
         num_warps=tile.warps,
         num_stages=tile.stages,
+        **dependent(features),
     )
     return out

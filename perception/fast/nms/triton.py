@@ -21,6 +21,7 @@ from torch import Tensor
 from perception.boxes import MAX_FIELD, Metric
 from perception.fast.nms.common import Suppressed
 from perception.fast.nms.overlap import iou_of
+from sparse_core.launches import dependent, wait_for_launch
 
 #: Boxes of a word of the table, and boxes a program compares with these.
 _WORD, _TILE = 32, 8
@@ -120,6 +121,7 @@ def _choose(
         WEIGHT=weight,
         num_warps=4,
         enable_fp_fusion=False,  # the roundings of the exact overlap
+        **dependent(given.boxes),
     )
     choose_kernel[(frames,)](
         *given,
@@ -134,6 +136,7 @@ def _choose(
         TAKE=take,
         WORDS=words,
         num_warps=4 if size > _FEW_SETTLED else 8,
+        **dependent(given.boxes),
     )
 
 
@@ -171,6 +174,7 @@ def many(
         BLOCK=_KEYS,
         LIMIT=MAX_FIELD,
         num_warps=2,
+        **dependent(boxes),
     )
     rank_kernel[(triton.cdiv(count, _RANK_ROWS), frames)](
         boxes,
@@ -186,6 +190,7 @@ def many(
         ROWS=_RANK_ROWS,
         COLUMNS=_RANK_COLUMNS,
         num_warps=8,
+        **dependent(boxes),
     )
     pair_kernel[(triton.cdiv(count, _PAIR_ROWS), triton.cdiv(count, _PAIR_COLUMNS), frames)](
         fields,
@@ -197,6 +202,7 @@ def many(
         ROWS=_PAIR_ROWS,
         COLUMNS=_PAIR_COLUMNS,
         num_warps=4,
+        **dependent(fields),
     )
     exact_kernel[(triton.cdiv(room, _PAIRS), frames)](
         fields,
@@ -212,10 +218,19 @@ def many(
         DEGREE=_DEGREE,
         num_warps=4,
         enable_fp_fusion=False,
+        **dependent(fields),
     )
     for _ in range(_SETTLE_LAUNCHES):
         settle_kernel[(triton.cdiv(count, _SETTLED_AT_ONCE), frames)](
-            degree, better, state, numbers, count, BLOCK=_SETTLED_AT_ONCE, DEGREE=_DEGREE, num_warps=4
+            degree,
+            better,
+            state,
+            numbers,
+            count,
+            BLOCK=_SETTLED_AT_ONCE,
+            DEGREE=_DEGREE,
+            num_warps=4,
+            **dependent(degree),
         )
     indices = torch.empty((frames, most), dtype=torch.int32, device=device)
     counts = torch.empty((2, frames), dtype=torch.int32, device=device)
@@ -235,6 +250,7 @@ def many(
         DEGREE=_DEGREE,
         OUT=min(1024, triton.next_power_of_2(most)),
         num_warps=8,
+        **dependent(degree),
     )
     return indices, counts[0], counts[1]
 
@@ -316,11 +332,13 @@ def overlap_kernel(
     VOLUME: tl.constexpr,
     LIMIT: tl.constexpr,
     WEIGHT: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Words of the table: which of 32 boxes suppress each of TILE others if they are kept.
 
     They must be better, of the same label, and overlap too much.
     """
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(2)
     row = tl.program_id(0) * WORD + tl.arange(0, WORD)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -395,8 +413,10 @@ def choose_kernel(
     LIMIT: tl.constexpr,
     WEIGHT: tl.constexpr,
     TAKE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Settle all boxes of a frame from the table of who suppresses whom, and write the kept ones by rank."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(0)
     box = tl.arange(0, SIZE)
     inside = box < count
@@ -446,8 +466,19 @@ def choose_kernel(
 
 
 @triton.jit
-def key_kernel(boxes, scores, labels, keys, total, threshold, BLOCK: tl.constexpr, LIMIT: tl.constexpr):
+def key_kernel(
+    boxes,
+    scores,
+    labels,
+    keys,
+    total,
+    threshold,
+    BLOCK: tl.constexpr,
+    LIMIT: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
     """Scores in double precision; -inf for boxes that take no part."""
+    wait_for_launch(DEPENDENT)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     good = usable(boxes, scores, labels, scores, place, place < total, threshold, LIMIT, 0.0)
     score = tl.load(scores + place, mask=good, other=0.0).to(tl.float64)
@@ -468,8 +499,10 @@ def rank_kernel(
     count,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Ranks of some boxes by counting the better ones; their fields at these ranks, lists emptied."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(1)
     start = frame * count
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -511,8 +544,19 @@ def rank_kernel(
 
 
 @triton.jit
-def pair_kernel(fields, labels, numbers, pairs, count, room, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def pair_kernel(
+    fields,
+    labels,
+    numbers,
+    pairs,
+    count,
+    room,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
     """List the pairs of a tile whose circles meet, the better rank first; their order may vary."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(2)
     taking = tl.load(numbers + frame)
     first, second = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
@@ -562,8 +606,10 @@ def exact_kernel(
     VOLUME: tl.constexpr,
     PAIRS: tl.constexpr,
     DEGREE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Exact overlap of listed pairs; the better box enters the list of the other if it is too large."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(1)
     frames = tl.num_programs(1)
     listed = tl.minimum(tl.load(numbers + frames + frame), room)
@@ -623,8 +669,18 @@ def settled(degree, better, state, frame, box, taking, count, DEGREE: tl.constex
 
 
 @triton.jit
-def settle_kernel(degree, better, state, numbers, count, BLOCK: tl.constexpr, DEGREE: tl.constexpr):
+def settle_kernel(
+    degree,
+    better,
+    state,
+    numbers,
+    count,
+    BLOCK: tl.constexpr,
+    DEGREE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
     """A few rounds over some boxes; what other programs decide meanwhile may or may not be seen."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(1)
     taking = tl.load(numbers + frame)
     if tl.program_id(0) * BLOCK < taking:
@@ -651,8 +707,10 @@ def finish_kernel(
     FEW: tl.constexpr,
     DEGREE: tl.constexpr,
     OUT: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Settle what is left of a frame and write the kept boxes by rank."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(0)
     frames = tl.num_programs(0)
     taking = tl.load(numbers + frame)

@@ -65,10 +65,11 @@ def locate_points(
 
 
 def sort_points(located: LocatedPoints, grid: FixedGrid, *, impl: Impl = "auto") -> FixedPillars:
-    """Points pillar by pillar, once rows are known. Two launches; clears what was filled.
+    """Points pillar by pillar, once rows are known. Two launches; clears what :func:`locate_points` filled.
 
     Args:
-        located: from :func:`locate_points`; its workspace, ``bits`` included, is zero afterwards.
+        located: from :func:`locate_points`; its workspace, ``bits`` included, is zero afterwards, so
+            :func:`fixed_encode` comes first.
         grid: rows of ``located.bits``. Pillars beyond its capacity have no row: their points are left out.
         impl: as in :func:`locate_points`.
 
@@ -76,12 +77,7 @@ def sort_points(located: LocatedPoints, grid: FixedGrid, *, impl: Impl = "auto")
         ValueError: the grid is another one than the workspace's.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
-    workspace = located.workspace
-    if (grid.spatial_shape, grid.batch_size) != (workspace.spatial_shape, workspace.batch_size):
-        raise ValueError(
-            f"grid has {grid.batch_size} frames of {grid.spatial_shape} cells,"
-            f" the points were located on {workspace.batch_size} of {workspace.spatial_shape}"
-        )
+    _check_grid(located, grid)
     if _chosen(impl, located.points) == "triton":
         from perception.fast.pillars import triton
 
@@ -98,7 +94,7 @@ def fixed_pillars(
     workspace: PillarWorkspace | None = None,
     impl: Impl = "auto",
 ) -> FixedPillars:
-    """:func:`locate_points`, rows of the pillars, :func:`sort_points`.
+    """:func:`locate_points`, rows of the pillars, :func:`sort_points`; there are no features between them.
 
     Args:
         points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity; contiguous.
@@ -115,7 +111,8 @@ def fixed_pillars(
 
 
 def fixed_encode(
-    pillars: FixedPillars,
+    located: LocatedPoints,
+    grid: FixedGrid,
     weights: EncoderWeights,
     *,
     dtype: torch.dtype = torch.float16,
@@ -129,30 +126,32 @@ def fixed_encode(
     what float16 has rounded to 16 bits, or TF32 for bfloat16.
 
     Args:
-        pillars: from :func:`sort_points`.
+        located: from :func:`locate_points`, before :func:`sort_points`.
+        grid: rows of ``located.bits``; points of pillars beyond its capacity are left out.
         weights: of an encoder for the same grid.
         dtype: of the features: float16, bfloat16 or float32.
         out: (capacity, C) buffer of this dtype to write into.
         impl: as in :func:`locate_points`.
 
     Returns:
-        (capacity, C) features; undefined from ``pillars.grid.count`` on.
+        (capacity, C) features; undefined from ``grid.count`` on.
 
     Raises:
         TypeError: another dtype.
-        ValueError: ``out`` does not fit, or Triton would need offsets beyond 32 bits.
+        ValueError: ``out`` or the grid does not fit, or Triton would need offsets beyond 32 bits.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     if dtype not in _DTYPES:
         raise TypeError(f"dtype must be float16, bfloat16 or float32, got {dtype}")
-    shape = (pillars.grid.capacity, weights.channels)
+    _check_grid(located, grid)
+    shape = (grid.capacity, weights.channels)
     if out is not None and (out.shape != shape or out.dtype != dtype or not out.is_contiguous()):
         raise ValueError(f"out must be {shape}, {dtype} and contiguous, got {tuple(out.shape)}, {out.dtype}")
-    if _chosen(impl, pillars.points) == "triton":
+    if _chosen(impl, located.points) == "triton":
         from perception.fast.pillars import triton_encode
 
-        return triton_encode.encode(pillars, weights, dtype, out)
-    found = reference.encode(pillars, weights, dtype)
+        return triton_encode.encode(located, grid, weights, dtype, out)
+    found = reference.encode(located, grid, weights, dtype)
     return found if out is None else out.copy_(found)
 
 
@@ -171,6 +170,15 @@ def _check_points(points: Tensor, lengths: Tensor) -> None:
         raise ValueError(f"lengths lie on {lengths.device}, points on {points.device}")
     if points.numel() >= 2**31:
         raise ValueError(f"points must hold fewer than 2^29 points, got {points.shape[0] * points.shape[1]}")
+
+
+def _check_grid(located: LocatedPoints, grid: FixedGrid) -> None:
+    workspace = located.workspace
+    if (grid.spatial_shape, grid.batch_size) != (workspace.spatial_shape, workspace.batch_size):
+        raise ValueError(
+            f"grid has {grid.batch_size} frames of {grid.spatial_shape} cells,"
+            f" the points were located on {workspace.batch_size} of {workspace.spatial_shape}"
+        )
 
 
 def _check_workspace(workspace: PillarWorkspace, points: Tensor, config: PillarConfig) -> None:

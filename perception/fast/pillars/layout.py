@@ -40,12 +40,12 @@ def _copies(blocks: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PillarWorkspace:
-    """Buffers that count points: all zeros between frames.
+    """Buffers that count points and add them up: all zeros between frames.
 
-    :func:`~perception.fast.pillars.locate_points` fills them and
-    :func:`~perception.fast.pillars.sort_points` clears what was filled, so a captured graph needs no memory
-    set. Where the second did not follow the first, call :meth:`clear`. What
-    :func:`~perception.fast.pillars.fixed_encode` adds up in, it makes at the first call and clears itself.
+    :func:`~perception.fast.pillars.locate_points` fills them, :func:`~perception.fast.pillars.fixed_encode`
+    reads the sums, and :func:`~perception.fast.pillars.sort_points` clears what was filled, so a captured
+    graph needs no memory set. Where the last did not follow the first, call :meth:`clear`. What the encoder
+    adds up in, it makes at the first call and clears itself.
 
     Attributes:
         spatial_shape: rows (y) and columns (x) of the grid.
@@ -53,6 +53,8 @@ class PillarWorkspace:
         block_cells: cells of a block, a power of two.
         counts: (cells,) int32 points of each cell, numbered as in :class:`FixedGrid`.
         bits: (words,) int32 one bit a cell: it holds a point.
+        sums: (cells, 4) int64 sums over each cell's points: of x and y from the cell's middle and of z, in
+            parts of 2^-24 m; and their number.
         copies: counters of a block, a power of two.
         block_points: (blocks * copies,) int32: of the points of each block, those whose index in the frame
             leaves each remainder when divided by ``copies``.
@@ -67,13 +69,14 @@ class PillarWorkspace:
     bits: Tensor
     block_points: Tensor
     invalid: Tensor
+    sums: Tensor
     _sums: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def make(
         cls, config: PillarConfig, batch_size: int, *, device: torch.device | str = "cpu"
     ) -> PillarWorkspace:
-        """Cleared buffers for batches of ``batch_size`` frames; 4 1/8 bytes a cell.
+        """Cleared buffers for batches of ``batch_size`` frames; 36 1/8 bytes a cell.
 
         Raises:
             ValueError: no frame, or a grid whose cells do not fit 32 bits.
@@ -87,11 +90,13 @@ class PillarWorkspace:
         sizes = [cells, words, blocks * copies, batch_size]
         # One buffer, because clearing costs a launch.
         parts = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
+        parts = (*parts, torch.zeros((cells, 4), dtype=torch.int64, device=device))
         return cls(shape, batch_size, block, copies, *parts)
 
     def clear(self) -> None:
         """Make every buffer zero again."""
-        for part in (self.counts, self.bits, self.block_points, self.invalid, *sum(self._sums.values(), ())):
+        parts = (self.counts, self.bits, self.block_points, self.invalid, self.sums)
+        for part in (*parts, *sum(self._sums.values(), ())):
             part.zero_()
 
     def accumulators(self, capacity: int, channels: int) -> tuple[Tensor, Tensor]:
@@ -128,8 +133,8 @@ class LocatedPoints:
         cells: (B * P,) int32 cell of each point, -1 where it is left out; undefined behind a frame's length.
         ranks: (B * P,) int32 number of the point within its cell, in an arbitrary order; undefined where the
             cell is.
-        workspace: counts of this batch; ``workspace.bits`` is what :func:`grid_from_bits` and ``pyramid`` of
-            :mod:`sparse_core.conv.grid` take. It is zero again after :func:`sort_points`.
+        workspace: counts and sums of this batch; ``workspace.bits`` is what :func:`grid_from_bits` and
+            ``pyramid`` of :mod:`sparse_core.conv.grid` take. All is zero again after :func:`sort_points`.
     """
 
     points: Tensor
@@ -153,21 +158,14 @@ class FixedPillars:
         grid: active pillars; rows beyond its capacity do not exist, and their points are left out.
         points: (B * P, 4) float32 x, y, z (metres, LiDAR frame), intensity: pillar after pillar, in an
             arbitrary order within one; undefined from ``kept`` on.
-        rows: (B * P,) int32 row of the pillar of each of ``points``; undefined from ``kept`` on.
         offsets: (capacity + 1,) int32 first point of each pillar; from ``grid.count`` on all are ``kept``.
-        sums: (3, capacity) int64 sums over each pillar's points of x and y from the pillar's middle and of
-            z, in parts of 2^-24 m; undefined from ``grid.count`` on.
         invalid: (B,) int32 points with NaN or infinite values, left out.
-        workspace: where the encoder adds up.
     """
 
     grid: FixedGrid
     points: Tensor
-    rows: Tensor
     offsets: Tensor
-    sums: Tensor
     invalid: Tensor
-    workspace: PillarWorkspace
 
     @property
     def kept(self) -> Tensor:

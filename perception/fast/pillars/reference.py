@@ -38,6 +38,10 @@ def locate(
     workspace.invalid.add_((held & ~finite).sum(1))
     workspace.counts.index_add_(0, kept, torch.ones_like(kept, dtype=torch.int32))
     workspace.bits.copy_(bits_of_cells(cells, len(workspace.bits)))
+    taken = points.reshape(-1, 4)[cells >= 0]
+    local = _local(taken, _centres(kept, workspace, config.range_m[:2], config.pillar_size_m))
+    ones = torch.ones_like(kept)[:, None]
+    workspace.sums.index_add_(0, kept, torch.cat([_whole(local), ones], dim=1))
     copy = (torch.arange(len(cells), device=device) % max(room, 1) % workspace.copies)[cells >= 0]
     counters = kept // workspace.block_cells * workspace.copies + copy
     workspace.block_points.copy_(torch.bincount(counters, minlength=len(workspace.block_points)))
@@ -61,28 +65,25 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
     counts = torch.where(held, workspace.counts[grid.cells.clamp(min=0).long()], 0)
     offsets = torch.zeros(grid.capacity + 1, dtype=torch.int32, device=cells.device)
     offsets[1:] = counts.cumsum(0)
-    batch, room = located.points.shape[:2]
-    within = torch.arange(room, device=cells.device) < located.lengths[:, None]
-    rows = row_of(grid.words, cells, within.flatten() & (cells >= 0), grid.capacity)
-    kept = rows >= 0
-    points = torch.empty((batch * room, 4), device=cells.device)
-    rows, taken = rows[kept].long(), located.points.view(-1, 4)[kept]
-    places = (offsets[rows] + located.ranks[kept]).long()
-    points[places] = taken
-    ordered_rows = torch.empty(batch * room, dtype=torch.int32, device=cells.device)
-    ordered_rows[places] = rows.int()
-    config = located.config
-    local = _local(taken, _centres(grid, config.range_m[:2], config.pillar_size_m)[rows])
-    sums = _sums(local, rows, grid.capacity).t().contiguous()
+    rows, kept = _rows(located, grid)
+    points = torch.empty_like(located.points).view(-1, 4)
+    points[(offsets[rows] + located.ranks[kept]).long()] = located.points.view(-1, 4)[kept]
     invalid = workspace.invalid.clone()
     workspace.clear()
-    return FixedPillars(grid, points, ordered_rows, offsets, sums, invalid, workspace)
+    return FixedPillars(grid, points, offsets, invalid)
 
 
-def _centres(grid: FixedGrid, low_m: tuple[float, float], size: float) -> Tensor:
-    """(capacity, 2) x and y of the middle of each pillar."""
-    coordinates = cell_coordinates(grid.cells, grid.spatial_shape)
-    return (coordinates[:, 1:].flip(1).float() + 0.5) * size + torch.tensor(low_m, device=grid.cells.device)
+def _rows(located: LocatedPoints, grid: FixedGrid) -> tuple[Tensor, Tensor]:
+    """Rows (M,) int64 of the points that have one, and which of all (B * P,) these are."""
+    within = torch.arange(located.points.shape[1], device=grid.cells.device) < located.lengths[:, None]
+    rows = row_of(grid.words, located.cells, within.flatten() & (located.cells >= 0), grid.capacity)
+    return rows[rows >= 0].long(), rows >= 0
+
+
+def _centres(cells: Tensor, workspace: PillarWorkspace, low_m: tuple[float, float], size: float) -> Tensor:
+    """(N, 2) x and y of the middle of cells (N,)."""
+    coordinates = cell_coordinates(cells, workspace.spatial_shape)
+    return (coordinates[:, 1:].flip(1).float() + 0.5) * size + torch.tensor(low_m, device=cells.device)
 
 
 def _local(points: Tensor, centres: Tensor) -> Tensor:
@@ -90,16 +91,16 @@ def _local(points: Tensor, centres: Tensor) -> Tensor:
     return torch.cat([points[:, :2] - centres, points[:, 2:3]], dim=1)
 
 
-def encode(pillars: FixedPillars, weights: EncoderWeights, dtype: torch.dtype) -> Tensor:
+def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dtype: torch.dtype) -> Tensor:
     """See :func:`perception.fast.pillars.fixed_encode`."""
-    grid, offsets = pillars.grid, pillars.offsets.long()
-    total = int(offsets[-1])
-    points = pillars.points[:total]
-    rows = pillars.rows[:total].long()
-    counts = (offsets[1:] - offsets[:-1]).clamp(min=1)
+    workspace = located.workspace
+    rows, kept = _rows(located, grid)
+    points, cells = located.points.view(-1, 4)[kept], located.cells[kept]
+    sums = torch.where((grid.cells >= 0)[:, None], workspace.sums[grid.cells.clamp(min=0).long()], 0)
+    counts = sums[:, 3].clamp(min=1)
     size = weights.pillar_size_m
-    local = _local(points, _centres(grid, weights.low_m, size)[rows])
-    mean = torch.where((grid.cells >= 0)[:, None], _mean(pillars.sums.t(), counts), 0.0)
+    local = _local(points, _centres(cells, workspace, weights.low_m, size))
+    mean = _mean(sums[:, :3], counts)
     features = torch.cat(
         [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / size, local - mean[rows]], dim=1
     )
@@ -119,7 +120,12 @@ def encode(pillars: FixedPillars, weights: EncoderWeights, dtype: torch.dtype) -
 def _sums(values: Tensor, rows: Tensor, capacity: int) -> Tensor:
     """Sums (capacity, C) int64 of the values (N, C) of each row, the same whatever their order."""
     sums = torch.zeros((capacity, values.shape[1]), dtype=torch.int64, device=values.device)
-    return sums.index_add_(0, rows, torch.floor(values * FIXED_POINT + 0.5).long())
+    return sums.index_add_(0, rows, _whole(values))
+
+
+def _whole(values: Tensor) -> Tensor:
+    """Nearest whole numbers of the fixed-point part, int64."""
+    return torch.floor(values * FIXED_POINT + 0.5).long()
 
 
 def _mean(sums: Tensor, counts: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Points to pillars in Triton: count, then, once rows are known, offsets and the points in their order.
+"""Points to pillars in Triton: count and add up by cell; once rows are known, put points in their order.
 
 Only whole numbers are added atomically. What their order decides is the order of points within a pillar.
 Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
@@ -17,6 +17,7 @@ from perception.config import PillarConfig
 from perception.fast.pillars.layout import FIXED_POINT, TILE, FixedPillars, LocatedPoints, PillarWorkspace
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
+from sparse_core.launches import dependent, wait_for_launch
 
 __all__ = [
     "centre_of",
@@ -60,11 +61,9 @@ def split_points(values):
 
 
 @triton.jit
-def centre_of(cells, height, line_cells, size, x_low, y_low):
+def centre_of(column, line, size, x_low, y_low):
     """x and y of the middle of cells, rounded as in the reference if nothing is fused."""
-    x = ((cells % line_cells).to(tl.float32) + 0.5) * size + x_low
-    y = ((cells // line_cells % height).to(tl.float32) + 0.5) * size + y_low
-    return x, y
+    return (column.to(tl.float32) + 0.5) * size + x_low, (line.to(tl.float32) + 0.5) * size + y_low
 
 
 @triton.jit
@@ -75,6 +74,7 @@ def locate_kernel(
     ranks,
     counts,
     bits,
+    sums,
     block_points,
     invalid,
     room,
@@ -91,8 +91,10 @@ def locate_kernel(
     block_shift,
     COPIES: tl.constexpr,
     POINTS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """Cell and rank of each point; counts by cell and by block; the first point of a cell sets its bit."""
+    """Cell and rank of each point; sums by cell, counts by block; the first point of a cell sets its bit."""
+    wait_for_launch(DEPENDENT)
     frame = tl.program_id(1)
     length = tl.minimum(tl.load(lengths + frame), room)
     if tl.program_id(0) * POINTS < length:
@@ -118,6 +120,12 @@ def locate_kernel(
         one = tl.full(cell.shape, 1, tl.int32) << (cell & 31)
         tl.atomic_or(bits + (cell >> 5), one, mask=inside & (rank == 0), sem="relaxed")
         tl.store(ranks + index, rank, mask=inside)
+        x_centre, y_centre = centre_of(column, line, size, x_low, y_low)
+        total = sums + cell.to(tl.int64) * 4
+        tl.atomic_add(total, whole(x - x_centre), mask=inside, sem="relaxed")
+        tl.atomic_add(total + 1, whole(y - y_centre), mask=inside, sem="relaxed")
+        tl.atomic_add(total + 2, whole(z), mask=inside, sem="relaxed")
+        tl.atomic_add(total + 3, tl.full(cell.shape, 1, tl.int64), mask=inside, sem="relaxed")
         # Last, because it waits for all of the program.
         bad = tl.sum((held & (finite == 0)).to(tl.int32), 0)
         if bad > 0:
@@ -141,8 +149,10 @@ def offsets_kernel(
     COUNTERS: tl.constexpr,
     TILES: tl.constexpr,
     TILE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """First point of each pillar of a block of cells; sums begin, counts and bits become zero again."""
+    """First point of each pillar of a block of cells; counts, bits and sums become zero again."""
+    wait_for_launch(DEPENDENT)
     block = tl.program_id(0)
     step = tl.arange(0, TILE)
     counter = tl.arange(0, COUNTERS)
@@ -151,8 +161,12 @@ def offsets_kernel(
     inside = tl.sum(tl.load(block_points + block * COPIES + tl.arange(0, COPIES)), 0)
     start = tl.cast(block, tl.int64) * (TILES * TILE)
     stop = start + TILES * TILE
-    limit = tl.where(inside > 0, cell_count, 0)
+    limit = tl.cast(cell_count, tl.int64)
+    if TILES > 1:
+        # Large grids are mostly empty; on small ones waiting for the counter takes longer than the cells.
+        limit = tl.where(inside > 0, limit, 0)
     count = tl.load(counts + start + step, mask=start + step < limit, other=0)
+    passed = tl.load(words + (start >> 5) * 2 + 1)
     # Points in blocks before this one and all points in one sum: the former in the high half.
     earlier = tl.where(counter < block * COPIES, held, 0).to(tl.int64)
     sums_of_points = tl.sum((earlier << 32) + held, 0)
@@ -174,13 +188,15 @@ def offsets_kernel(
                 full = count > 0
                 # Pillars and points before a cell in one sum, as above.
                 both = tl.cumsum((full.to(tl.int64) << 32) + count, 0)
-                row = tl.load(words + (first >> 5) * 2 + 1) + (both >> 32).to(tl.int32) - 1
+                if tile > 0:
+                    passed = tl.load(words + (first >> 5) * 2 + 1)
+                row = passed + (both >> 32).to(tl.int32) - 1
                 begin = before + (both & 0xFFFFFFFF).to(tl.int32) - count
                 # The first pillar beyond the capacity ends the last one within.
                 tl.store(offsets + row, begin, mask=full & (row <= capacity))
                 none = tl.zeros([TILE], tl.int64)
-                for part in tl.static_range(3):
-                    tl.store(sums + part * capacity + row, none, mask=full & (row < capacity))
+                for part in tl.static_range(4):
+                    tl.store(sums + cell * 4 + part, none, mask=full)
                 tl.store(counts + cell, tl.zeros_like(count), mask=full)
                 word = (first >> 5) + tl.arange(0, TILE // 32)
                 tl.store(bits + word, tl.zeros([TILE // 32], tl.int32), mask=word < cell_count // 32)
@@ -199,8 +215,6 @@ def scatter_kernel(
     words,
     offsets,
     ordered,
-    ordered_rows,
-    sums,
     block_points,
     found_invalid,
     invalid,
@@ -208,14 +222,11 @@ def scatter_kernel(
     capacity,
     counter_count,
     batch_size,
-    height,
-    line_cells,
-    size,
-    x_low,
-    y_low,
     POINTS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """Copy each point into its pillar and add it up; what counted blocks and bad points becomes zero."""
+    """Copy each point into its pillar; what counted blocks and bad points becomes zero."""
+    wait_for_launch(DEPENDENT)
     step = tl.arange(0, POINTS)
     frame = tl.program_id(1)
     program = frame * tl.num_programs(0) + tl.program_id(0)
@@ -238,14 +249,6 @@ def scatter_kernel(
         kept = row >= 0
         place = tl.load(offsets + row, mask=kept, other=0) + tl.load(ranks + index, mask=kept, other=0)
         tl.store(ordered + place[:, None] * 4 + tl.arange(0, 4)[None, :], values, mask=kept[:, None])
-        tl.store(ordered_rows + place, row, mask=kept)
-        x, y, z, _ = split_points(values)
-        x_centre, y_centre = centre_of(cell, height, line_cells, size, x_low, y_low)
-        x -= x_centre
-        y -= y_centre
-        tl.atomic_add(sums + row, whole(x), mask=kept, sem="relaxed")
-        tl.atomic_add(sums + capacity + row, whole(y), mask=kept, sem="relaxed")
-        tl.atomic_add(sums + 2 * capacity + row, whole(z), mask=kept, sem="relaxed")
 
 
 def locate(
@@ -262,6 +265,7 @@ def locate(
             ranks,
             workspace.counts,
             workspace.bits,
+            workspace.sums,
             workspace.block_points,
             workspace.invalid,
             room,
@@ -273,6 +277,8 @@ def locate(
             COPIES=workspace.copies,
             POINTS=_POINTS,
             num_warps=4,
+            enable_fp_fusion=False,
+            **dependent(points),
         )
     return LocatedPoints(points, lengths, config, cells, ranks, workspace)
 
@@ -285,9 +291,6 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
     blocks = counters // workspace.copies
     offsets = points.new_empty(grid.capacity + 1, dtype=torch.int32)
     ordered = points.new_empty((batch * room, 4))
-    rows = points.new_empty(batch * room, dtype=torch.int32)
-    sums = points.new_empty((3, grid.capacity), dtype=torch.int64)
-    config = located.config
     invalid = torch.empty_like(workspace.invalid)
     offsets_kernel[(blocks,)](
         workspace.counts,
@@ -296,7 +299,7 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
         grid.words,
         grid.active,
         offsets,
-        sums,
+        workspace.sums,
         len(workspace.counts),
         counters,
         grid.capacity,
@@ -306,6 +309,7 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
         TILES=workspace.block_cells // TILE,
         TILE=TILE,
         num_warps=_OFFSET_WARPS,
+        **dependent(workspace.counts),
     )
     scatter_kernel[(max(1, triton.cdiv(room, _POINTS)), batch)](
         points,
@@ -315,8 +319,6 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
         grid.words,
         offsets,
         ordered,
-        rows,
-        sums,
         workspace.block_points,
         workspace.invalid,
         invalid,
@@ -324,12 +326,8 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
         grid.capacity,
         counters,
         batch,
-        grid.spatial_shape[0],
-        workspace.line_cells,
-        config.pillar_size_m,
-        *config.range_m[:2],
         POINTS=_POINTS,
         num_warps=4,
-        enable_fp_fusion=False,
+        **dependent(points),
     )
-    return FixedPillars(grid, ordered, rows, offsets, sums, invalid, workspace)
+    return FixedPillars(grid, ordered, offsets, invalid)

@@ -1,10 +1,10 @@
 """The pillar encoder as two Triton kernels: over points, then over pillars.
 
-Points of a program are neighbours in the order of pillars, whatever pillars they lie in, so a crowded pillar
-is the work of many programs and no program waits for it. They meet in one maximum (of the bits of floats that
-are not negative, which order as whole numbers do) and one sum in whole numbers of each pillar and channel,
-both atomic, so the order of the points is irrelevant. The second kernel leaves both at zero for the next
-frame.
+Points come in the order of the scan, whatever pillars they lie in, so a crowded pillar is the work of many
+programs, no program waits for it, and nothing waits until points are sorted. They meet in one maximum (of
+the bits of floats that are not negative, which order as whole numbers do) and one sum in whole numbers of
+each pillar and channel, both atomic, so the order of the points is irrelevant. The second kernel leaves both
+at zero for the next frame.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,16 +16,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perception.fast.pillars.layout import FIXED_POINT, FixedPillars
+from perception.fast.pillars.layout import FIXED_POINT, LocatedPoints
 from perception.fast.pillars.triton import centre_of, load_points, split_points, whole
 from perception.fast.pillars.weights import EncoderWeights
-from sparse_core.conv.grid.layout import padded_width
+from sparse_core.conv.grid.layout import FixedGrid
+from sparse_core.conv.grid.triton import row_of
+from sparse_core.launches import dependent, wait_for_launch
 
 __all__ = ["encode", "pillars_kernel", "points_kernel"]
 
-#: Points that are added up together where they share a pillar, and groups of them that a program takes at a
+#: Points that are added up together if they share a pillar, and groups of them that a program takes at a
 #: time: a thread a point, and a single warp, so that nothing waits at barriers.
-_RUN, _GROUPS = 4, 2
+_RUN, _GROUPS = 4, 1
 #: Programs at most; each goes on until no points are left. An H200 holds as many at once.
 _PROGRAMS = 4096
 #: Pillars of a program, and its warps.
@@ -55,14 +57,15 @@ def _share(hidden, feature, weights):
 @triton.jit
 def points_kernel(
     points,
-    rows,
-    offsets,
-    sums,
+    lengths,
     cells,
+    words,
+    sums,
     point_weight,
     point_bias,
     peaks,
     totals,
+    room,
     capacity,
     height,
     line_cells,
@@ -74,13 +77,16 @@ def points_kernel(
     WIDTH: tl.constexpr,
     RUN: tl.constexpr,
     GROUPS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """The points' layer; maximum and sum over each pillar's points, atomically."""
+    wait_for_launch(DEPENDENT)
     POINTS: tl.constexpr = RUN * GROUPS
-    kept = tl.load(offsets + capacity)
+    frame = tl.program_id(1)
+    length = tl.minimum(tl.load(lengths + frame), room)
     # Adds zero, but the compiler cannot know. Otherwise it would give a thread channels side by side, and
     # what a warp adds at once would lie in pieces.
-    channel = tl.arange(0, WIDTH) ^ (kept >> 31)
+    channel = tl.arange(0, WIDTH) ^ (length >> 31)
     used = tl.arange(0, WIDTH) < HALF
     bias = _weights(point_bias, channel, used)
     x_weight = _weights(point_weight, channel, used)
@@ -92,21 +98,21 @@ def points_kernel(
     x_rest_weight = _weights(point_weight + 6 * HALF, channel, used)
     y_rest_weight = _weights(point_weight + 7 * HALF, channel, used)
     z_rest_weight = _weights(point_weight + 8 * HALF, channel, used)
-    for first in range(tl.program_id(0) * POINTS, kept, tl.num_programs(0) * POINTS):
-        index = first + tl.arange(0, POINTS)
-        held = index < kept
-        row = tl.load(rows + index, mask=held, other=-1)
-        begin = tl.load(offsets + row, mask=held, other=0)
-        end = tl.load(offsets + row + 1, mask=held, other=1)
-        cell = tl.load(cells + row, mask=held, other=0)
-        x_sum = tl.load(sums + row, mask=held, other=0).to(tl.float32)
-        y_sum = tl.load(sums + capacity + row, mask=held, other=0).to(tl.float32)
-        z_sum = tl.load(sums + 2 * capacity + row, mask=held, other=0).to(tl.float32)
-        x, y, z, intensity = split_points(load_points(points, index, held))
-        x_centre, y_centre = centre_of(cell, height, line_cells, size, x_low, y_low)
+    for first in range(tl.program_id(0) * POINTS, length, tl.num_programs(0) * POINTS):
+        lane = first + tl.arange(0, POINTS)
+        index = frame * room + lane
+        cell = tl.load(cells + index, mask=lane < length, other=-1)
+        x, y, z, intensity = split_points(load_points(points, index, lane < length))
+        held = cell >= 0
+        total = sums + cell.to(tl.int64) * 4
+        row = row_of(words, cell, held, capacity)
+        x_sum = tl.load(total, mask=held, other=0).to(tl.float32)
+        y_sum = tl.load(total + 1, mask=held, other=0).to(tl.float32)
+        z_sum = tl.load(total + 2, mask=held, other=0).to(tl.float32)
+        number = tl.load(total + 3, mask=held, other=1).to(tl.float32)
+        x_centre, y_centre = centre_of(cell % line_cells, cell // line_cells % height, size, x_low, y_low)
         x_off = x - x_centre
         y_off = y - y_centre
-        number = (end - begin).to(tl.float32)
         share = tl.div_rn(tl.zeros_like(number) + _PART, number)
         hidden = tl.broadcast_to(bias, [RUN, GROUPS, WIDTH])
         hidden = _share(hidden, x * 0.025, x_weight)
@@ -122,7 +128,7 @@ def points_kernel(
         bits = hidden.to(tl.int32, bitcast=True)
         parts = whole(hidden)
         pillar = _grouped(row, RUN, GROUPS)
-        # Rows rise, so a run lies in one pillar if its ends do; behind the last point it is -1.
+        # A run lies in one pillar if its lowest and highest row do; a point without a pillar has -1.
         lowest = tl.min(pillar, 0)
         together = lowest == tl.max(pillar, 0)
         alone = (pillar >= 0) & (together[None, :] == 0)
@@ -141,20 +147,21 @@ def points_kernel(
 def pillars_kernel(
     peaks,
     totals,
-    offsets,
+    cells,
     sums,
     count,
     pillar_weight,
     pillar_bias,
     out,
-    capacity,
     CHANNELS: tl.constexpr,
     HALF_WIDTH: tl.constexpr,
     WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
     PILLARS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """The pillars' layer of PILLARS pillars; maxima and sums become zero again."""
+    wait_for_launch(DEPENDENT)
     HALF: tl.constexpr = CHANNELS // 2
     rows = tl.load(count)
     first = tl.program_id(0) * PILLARS
@@ -166,9 +173,9 @@ def pillars_kernel(
         chosen = live[:, None] & (inner[None, :] < HALF)
         bits = tl.load(peaks + place, mask=chosen, other=0)
         total = tl.load(totals + place, mask=chosen, other=0)
-        begin = tl.load(offsets + row, mask=live, other=0)
-        number = tl.load(offsets + row + 1, mask=live, other=1) - begin
-        z_sum = tl.load(sums + 2 * capacity + row, mask=live, other=0)
+        sum_of_points = sums + tl.load(cells + row, mask=live, other=0).to(tl.int64) * 4
+        z_sum = tl.load(sum_of_points + 2, mask=live, other=0)
+        number = tl.load(sum_of_points + 3, mask=live, other=1)
         channel = tl.arange(0, WIDTH)
         used = channel < CHANNELS
         both = (inner[:, None] < HALF) & used[None, :]
@@ -203,31 +210,35 @@ def pillars_kernel(
         tl.store(target, features, mask=live[:, None] & used[None, :])
 
 
-def encode(pillars: FixedPillars, weights: EncoderWeights, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+def encode(
+    located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dtype: torch.dtype, out: Tensor | None
+) -> Tensor:
     """See :func:`perception.fast.pillars.fixed_encode`."""
-    grid, room = pillars.grid, len(pillars.rows)
+    workspace = located.workspace
+    batch, room = located.points.shape[:2]
     if grid.capacity * weights.channels >= 2**31:
         raise ValueError(
             f"{grid.capacity} pillars of {weights.channels} features need offsets beyond 32 bits"
         )
     if out is None:
-        out = torch.empty((grid.capacity, weights.channels), dtype=dtype, device=pillars.points.device)
+        out = torch.empty((grid.capacity, weights.channels), dtype=dtype, device=located.points.device)
     half = weights.channels // 2
-    peaks, totals = pillars.workspace.accumulators(grid.capacity, half)
-    height, width = grid.spatial_shape
-    points_kernel[(max(1, min(_PROGRAMS, triton.cdiv(room, _RUN * _GROUPS))),)](
-        pillars.points,
-        pillars.rows,
-        pillars.offsets,
-        pillars.sums,
-        grid.cells,
+    peaks, totals = workspace.accumulators(grid.capacity, half)
+    programs = max(1, min(_PROGRAMS // batch, triton.cdiv(room, _RUN * _GROUPS)))
+    points_kernel[(programs, batch)](
+        located.points,
+        located.lengths,
+        located.cells,
+        grid.words,
+        workspace.sums,
         weights.point_weight,
         weights.point_bias,
         peaks,
         totals,
+        room,
         grid.capacity,
-        height,
-        padded_width(width),
+        grid.spatial_shape[0],
+        workspace.line_cells,
         weights.pillar_size_m,
         1 / weights.pillar_size_m,
         *weights.low_m,
@@ -238,17 +249,17 @@ def encode(pillars: FixedPillars, weights: EncoderWeights, dtype: torch.dtype, o
         num_warps=max(1, _RUN * _GROUPS // 32),
         num_stages=1,
         enable_fp_fusion=False,
+        **dependent(located.points),
     )
     pillars_kernel[(triton.cdiv(grid.capacity, _PILLARS),)](
         peaks,
         totals,
-        pillars.offsets,
-        pillars.sums,
+        grid.cells,
+        workspace.sums,
         grid.count,
         weights.pillar_weight,
         weights.pillar_bias,
         out,
-        grid.capacity,
         CHANNELS=weights.channels,
         HALF_WIDTH=max(16, triton.next_power_of_2(half)),
         WIDTH=max(16, triton.next_power_of_2(weights.channels)),
@@ -257,5 +268,6 @@ def encode(pillars: FixedPillars, weights: EncoderWeights, dtype: torch.dtype, o
         num_warps=_PILLAR_WARPS,
         num_stages=1,
         enable_fp_fusion=False,
+        **dependent(peaks),
     )
     return out

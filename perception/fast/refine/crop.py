@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from sparse_core.conv.grid.triton import popcount
+from sparse_core.launches import wait_for_launch
 
 __all__ = ["crop_kernel", "source_rows"]
 
@@ -218,11 +219,13 @@ def crop_kernel(
     HAS_INDICES: tl.constexpr, CLASSES: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
     HIDDEN: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr,
     SLICE: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Samples of one spot for 16 boxes and ``SLICE`` outputs a program, then some pillar rows of a box each.
 
     Parts follow in order of their number, so that the ones that small boxes leave idle come last.
     """
+    wait_for_launch(DEPENDENT)
     program = tl.program_id(0)
     slices: tl.constexpr = HIDDEN // SLICE
     sampling = ((items + 15) // 16) * slices * 5

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from perception.fast.refine.crop import source_rows
+from sparse_core.launches import wait_for_launch
 
 __all__ = ["hidden_kernel", "out_kernel"]
 
@@ -67,8 +68,10 @@ def _decode(
 def hidden_kernel(
     pooled, counts, context, weight_points, weight_count, hidden, items,
     C3: tl.constexpr, H1: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """``COLUMNS`` outputs of the first hidden layer for 16 boxes a program."""
+    wait_for_launch(DEPENDENT)
     slices: tl.constexpr = H1 // COLUMNS
     item = tl.program_id(0) // slices * 16 + tl.arange(0, 16)
     column = (tl.program_id(0) % slices) * COLUMNS + tl.arange(0, COLUMNS)
@@ -101,12 +104,14 @@ def out_kernel(
     HAS_INDICES: tl.constexpr, C3: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
     COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CLEAR: tl.constexpr, TURN: tl.constexpr,
     PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """``COLUMNS`` outputs of the second hidden layer for 16 boxes, and what the last layer makes of them.
 
     The last program of a group to arrive adds up the slices, in their order, and decodes. Leaves ``pooled``,
     ``counts`` and ``arrivals`` zero.
     """
+    wait_for_launch(DEPENDENT)
     slices: tl.constexpr = H2 // COLUMNS
     group, piece = tl.program_id(0) // slices, tl.program_id(0) % slices
     item = group * 16 + tl.arange(0, 16)

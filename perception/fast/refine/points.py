@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from sparse_core.launches import wait_for_launch
+
 __all__ = ["points_kernel"]
 
 
@@ -22,8 +24,10 @@ def points_kernel(
     HAS_INDICES: tl.constexpr, C1: tl.constexpr, C2: tl.constexpr, C3: tl.constexpr,
     POINTS: tl.constexpr, COLUMNS: tl.constexpr, ITEMS: tl.constexpr, SLOTS: tl.constexpr,
     PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """``COLUMNS`` features of every ``SLOTS``-th block of points, their maxima into ``pooled``."""
+    wait_for_launch(DEPENDENT)
     slices: tl.constexpr = C3 // COLUMNS
     slot = tl.program_id(0) // slices
     c1, c2 = tl.arange(0, C1), tl.arange(0, C2)

@@ -16,6 +16,7 @@ from perception.fast.refine.head import hidden_kernel, out_kernel
 from perception.fast.refine.points import points_kernel
 from perception.fast.refine.weights import PackedRefine
 from sparse_core.conv.grid.layout import padded_width
+from sparse_core.launches import dependent
 
 __all__ = ["crop_kernel", "hidden_kernel", "out_kernel", "points_kernel", "refine"]
 
@@ -79,6 +80,7 @@ def refine(
         num_warps=tiles.warps, num_stages=1,
         # Points on a face are inside or not as they are for the dynamic stage.
         enable_fp_fusion=False,
+        **dependent(pillars.points),
     )  # fmt: skip
     points_kernel[(slots * (c3 // columns),)](
         pillars.points, boxes, source[2], found_points, workspace.counts, workspace.pooled,
@@ -87,12 +89,14 @@ def refine(
         HAS_INDICES=indices is not None, C1=c1, C2=c2, C3=c3, POINTS=tiles.points, COLUMNS=columns,
         ITEMS=min(tiles.counted, max(16, triton.next_power_of_2(items))), SLOTS=slots, PRECISION=precision,
         num_warps=tiles.point_warps, num_stages=1, maxnreg=registers,
+        **dependent(pillars.points),
     )  # fmt: skip
     hidden_kernel[(groups * (h1 // narrow_1),)](
         workspace.pooled, workspace.counts, workspace.context,
         w.joined_points, w.joined_rest[w.classes], hidden, items,
         C3=c3, H1=h1, COLUMNS=narrow_1, DEPTH=min(depth, c3), PRECISION=precision,
         num_warps=tiles.head_warps, num_stages=1,
+        **dependent(workspace.pooled),
     )  # fmt: skip
     out_kernel[(groups * (h2 // narrow_2),)](
         *source, hidden, w.hidden, w.hidden_bias, w.out, w.out_bias, partial, workspace.arrivals,
@@ -100,5 +104,6 @@ def refine(
         HAS_INDICES=indices is not None, C3=c3, H1=h1, H2=h2, COLUMNS=narrow_2, DEPTH=min(depth, h1),
         CLEAR=max(1, c3 * narrow_2 // h2), TURN=turn, PRECISION=precision,
         num_warps=tiles.head_warps, num_stages=1,
+        **dependent(boxes),
     )  # fmt: skip
     return result

@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from sparse_core.launches import begin_next, wait_for_launch
+
 __all__ = ["convolve_kernel", "weight_gradient_kernel"]
 
 
@@ -112,8 +114,10 @@ def convolve_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Rows ``[i * BLOCK_ROWS, ...)`` and output channels ``[j * BLOCK_OUT, ...)``; j runs fastest."""
+    wait_for_launch(DEPENDENT)
     OUT_BLOCKS: tl.constexpr = (CHANNELS_OUT + BLOCK_OUT - 1) // BLOCK_OUT
     IN_BLOCKS: tl.constexpr = (CHANNELS_IN + BLOCK_IN - 1) // BLOCK_IN
     program = tl.program_id(0)
@@ -213,6 +217,7 @@ def convolve_kernel(
         sums = tl.maximum(sums, 0.0)
     if ZERO_EMPTY:
         sums = tl.where((taken > 0)[:, None], sums, 0.0)
+    begin_next(DEPENDENT)
     tl.store(out + place, sums.to(out.dtype.element_ty), mask=written)
 
 

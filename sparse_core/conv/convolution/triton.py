@@ -17,6 +17,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.kernels import convolve_kernel, weight_gradient_kernel
 from sparse_core.conv.convolution.plan import ConvolutionConfig
 from sparse_core.dispatch import check_triton_runs
+from sparse_core.launches import dependent
 
 __all__ = ["WeightStrides", "check_runnable", "convolve", "weight_gradient"]
 
@@ -113,6 +114,7 @@ def convolve(
         BLOCK_IN=config.block_in,
         num_warps=config.warps,
         num_stages=config.stages,
+        **dependent(features),
     )
     return out
 

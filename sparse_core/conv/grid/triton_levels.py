@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from sparse_core.conv.grid.triton import popcount
+from sparse_core.launches import wait_for_launch
 
 __all__ = ["LEVEL_FIELDS", "bits_kernel", "rows_kernel", "window_kernel"]
 
@@ -96,12 +97,15 @@ def _level_bits(source, words, counts, block, GEOMETRY: tl.constexpr, AT: tl.con
 
 
 @triton.jit
-def bits_kernel(sources, words, counts, GEOMETRY: tl.constexpr, LEVELS: tl.constexpr):
+def bits_kernel(
+    sources, words, counts, GEOMETRY: tl.constexpr, LEVELS: tl.constexpr, DEPENDENT: tl.constexpr = False
+):
     """Bits of some levels, and the ones of each block of them.
 
     ``GEOMETRY`` holds for each level the first program, the words, the place of its counts, the fields of
     :func:`~sparse_core.conv.grid.triton_pyramid.level_fields`, and the words of a program.
     """
+    wait_for_launch(DEPENDENT)
     program = tl.program_id(0)
     for level in tl.static_range(LEVELS):
         block = program - GEOMETRY[level * LEVEL_FIELDS]
@@ -204,12 +208,13 @@ def _level_rows(
 @triton.jit
 def rows_kernel(
     bits, words, cells, totals, counts, capacities,
-    GEOMETRY: tl.constexpr, LEVELS: tl.constexpr, CHUNK: tl.constexpr,
+    GEOMETRY: tl.constexpr, LEVELS: tl.constexpr, CHUNK: tl.constexpr, DEPENDENT: tl.constexpr = False,
 ):  # fmt: skip
     """Ones before each word, the cell of each row, -1 behind the last, and the totals, of all levels.
 
     ``GEOMETRY`` holds the first program, the words and the words of a program of each level.
     """
+    wait_for_launch(DEPENDENT)
     program = tl.program_id(0)
     for level in tl.static_range(LEVELS):
         block = program - GEOMETRY[level * 3]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from sparse_core.conv.grid.layout import WORD, FixedGrid, GridLevel, padded_width, word_count
 from sparse_core.conv.grid.triton_levels import bits_kernel, rows_kernel, window_kernel
+from sparse_core.launches import dependent
 
 __all__ = ["level_fields", "pyramid"]
 
@@ -69,12 +70,12 @@ def pyramid(
             targets.append(target)
         _launch(
             bits_kernel, programs, (source,) * len(targets), tuple(words[target] for target in targets),
-            counts, tuple(geometry), len(targets), num_warps=warps,
+            counts, tuple(geometry), len(targets), num_warps=warps, **dependent(counts),
         )  # fmt: skip
     _launch(
         rows_kernel, sum(blocks), bits, words, cells, totals, counts, tuple(capacities),
         tuple(number for level in zip(firsts, sizes, widths, strict=True) for number in level),
-        len(sizes), CHUNK=_CHUNK, num_warps=warps,
+        len(sizes), CHUNK=_CHUNK, num_warps=warps, **dependent(counts),
     )  # fmt: skip
     return [
         FixedGrid(

@@ -20,6 +20,7 @@ from torch import Tensor
 from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, FixedHash
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.conv.grid.triton_hash import key_of, place_of, row_of_hash
+from sparse_core.launches import dependent, wait_for_launch
 
 __all__ = ["tables"]
 
@@ -129,8 +130,10 @@ def _table(
 def _tables_kernel(
     rows, reads, values, targets, capacities, limits, firsts,
     GEOMETRY: tl.constexpr, TABLES: tl.constexpr, BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Each program finds its table by the first program of each, and makes a block of its rows."""
+    wait_for_launch(DEPENDENT)
     program = tl.program_id(0)
     for number in tl.static_range(TABLES):
         block = program - firsts[number]
@@ -171,7 +174,7 @@ def _launch_tables(requests: Sequence[Request], device: torch.device) -> list[Te
         _tables_kernel, firsts[-1], tuple(rows), tuple(part[0] for part in reads),
         tuple(part[1] for part in reads), tuple(targets),
         tuple(written.capacity for _, written in pairs), tuple(part[2] for part in reads), tuple(firsts),
-        tuple(geometry), len(requests), BLOCK=_BLOCK, num_warps=_BLOCK // 32,
+        tuple(geometry), len(requests), BLOCK=_BLOCK, num_warps=_BLOCK // 32, **dependent(targets[0]),
     )  # fmt: skip
     return targets
 

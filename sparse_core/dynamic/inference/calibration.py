@@ -93,6 +93,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, *, bins: int = 15) ->
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
     place = (confidence.double() * bins).long().clamp(0, bins - 1)
-    gap = torch.zeros(bins, dtype=torch.float64, device=confidence.device)
-    gap.index_add_(0, place, confidence.double() - correct.double())
+    # Adding up by bin: in a fixed order on every device, which index_add_ has not.
+    member = place[:, None] == torch.arange(bins, device=place.device)
+    gap = (member * (confidence.double() - correct.double())[:, None]).sum(dim=0)
     return float(gap.abs().sum() / len(confidence))

@@ -183,7 +183,7 @@ def _sparse_layer(module: nn.Linear | nn.Conv2d, **options: Any) -> RigLLinear |
 
 
 def _keep_largest(layer: RigLLinear | RigLConv2d, module: nn.Linear | nn.Conv2d, name: str) -> None:
-    matrix: Tensor = module.weight.detach().reshape(len(module.weight), -1)
+    matrix: Tensor = layer.as_matrix(module.weight.detach())
     if not bool(matrix.isfinite().all()):
         raise ValueError(f"{name}: weights are NaN or infinite and cannot be ranked")
     layer.load_matrix(matrix, layer.grid.best(layer.grid.by_cell(matrix)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.dynamic.ranking import best_entries, rank_in_rows, true_positions
+from sparse_core.dynamic.ranking import best_by_row, best_entries, true_positions
 from sparse_core.dynamic.rigl.grid import Grid
 
 
@@ -28,9 +28,14 @@ class Exchange(NamedTuple):
     source: Tensor
     fresh: Tensor
 
-    def carry(self, values: Tensor) -> Tensor:
-        """Values, or moments of an optimiser, in the new order; zero for new connections."""
-        moved = values.index_select(0, self.source)
+    def carry(self, values: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Values, or moments of an optimiser, in the new order; zero for new connections.
+
+        Args:
+            values: (count, ...).
+            out: where they go, of the same shape and type; new memory without it.
+        """
+        moved = torch.index_select(values, 0, self.source, out=out)
         return moved.masked_fill_(self.fresh.reshape(-1, *(1 for _ in values.shape[1:])), 0)
 
 
@@ -47,18 +52,18 @@ def exchange_cells(cells: Tensor, drop_score: Tensor, grow_score: Tensor, grid: 
         grid: the cells.
         drop: 0 to ``count``.
     """
-    count, device = grid.count, cells.device
+    count = grid.count
     keep = best_entries(drop_score[None], count - drop)[0]
-    kept = torch.zeros(grid.size, dtype=torch.bool, device=device).index_copy_(0, cells, keep)
+    kept = torch.zeros(grid.size, dtype=torch.bool, device=cells.device).index_copy_(0, cells, keep)
     candidates = grow_score.reshape(-1).masked_fill(kept, float("-inf"))
-    if grid.per_row:
+    if grid.per_row and drop:
         lines = kept.reshape(grid.shape)
         missing = grid.per_row - lines.sum(dim=1, keepdim=True)
-        grown = (rank_in_rows(candidates.reshape(grid.shape)) < missing).reshape(-1)
+        grown = best_by_row(candidates.reshape(grid.shape), missing, min(drop, grid.per_row)).reshape(-1)
     else:
         grown = best_entries(candidates[None], drop)[0]
     after = true_positions((kept | grown)[None], count)[0]
-    place = torch.full((grid.size,), -1, dtype=torch.int64, device=device)
-    place.index_copy_(0, cells, torch.arange(count, device=device))
-    source = place.index_select(0, after)
-    return Exchange(after, source.clamp(min=0), source < 0)
+    # Both rise, so that a search finds what was there before.
+    source = torch.searchsorted(cells, after).clamp_(max=count - 1)
+    fresh = cells.index_select(0, source) != after
+    return Exchange(after, source.masked_fill_(fresh, 0), fresh)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear, unfold
+from torch.nn.grad import conv2d_weight
 
+from sparse_core.dynamic.rigl.block_product import BlockPlan, Taps, block_convolution
 from sparse_core.dynamic.rigl.grid import Structure, plan_grid
 from sparse_core.dynamic.rigl.stored import Execution, SparseTrainedLayer
 
@@ -53,6 +55,10 @@ class RigLLinear(SparseTrainedLayer):
         """(out, in), unpacked anew."""
         return self.matrix
 
+    def as_matrix(self, weight: Tensor) -> Tensor:
+        """The matrix of a weight (out, in): itself."""
+        return weight
+
     def forward(self, x: Tensor) -> Tensor:
         """(..., out) of (..., in).
 
@@ -68,8 +74,7 @@ class RigLLinear(SparseTrainedLayer):
         bias = None if self.bias is None else self.bias.to(x.dtype)
         if self.execution == "dense":
             return linear(x, self._unpacked(x.dtype), bias)
-        product = self._multiply(x.reshape(-1, self.in_features).T).T
-        product = product if bias is None else product + bias
+        product = self._multiply(x.reshape(-1, self.in_features), bias)
         return product.reshape(*x.shape[:-1], self.out_features)
 
     def to_dense(self) -> nn.Linear:
@@ -82,8 +87,10 @@ class RigLLinear(SparseTrainedLayer):
 class RigLConv2d(SparseTrainedLayer):
     """A convolution with a sparse weight whose connections can be exchanged.
 
-    The weight is the matrix (out channels, in channels * kernel height * kernel width); sparse execution
-    multiplies it with the unfolded input.
+    The weight is the matrix (out channels, in channels * kernel height * kernel width). Sparse execution
+    multiplies it with the unfolded input. Where blocks divide the channels, columns are ordered by kernel
+    place first and channel last instead, so that a block meets neighbouring channels of one pixel: on CUDA
+    nothing is unfolded then.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias: as in ``nn.Conv2d``, padding
@@ -122,11 +129,24 @@ class RigLConv2d(SparseTrainedLayer):
         )
         super().__init__(grid, bias, execution, seed, device, dtype)
         self.in_channels, self.out_channels = in_channels, out_channels
+        self._taps = Taps(self.kernel_size, self.stride, self.padding, self.dilation)
+        self._by_tap = grid.is_blocked and in_channels % grid.cell_columns == 0
+        self._tap_count = self._taps.places if self._by_tap else 1
 
     @property
     def weight(self) -> Tensor:
         """(out channels, in channels, kernel height, kernel width), unpacked anew."""
-        return self.matrix.reshape(self.out_channels, self.in_channels, *self.kernel_size)
+        return self._as_weight(self.matrix)
+
+    def as_matrix(self, weight: Tensor) -> Tensor:
+        """The matrix of a weight (out channels, in channels, kernel height, kernel width)."""
+        ordered = weight.permute(0, 2, 3, 1) if self._by_tap else weight
+        return ordered.reshape(self.out_channels, -1)
+
+    def _as_weight(self, matrix: Tensor) -> Tensor:
+        if not self._by_tap:
+            return matrix.reshape(self.out_channels, self.in_channels, *self.kernel_size)
+        return matrix.reshape(self.out_channels, *self.kernel_size, self.in_channels).permute(0, 3, 1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, out channels, H', W') of (B, in channels, H, W).
@@ -139,20 +159,37 @@ class RigLConv2d(SparseTrainedLayer):
             raise ValueError(f"x must have shape (B, {self.in_channels}, H, W), got {tuple(x.shape)}")
         x = self._cast(x)
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        size = [self._extent(axis, x.shape[2 + axis]) for axis in (0, 1)]
+        size = self._taps.extent((x.shape[2], x.shape[3]))
         if min(size) < 1:
             raise ValueError(f"x {tuple(x.shape)} is smaller than the kernel {self.kernel_size}")
         if self.execution == "dense":
-            weight = self._unpacked(x.dtype).reshape(self.out_channels, -1, *self.kernel_size)
+            weight = self._as_weight(self._unpacked(x.dtype))
             return conv2d(x, weight, bias, self.stride, self.padding, self.dilation)
+        if self._by_tap:
+            return self._convolve(x, bias)
         columns = unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
-        product = self._multiply(columns.transpose(0, 1).reshape(self.grid.columns, -1))
-        product = product if bias is None else product + bias[:, None]
-        return product.reshape(self.out_channels, len(x), *size).transpose(0, 1).contiguous()
+        product = self._multiply(columns.transpose(0, 1).reshape(self.grid.columns, -1).T, bias)
+        return product.T.reshape(self.out_channels, len(x), *size).transpose(0, 1).contiguous()
 
-    def _extent(self, axis: int, size: int) -> int:
-        reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-        return (size + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
+    def _convolve(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        plan = self._present()
+        assert isinstance(plan, BlockPlan)
+        product = block_convolution(x, self._cast_values(x.dtype), plan, self._taps, bias)
+        if self._collects and product.requires_grad:
+            seen = x.detach()
+            product.register_hook(lambda gradient: self._collect(self._dense_gradient(seen, gradient)))
+        return product
+
+    def _dense_gradient(self, x: Tensor, gradient: Tensor) -> Tensor:
+        shape = (self.out_channels, self.in_channels, *self.kernel_size)
+        # The library's fastest gradient may add in any order: connections would grow elsewhere each time.
+        before = torch.backends.cudnn.deterministic
+        torch.backends.cudnn.deterministic = True
+        try:
+            found = conv2d_weight(x, shape, gradient, self.stride, self.padding, self.dilation)
+        finally:
+            torch.backends.cudnn.deterministic = before
+        return self.as_matrix(found)
 
     def to_dense(self) -> nn.Conv2d:
         """An ``nn.Conv2d`` with the same weight and bias."""

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.dynamic.ranking import check_batch
-from sparse_core.dynamic.rigl.block_product import BlockPlan, block_product, plan_blocks
+from sparse_core.dynamic.rigl.block_product import BlockPlan, block_linear, plan_blocks
 from sparse_core.dynamic.rigl.exchange import Exchange
+from sparse_core.dynamic.rigl.fan_in import MOST_ROWS, fan_in_product
 from sparse_core.dynamic.rigl.grid import Grid, random_cells
 from sparse_core.formats import CSR
 from sparse_core.formats.indexing import pointers_from_rows
@@ -64,6 +65,8 @@ class SparseTrainedLayer(nn.Module):
             self.register_parameter("bias", None)
         self.growth_gradient: Tensor | None = None
         self._collects = False
+        #: Taps that columns of blocks are ordered by, see RigLConv2d.
+        self._tap_count = 1
         self._plan: CSR | BlockPlan | None = None
         self._spare: tuple[Tensor, Tensor] | None = None
 
@@ -102,7 +105,7 @@ class SparseTrainedLayer(nn.Module):
         cells, values = self._spare
         with torch.no_grad():
             cells.copy_(change.cells)
-            values.copy_(change.carry(self.values.detach()))
+            change.carry(self.values.detach(), out=values)
             plan = self._planned(cells, values)
             self._spare = self.cells, self.values.detach()
             self._buffers["cells"], self._plan = cells, plan
@@ -118,25 +121,39 @@ class SparseTrainedLayer(nn.Module):
     def _planned(self, cells: Tensor, values: Tensor) -> CSR | BlockPlan:
         grid = self.grid
         if grid.is_blocked:
-            return plan_blocks(cells, grid)
+            like = self._plan if isinstance(self._plan, BlockPlan) else None
+            return plan_blocks(cells, grid, self._tap_count, like=like)
         row = torch.div(cells, grid.columns, rounding_mode="floor").to(torch.int32)
         col = (cells % grid.columns).to(torch.int32)
         return CSR(pointers_from_rows(row, grid.rows), col, values, (grid.rows, grid.columns))
 
-    def _multiply(self, dense: Tensor) -> Tensor:
-        """(out, N) of (in, N)."""
-        plan = self._plan
-        if plan is None:
-            plan = self._plan = self._planned(self.cells, self.values.detach())
-        values = self.values if self.values.dtype == dense.dtype else self.values.to(dense.dtype)
+    def _present(self) -> CSR | BlockPlan:
+        if self._plan is None:
+            self._plan = self._planned(self.cells, self.values.detach())
+        return self._plan
+
+    def _cast_values(self, dtype: torch.dtype) -> Tensor:
+        return self.values if self.values.dtype == dtype else self.values.to(dtype)
+
+    def _multiply(self, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """(N, out) of (N, in)."""
+        plan, values = self._present(), self._cast_values(rows.dtype)
         if isinstance(plan, BlockPlan):
-            product = block_product(values, dense, plan)
+            product = block_linear(rows, values, plan, bias)
+        elif self._meets_few(rows):
+            return fan_in_product(rows, values, plan.col, self.grid.rows, bias)
         else:
-            product = spmm(plan.with_values(values), dense)
+            product = spmm(plan.with_values(values), rows.T).T
+            product = product if bias is None else product + bias
         if self._collects and product.requires_grad:
-            seen = dense.detach()
-            product.register_hook(lambda gradient: self._collect(gradient @ seen.T))
+            seen = rows.detach()
+            product.register_hook(lambda gradient: self._collect(gradient.T @ seen))
         return product
+
+    def _meets_few(self, rows: Tensor) -> bool:
+        """Whether the product without gradients for few rows on a GPU does."""
+        learns = torch.is_grad_enabled() and (rows.requires_grad or self.values.requires_grad)
+        return rows.is_cuda and not learns and self.grid.per_row > 0 and len(rows) <= MOST_ROWS
 
     def _unpacked(self, dtype: torch.dtype) -> Tensor:
         matrix = self.matrix.to(dtype)

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from perception.cli.train import resolve_config
+from perception.compression import kept_masks
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
 from perception.errors import ConfigError
+from perception.weights import load_weights
 
 Perceive = Callable[..., Any]
 
@@ -163,3 +165,16 @@ def test_doctor_without_a_folder(perceive: Perceive, tmp_path: Path) -> None:
     done = perceive("doctor", tmp_path / "nowhere")
     assert done.status != 0
     assert "nowhere" in (done.remarks + done.output).replace("\n", "")
+
+
+def test_fine_tune_with_masks(
+    perceive: Perceive, short: Path, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    common = ("train", short, "--data", kitti_folder, "--steps", 2, "--learning-rate", 0.001)
+    done = perceive(*common, "--out", tmp_path / "run", "--from", tiny_weights, "--masks", "2:4", "--json")
+    assert done.status == 0
+    assert json.loads(done.output)["step"] == 2
+    assert kept_masks(load_weights(tmp_path / "run/weights.safetensors")) is not None
+    alone = perceive(*common, "--out", tmp_path / "other", "--masks", "2:4")
+    assert alone.status != 0
+    assert "--masks and --coding need --from" in alone.remarks

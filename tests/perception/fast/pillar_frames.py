@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from perception.config import PillarConfig
+from perception.fast.pillars import (
+    EncoderWeights,
+    FixedPillars,
+    PillarWorkspace,
+    fixed_encode,
+    locate_points,
+    sort_points,
+)
 from perception.pillars import PillarEncoder
+from sparse_core.conv.grid import grid_from_bits
 
 
 def batch_of(frames: list[Tensor], behind: float) -> tuple[Tensor, Tensor]:
@@ -16,6 +26,31 @@ def batch_of(frames: list[Tensor], behind: float) -> tuple[Tensor, Tensor]:
     for row, frame in zip(points, frames, strict=True):
         row[: len(frame)] = frame
     return points, torch.tensor([len(frame) for frame in frames], dtype=torch.int32)
+
+
+def encoded(
+    points: Tensor,
+    lengths: Tensor,
+    config: PillarConfig,
+    capacity: int,
+    weights: EncoderWeights,
+    *,
+    workspace: PillarWorkspace | None = None,
+    dtype: torch.dtype = torch.float32,
+    out: Tensor | None = None,
+) -> tuple[FixedPillars, Tensor]:
+    """Points by pillar and the features of the pillars, in the order of the steps of a frame."""
+    located = locate_points(points, lengths, config, workspace=workspace)
+    grid = grid_from_bits(located.bits, config.grid_shape, len(points), capacity)
+    features = fixed_encode(located, grid, weights, dtype=dtype, out=out)
+    return sort_points(located, grid), features
+
+
+def in_order(points: Tensor, rows: Tensor) -> Tensor:
+    """Bits of points (N, 4), ordered by row and then by the bits: the same whatever order they came in."""
+    bits = points.cpu().view(torch.int32)
+    keys = (*bits.numpy().T[::-1], rows.cpu().numpy())
+    return bits[torch.from_numpy(np.lexsort(keys))]
 
 
 def encoder_of(config: PillarConfig) -> PillarEncoder:

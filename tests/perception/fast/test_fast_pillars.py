@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pillar_frames import batch_of, encoder_of
+from pillar_frames import batch_of, encoded, encoder_of, in_order
 from torch import Tensor
 
 from perception.config import PillarConfig
@@ -20,7 +20,7 @@ from perception.fast.pillars import (
     sort_points,
 )
 from perception.layers import fold_batch_norms
-from perception.pillars import PillarEncoder, _canonical_order, make_pillars
+from perception.pillars import PillarEncoder, make_pillars
 from sparse_core.conv.grid import grid_from_bits
 from sparse_core.errors import ImplementationError
 
@@ -44,11 +44,10 @@ def same_as_dynamic(found: FixedPillars, frames: list[Tensor], config: PillarCon
     assert torch.equal(found.grid.coordinates()[:rows], wanted.table.coordinates)
     assert torch.equal(counts_of(found).long(), wanted.counts)
     points = found.points[: int(found.kept)]
-    order = _canonical_order(points, torch.repeat_interleave(counts_of(found).long()))
-    assert torch.equal(points[order].view(torch.int32), wanted.points.view(torch.int32))
+    found_rows = torch.repeat_interleave(counts_of(found).long())
+    assert torch.equal(in_order(points, found_rows), in_order(wanted.points, wanted.rows))
     assert torch.equal(found.invalid.long(), wanted.invalid)
     assert (found.offsets[rows:] == found.kept).all()
-    assert torch.equal(found.rows[: len(points)].long(), torch.repeat_interleave(counts_of(found).long()))
 
 
 @pytest.mark.parametrize("config", [CONFIG, KITTI, replace(KITTI, pillar_size_m=0.075)])
@@ -77,14 +76,14 @@ def test_features_are_those_of_the_encoder(folded: bool) -> None:
     if folded:
         fold_batch_norms(encoder)
     weights = EncoderWeights.from_encoder(encoder)
-    pillars = fixed_pillars(*batch_of(frames, 0.25), CONFIG, 1500)
-    found = fixed_encode(pillars, weights, dtype=torch.float32)
+    _, found = encoded(*batch_of(frames, 0.25), CONFIG, 1500, weights)
     assert found.shape == (1500, 16)
     found = found[: len(wanted)]
     assert (found - wanted).norm() < 1e-6 * wanted.norm()
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     out = torch.empty((1500, 16), dtype=torch.bfloat16)
-    assert fixed_encode(pillars, weights, dtype=torch.bfloat16, out=out) is out
+    batch = batch_of(frames, 0.25)
+    assert encoded(*batch, CONFIG, 1500, weights, dtype=torch.bfloat16, out=out)[1] is out
     torch.testing.assert_close(out[: len(wanted)].float(), wanted, rtol=1e-2, atol=1e-2)
 
 
@@ -94,11 +93,9 @@ def test_the_order_of_points_changes_no_bit() -> None:
     results = []
     for seed in range(4):
         order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed))
-        pillars = fixed_pillars(*batch_of([frame[order]], 0.25), CONFIG, 900)
+        pillars, features = encoded(*batch_of([frame[order]], 0.25), CONFIG, 900, weights)
         # Products of matrices on a CPU may depend on the row; whole numbers and maxima may not.
-        results.append(
-            (pillars, fixed_encode(pillars, weights, dtype=torch.float32)[: int(pillars.grid.count)])
-        )
+        results.append((pillars, features[: int(pillars.grid.count)]))
     for pillars, features in results[1:]:
         assert torch.equal(pillars.offsets, results[0][0].offsets)
         torch.testing.assert_close(features, results[0][1], rtol=1e-6, atol=1e-6)
@@ -128,8 +125,10 @@ def test_a_workspace_serves_many_frames() -> None:
         assert not workspace.bits.any()
         assert not workspace.block_points.any()
         assert not workspace.invalid.any()
+        assert not workspace.sums.any()
     located = locate_points(*batch_of(frames, 0.25), CONFIG, workspace=workspace)
     assert int(workspace.counts.sum()) == int((located.cells >= 0).sum()) > 0
+    assert torch.equal(workspace.sums[:, 3], workspace.counts.long())
     assert located.bits.any()
     peaks, totals = workspace.accumulators(400, 8)
     assert (peaks.dtype, totals.dtype) == (torch.int32, torch.int64)
@@ -138,6 +137,7 @@ def test_a_workspace_serves_many_frames() -> None:
     totals += 1
     workspace.clear()
     assert not workspace.counts.any()
+    assert not workspace.sums.any()
     assert not totals.any()
 
 
@@ -173,11 +173,13 @@ def test_bad_arguments_are_refused() -> None:
     other = grid_from_bits(PillarWorkspace.make(KITTI, 1).bits, KITTI.grid_shape, 1, 5)
     with pytest.raises(ValueError, match="the points were located on"):
         sort_points(located, other)
-    pillars = fixed_pillars(points, lengths, CONFIG, 5)
+    grid = grid_from_bits(located.bits, CONFIG.grid_shape, 1, 5)
     weights = EncoderWeights.from_encoder(encoder_of(CONFIG))
+    with pytest.raises(ValueError, match="the points were located on"):
+        fixed_encode(located, other, weights)
     with pytest.raises(TypeError, match="dtype must be"):
-        fixed_encode(pillars, weights, dtype=torch.float64)
+        fixed_encode(located, grid, weights, dtype=torch.float64)
     with pytest.raises(ValueError, match="out must be"):
-        fixed_encode(pillars, weights, out=torch.empty(4, 16, dtype=torch.float16))
+        fixed_encode(located, grid, weights, out=torch.empty(4, 16, dtype=torch.float16))
     with pytest.raises(ValueError, match="evaluation mode"):
         EncoderWeights.from_encoder(PillarEncoder(CONFIG))

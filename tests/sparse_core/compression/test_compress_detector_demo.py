@@ -1,4 +1,4 @@
-"""The demo that compresses the detector, on one frame: rows, resuming, latency and errors."""
+"""The demo that compresses the detector, on one frame: rows, resuming and errors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ def run_demo(repository: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.slow
-def test_rows_are_measured_once_and_timed_apart(
-    repository: Path, kitti_directory: Path, tmp_path: Path
-) -> None:
-    early = run_demo(repository, "--latency", "--out", str(tmp_path))
-    assert early.returncode == 1
-    assert "measure them first" in early.stderr
+def test_rows_are_measured_once(repository: Path, kitti_directory: Path, tmp_path: Path) -> None:
     common = ["--data", str(kitti_directory), "--out", str(tmp_path), "--limit", "1", "--calibration", "1"]
     first = run_demo(repository, *common, "--rows", "float16", "2:4+int8", "--json")
     assert first.returncode == 0, first.stderr
@@ -41,10 +36,21 @@ def test_rows_are_measured_once_and_timed_apart(
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "float16.safetensors").stat().st_mtime_ns == written
     assert "| 2:4+int8 |" in again.stdout
-    timed = run_demo(repository, *common, "--rows", "float16", "int8", "--latency", "--repeats", "1")
-    assert timed.returncode == 0, timed.stderr
-    assert "ms a frame" in (tmp_path / "results.md").read_text()
-    assert json.loads((tmp_path / "results.json").read_text())["rows"]["int8"]["frame_ms"] > 0
+    # A compressed file of the rows before stands for fine-tuned weights.
+    tuned = run_demo(
+        repository, *common, "--tuned", str(tmp_path / "2-4+int8.safetensors"), "--rows", "float16"
+    )
+    assert tuned.returncode == 0, tuned.stderr
+
+
+def test_fine_tuned_rows_need_their_weights(repository: Path, tmp_path: Path) -> None:
+    done = run_demo(repository, "--out", str(tmp_path), "--rows", "2:4 tuned")
+    assert done.returncode == 1
+    assert "2:4 tuned: --tuned FILE gives the fine-tuned weights" in done.stderr
+    dense = repository / "perception/weights/pointpillars-kitti.safetensors"
+    done = run_demo(repository, "--out", str(tmp_path), "--tuned", str(dense), "--rows", "2:4 tuned")
+    assert done.returncode == 1
+    assert "are not 2:4: train them with --masks 2:4" in done.stderr
 
 
 def test_missing_data_is_named(repository: Path, tmp_path: Path) -> None:

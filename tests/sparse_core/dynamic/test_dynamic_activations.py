@@ -18,7 +18,7 @@ from sparse_core.dynamic.activations.thresholds import (
     ThresholdActivation,
 )
 from sparse_core.dynamic.activations.top_k import TopKActivation, top_k_mask
-from sparse_core.dynamic.ranking import best_entries, rank_in_rows, true_positions
+from sparse_core.dynamic.ranking import best_by_row, best_entries, true_positions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,7 +34,11 @@ def test_best_entries_are_those_of_a_stable_sort(rows: int, width: int, data: st
         expected = sorted(sorted(range(width), key=lambda at: -row[at])[:count])
         assert mask.nonzero().flatten().tolist() == expected
     assert torch.equal(true_positions(found, count), found.nonzero()[:, 1].reshape(rows, count))
-    assert torch.equal(rank_in_rows(scores) < count, found)
+    most = max(count, 1)
+    assert torch.equal(best_by_row(scores, torch.full((rows, 1), count), most), found)
+    counts = torch.randint(0, most + 1, (rows, 1), generator=torch.Generator().manual_seed(count))
+    apart = [best_entries(line[None], int(wanted)) for line, wanted in zip(scores, counts, strict=True)]
+    assert torch.equal(best_by_row(scores, counts, most), torch.cat(apart))
 
 
 def test_rows_keep_their_largest_and_the_first_of_equals() -> None:

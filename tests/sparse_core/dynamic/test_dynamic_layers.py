@@ -15,14 +15,13 @@ from sparse_core.dynamic.rigl.block_product import block_product, plan_blocks
 from sparse_core.dynamic.rigl.convert import dense_training, sparse_training
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 STRUCTURES = [("unstructured", 16), ("fan-in", 16), ("block", 4), ("block", (8, 1)), ("block", (1, 4))]
 
 
-def _compare(layer: SparseTrainedLayer, dense: nn.Module, x: torch.Tensor) -> None:
+def _compare(layer: RigLLinear | RigLConv2d, dense: nn.Module, x: torch.Tensor) -> None:
     x, again = x.clone().requires_grad_(), x.clone().requires_grad_()
     y, expected = layer(x), dense(again)
     assert y.shape == expected.shape
@@ -33,7 +32,7 @@ def _compare(layer: SparseTrainedLayer, dense: nn.Module, x: torch.Tensor) -> No
     assert x.grad is not None
     assert again.grad is not None
     assert torch.allclose(x.grad, again.grad)
-    gradient = dense.weight.grad.reshape(layer.grid.rows, layer.grid.columns)
+    gradient = layer.as_matrix(dense.weight.grad)
     assert layer.values.grad is not None
     assert torch.allclose(layer.values.grad, layer.grid.gather(gradient, layer.cells))
     if layer.bias is not None:

@@ -100,7 +100,7 @@ def test_equals_dense_masked_training_step_by_step(
     counts = [layer.values.numel() for layer in layers]
     exchanged = 0
     for step, x in enumerate(_batches(), 1):
-        gradients = _dense_gradients(plain.weights, biases, x)
+        gradients = _dense_gradients(plain.weights, biases, x, by_tap=structure == "block")
         for parameter in model.parameters():
             parameter.grad = None
         model(x).square().sum().backward()
@@ -137,9 +137,10 @@ def test_equals_dense_masked_training_step_by_step(
     assert [layer.values.numel() for layer in layers] == counts
 
 
-def _dense_gradients(weights: list[Tensor], biases: list[Tensor], x: Tensor) -> list[Tensor]:
+def _dense_gradients(weights: list[Tensor], biases: list[Tensor], x: Tensor, *, by_tap: bool) -> list[Tensor]:
     leaves = [weight.clone().requires_grad_() for weight in weights]
-    hidden = nn.functional.conv2d(x, leaves[0].reshape(8, 4, 2, 2), biases[0].detach(), 2, 1)
+    kernel = leaves[0].reshape(8, 2, 2, 4).permute(0, 3, 1, 2) if by_tap else leaves[0].reshape(8, 4, 2, 2)
+    hidden = nn.functional.conv2d(x, kernel, biases[0].detach(), 2, 1)
     hidden = torch.relu(nn.functional.linear(torch.relu(hidden).flatten(1), leaves[1], biases[1].detach()))
     loss = nn.functional.linear(hidden, leaves[2]).square().sum()
     return list(torch.autograd.grad(loss, leaves))

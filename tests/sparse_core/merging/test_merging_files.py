@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_other_tensors_and_shapes_are_named(folder: Path) -> None:
     other = state(1)
     del other["layers.1.mlp.bias"]
     save_file(other, folder / "a/model.safetensors")
-    with pytest.raises(ValueError, match=r"a has other tensors than .*base.safetensors: 1 tensors missing"):
+    with pytest.raises(ValueError, match=r"a has other tensors than .*base.safetensors: 1 missing"):
         merge_files(parse_recipe(recipe_values(folder)), folder / "out")
     save_file({**state(1), "layers.1.mlp.bias": torch.ones(3)}, folder / "a/model.safetensors")
     with pytest.raises(ValueError, match=r"a: tensor 'layers.1.mlp.bias' has shape \(3,\)"):
@@ -352,7 +353,7 @@ def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(file), "--max-shard", "0.012M"]) == 0
     printed = capsys.readouterr()
     assert "parameters" in printed.out
-    assert "note: int8_mask is ignored" in printed.err
+    assert printed.out.count("int8_mask is ignored") == 1
     assert main([str(file)]) == 2
     assert "exists" in capsys.readouterr().err
     vector = str(folder / "v.safetensors")
@@ -384,6 +385,31 @@ def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_leaves_nothing(
+    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(recipe_values(folder)))
+    before, handler, real = sorted(folder.iterdir()), signal.getsignal(signal.SIGTERM), streaming.merge_tensor
+
+    def stopped(*arguments: Any, **options: Any) -> torch.Tensor:
+        signal.raise_signal(number)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(streaming, "merge_tensor", stopped)
+    for out in ("out", "out.safetensors"):
+        assert main([str(file), "--out", str(folder / out)]) == 130
+        assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_models_are_written_as_safetensors_only(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"name a folder or a \*\.safetensors file"):
+        merge_files(parse_recipe(recipe_values(folder)), folder / "merged.bin")
+
+
 def test_seed_of_the_command_decides(folder: Path) -> None:
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump(recipe_values(folder, "dare_linear")))
@@ -394,4 +420,4 @@ def test_seed_of_the_command_decides(folder: Path) -> None:
         found.append(load_file(out)["embed.weight"])
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
-    assert streaming.__all__ == ["MergeReport", "make_task_vector", "merge_files"]
+    assert streaming.__all__ == ["make_task_vector", "merge_files"]

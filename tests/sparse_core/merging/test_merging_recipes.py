@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from sparse_core.merging.recipe import load_recipe, parse_recipe
 from sparse_core.merging.settings import Setting, count_layers, layer_position, read_setting
@@ -74,6 +75,22 @@ def test_slices_over_whole_models() -> None:
     assert recipe.setting(recipe.models[0], "t", "layers.3.attn.w", 4, 0.0) == 1.0
 
 
+def test_numbers_that_yaml_takes_for_text() -> None:
+    assert read_setting(yaml.safe_load("1e-3"), "here").values() == [0.001]
+    assert read_setting(["0.5", 1], "here").values() == [0.5, 1.0]
+
+
+def test_filters_that_fit_nothing_are_told() -> None:
+    names = ["layers.0.mlp.w", "layers.0.attn.w"]
+    assert parse_recipe(TIES).unused(names) == []
+    weight = [{"filter": "mpl", "value": 1}, {"filter": "attn", "value": 1}]
+    recipe = parse_recipe(changed(models=[{"model": "a", "parameters": {"weight": weight}}]))
+    assert recipe.unused(names) == [
+        "a: parameters.weight: filter 'mpl' is part of no tensor's name",
+        "a has no part in 1 of 2 tensors (first: 'layers.0.mlp.w'): no filter of its weight fits them",
+    ]
+
+
 def test_parameters_of_other_methods_are_noted() -> None:
     recipe = parse_recipe(changed(merge_method="task_arithmetic"))
     assert "density is ignored: task_arithmetic has no such parameter" in recipe.notes
@@ -83,6 +100,10 @@ def test_parameters_of_other_methods_are_noted() -> None:
     ("values", "message"),
     [
         ([], "expected a mapping with merge_method and models, got list"),
+        (None, "got nothing: the file is empty"),
+        (changed(merge_method="model_stock"), "merge_method: mergekit's model_stock is not offered here"),
+        (changed(parameters={"weight": True}), "expected a number or a list of numbers, got True"),
+        (changed(merge_method="breadcrumbs", parameters={"gamma": 1}), "from 0 to below 1, got 1"),
         (changed(merge_methd="ties"), r"unknown field 'merge_methd' \(did you mean 'merge_method'\?\)"),
         (changed(merge_method=...), "merge_method is missing"),
         (changed(merge_method="teis"), r"merge_method: unknown method 'teis' \(did you mean 'ties'\?\)"),
@@ -102,7 +123,7 @@ def test_parameters_of_other_methods_are_noted() -> None:
         ),
         (
             changed(parameters={"density": 1.5}),
-            r"parameters.density: expected a number from 1e-09 to 1, got 1.5",
+            r"parameters.density: expected a number above 0 and at most 1, got 1.5",
         ),
         (changed(parameters={"density": 0}), "got 0"),
         (

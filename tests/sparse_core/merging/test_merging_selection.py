@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparse_core.merging import selection
+from sparse_core.merging.combining import Rule, Share, _Electing, _parts
+from sparse_core.merging.methods import METHODS
 from sparse_core.merging.pieces import Delta
 from sparse_core.merging.selection import kept_count, magnitude_threshold
 from sparse_core.merging.task_vector import TaskVector
@@ -53,6 +55,36 @@ def test_large_tensors(name: str, dtype: type) -> None:
     values = DISTRIBUTIONS[name](np.random.default_rng(0), count).astype(dtype)
     for keep in (0, 1, 100, count // 10, count // 2, count - 1, count):
         check(values, keep)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_selection_of_other_devices_finds_the_same(name: str, dtype: type) -> None:
+    values = DISTRIBUTIONS[name](np.random.default_rng(0), 5003).astype(dtype)
+    delta = Delta(torch.from_numpy(values))
+    for keep in (1, 100, 2501, 2502, 5002):
+        several = [delta, Delta(-delta.values.flip(0)), Delta(delta.values, delta.values / 2)]
+        expected = [selection._of_all(one, keep) for one in several]
+        assert selection._on_device(several, keep) == expected
+        assert selection.magnitude_thresholds(several, [keep] * 3) == expected
+    values[17] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        selection._on_device([delta], 100)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.5, -0.3, 2.0)])
+def test_signs_elected_for_all_rows_at_once_are_the_same(weights: tuple[float, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    deltas = [Delta(torch.randn(1000, generator=generator).round(decimals=1)) for _ in weights]
+    rule = Rule(METHODS["ties"], scale=0.7)
+    cpu, found = torch.device("cpu"), []
+    for device in (cpu, torch.device("cuda")):
+        parts = _parts([Share(d, w, 0.5) for d, w in zip(deltas, weights, strict=True)], rule, "", 1000, cpu)
+        electing = _Electing(parts, rule, 1000, torch.float32, cpu)
+        # Only the branch is another one; the tensors stay where they are.
+        electing.device = device
+        found.append(electing.piece(0, 600).clone())
+    assert torch.equal(*found)
 
 
 def test_pieces_are_cut_at_the_last_tie() -> None:

@@ -1,0 +1,168 @@
+"""Training that starts from finished weights: with masks that stay, with values as they will be stored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from perception.compression import INNER, PATTERN, inner_layers, kept_masks
+from perception.config import DetectorConfig
+from perception.errors import CheckpointError
+from perception.network import Network
+from perception.train.coded import RoundedWeight, SharedWeight
+from perception.weights import load_weights
+from sparse_core.compression import Coding, compress, prune_in_one_pass
+from sparse_core.compression.coding import INTEGER_BITS
+from sparse_core.compression.layouts import layout_of
+from sparse_core.nm.training import attach_masks
+
+Masks = dict[str, Tensor]
+#: Names that torch gives the weight that learns and the mask of a layer, in the state of a network.
+_ORIGINAL, _MASK = "parametrizations.weight.original", "parametrizations.weight.0.mask"
+
+
+@dataclass(frozen=True)
+class FineTune:
+    """What a training starts from, and what it keeps.
+
+    Attributes:
+        weights: shipped name or file.
+        masks: ``"2:4"``: prune two of four weights of every inner layer before the first step, by SparseGPT
+            on training frames, and keep these zeros; weights that are 2:4 already keep the zeros they have.
+        coding: train the inner layers as they will be stored: ``"int8"``, ``"int4"``, ``"int4/64"`` or
+            ``"codebook64"`` (see :class:`~sparse_core.compression.Coding`). Batch norms are folded first and
+            no longer learn.
+
+    Raises:
+        ValueError: other masks, or a coding that has nothing to learn.
+    """
+
+    weights: str
+    masks: Literal["2:4"] | None = None
+    coding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.masks not in (None, "2:4"):
+            raise ValueError(f"masks must be '2:4' or left out, got {self.masks!r}")
+        if self.coding is not None and Coding.parse(self.coding).kind not in (*INTEGER_BITS, "codebook"):
+            raise ValueError(
+                f"coding must be int8, int4, int4/64 or codebook64 for example, got {self.coding!r}:"
+                " training sees no difference otherwise"
+            )
+
+
+def starting_network(
+    start: FineTune,
+    config: DetectorConfig,
+    device: torch.device,
+    calibrate: Callable[[Network], Any],
+    stored: Mapping[str, Tensor] | None = None,
+) -> Network:
+    """The network that a training starts from, masks and codings attached.
+
+    Args:
+        start: what is asked for.
+        config: of the detector; it must fit the weights.
+        device: to train on.
+        calibrate: runs a network once over training frames; SparseGPT looks at what comes by.
+        stored: state of the network of a run that goes on: masks and codebooks are taken from it, so that the
+            state fits what is returned; ``None``: they are chosen now.
+
+    Returns:
+        A network in training mode.
+
+    Raises:
+        CheckpointError: weights that cannot be read, are of another configuration or folded already.
+    """
+    network = load_weights(start.weights, config=config).to(device)
+    folded = not any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in network.modules())
+    if folded and start.coding is None:
+        raise CheckpointError(
+            f"{start.weights}: these weights are compressed and their batch norms folded; start from the"
+            " weights that they were made of, or ask for a coding (--coding int8)"
+        )
+    masks = _masks(network, calibrate, stored) if start.masks else None
+    if start.coding is not None:
+        network.fold().requires_grad_(True)
+    if stored is not None and (start.masks or start.coding):
+        with torch.no_grad():
+            for name, module in inner_layers(network).items():
+                cast(Tensor, module.weight).copy_(stored[f"{name}.{_ORIGINAL}"])
+    if masks is not None:
+        attach_masks(network, masks, estimator="fixed")
+    if start.coding is not None:
+        _attach_coding(network, Coding.parse(start.coding), masks)
+    return network.train()
+
+
+def _masks(
+    network: Network, calibrate: Callable[[Network], Any], stored: Mapping[str, Tensor] | None
+) -> Masks:
+    """Masks of a run that goes on, of weights that are 2:4 already, or by SparseGPT, which prunes."""
+    if stored is not None:
+        return {name: stored[f"{name}.{_MASK}"] for name in inner_layers(network)}
+    found = kept_masks(network)
+    if found is not None:
+        return found
+    return prune_in_one_pass(network, lambda: calibrate(network), PATTERN, select=INNER).masks
+
+
+def masks_of(network: Network) -> Masks:
+    """The masks in use, by layer name."""
+    found = {}
+    for name, module in network.named_modules():
+        if parametrize.is_parametrized(module, "weight"):
+            first = cast(Any, module).parametrizations.weight[0]
+            if isinstance(getattr(first, "mask", None), Tensor):
+                found[name] = cast(Tensor, first.mask)
+    return found
+
+
+def plain_network(network: Network, state: Mapping[str, Tensor]) -> Network:
+    """A network without masks and codings that computes what a training's network computes with ``state``.
+
+    Args:
+        network: of :func:`starting_network`; it stays as it is.
+        state: of such a network.
+
+    Returns:
+        On the CPU, in evaluation mode; folded where the network is.
+    """
+    shadow = copy.deepcopy(network)
+    shadow.load_state_dict(dict(state))
+    plain = {name: value for name, value in shadow.state_dict().items() if ".parametrizations." not in name}
+    with torch.no_grad():
+        for name, module in shadow.named_modules():
+            if parametrize.is_parametrized(module, "weight"):
+                plain[f"{name}.weight"] = cast(Tensor, module.weight).detach()
+    made = Network(network.config).eval()
+    if not any(name.endswith("running_mean") for name in plain):
+        made.fold()
+    made.load_state_dict({name: value.cpu() for name, value in plain.items()})
+    return made
+
+
+def _attach_coding(network: Network, coding: Coding, masks: Mapping[str, Tensor] | None) -> None:
+    pattern = PATTERN if masks else None
+    for name, module in inner_layers(network).items():
+        mask = None if masks is None else masks[name]
+        layout = layout_of(module, PATTERN.conv_layout if masks else "unfold")
+        weight = cast(Tensor, module.weight).detach()
+        if coding.kind != "codebook":
+            made: nn.Module = RoundedWeight(weight, coding, pattern, layout, mask)
+        else:
+            stored = compress(
+                weight, pattern, coding, mask=mask, layout=layout, pad=True, name=f"layer {name}"
+            )
+            made = SharedWeight(stored)
+        parametrize.register_parametrization(module, "weight", made)
+        if coding.kind == "codebook":
+            # Only the centroids learn.
+            original = cast(Any, module).parametrizations.weight.original
+            original.requires_grad_(False)

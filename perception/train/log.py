@@ -1,0 +1,64 @@
+"""What a training tells while it runs: rows of ``log.csv``, and a progress bar."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from perception.train.losses import LOSS_WEIGHTS
+
+_LOG_FIELDS = ("step", "total", *LOSS_WEIGHTS, "gradient_norm", "learning_rate", "seconds")
+
+
+class TrainingLog:
+    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = []
+        if path.is_file() and step > 0:
+            with path.open(newline="") as stream:
+                kept = [row for row in csv.DictReader(stream) if int(row["step"]) <= step]
+        self.stream = path.open("w", newline="")
+        self.writer = csv.DictWriter(self.stream, _LOG_FIELDS)
+        self.writer.writeheader()
+        self.writer.writerows(kept)
+
+    def write(self, row: dict[str, float]) -> None:
+        """Add a row; losses that are not a number are left out."""
+        self.writer.writerow(
+            {
+                name: value if name == "step" else f"{value:.6g}"
+                for name, value in row.items()
+                if not math.isnan(value)
+            }
+        )
+        self.stream.flush()
+
+    def __enter__(self) -> TrainingLog:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stream.close()
+
+
+def training_progress(show: bool) -> Progress:
+    """A bar with the steps, the loss and the time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        disable=not show,
+    )

@@ -1,0 +1,267 @@
+"""Sparse convolution on a CPU as few matrix products over blocks of rows, planned once for a level.
+
+A block is as many output rows as keep what they gather in a core's second-level cache. Rows are put into the
+order of the taps they have, so that the rows of a block have about the same ones and the taps that none of
+them has are neither gathered nor multiplied. All layers of a level share the plan. Bias, residual and ReLU
+are applied to a block while it is in the cache. Inference only: nothing here has a gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+__all__ = [
+    "RowBlock",
+    "RowPool",
+    "TapOrder",
+    "block_convolution",
+    "even_blocks",
+    "rows_by_taps",
+    "tap_ranges",
+    "with_zero_row",
+]
+
+#: Floats gathered for a block: about a megabyte, of the two that a core's second-level cache has.
+BLOCK_ELEMENTS = 1 << 18
+_FEWEST_ROWS = 64
+#: Multiply-adds that take as long as starting another block.
+BLOCK_COST = 1 << 21
+#: Beyond this the sets of taps are too many to look at each.
+_MOST_TAPS_IN_A_TREE = 12
+
+
+class RowBlock(NamedTuple):
+    """Output rows computed together.
+
+    Attributes:
+        start, stop: rows of the output.
+        taps: (T,) int64 taps that any of them has, rising; None: all.
+        rows: ((stop - start) * T,) int32 input row of each tap of each output row, row-major.
+    """
+
+    start: int
+    stop: int
+    taps: Tensor | None
+    rows: Tensor
+
+
+class TapOrder(NamedTuple):
+    """An order of output rows in which rows with the same taps lie side by side.
+
+    Attributes:
+        order: (M,) int64 row of each place.
+        sets: (M,) uint16 taps of each place as bits, rising: bit r for tap ``taps[r]``.
+        taps: the taps, frequent ones first.
+    """
+
+    order: Tensor
+    sets: npt.NDArray[np.uint16]
+    taps: tuple[int, ...]
+
+
+def rows_by_taps(present: Tensor) -> TapOrder:
+    """Order output rows by their taps.
+
+    Rare taps count most, so that they meet in few blocks. The order is stable.
+
+    Args:
+        present: (M, K) bool: row m has tap k; K at most 16.
+
+    Raises:
+        ValueError: more taps.
+    """
+    count = present.shape[1]
+    if count > 16:
+        raise ValueError(f"at most 16 taps can be ordered, got {count}")
+    frequency = present.sum(0).tolist()
+    taps = tuple(sorted(range(count), key=lambda tap: (-frequency[tap], tap)))
+    values = torch.zeros(count)
+    values[list(taps)] = 2.0 ** torch.arange(count)
+    # Sums of powers of two below 2^16 are exact in float32, and a product beats integer arithmetic.
+    codes = (present.float() @ values).numpy().astype(np.uint16)
+    # numpy sorts 16-bit numbers by radix.
+    order = np.argsort(codes, kind="stable")
+    return TapOrder(torch.from_numpy(order), codes[order], taps)
+
+
+def tap_ranges(sets: npt.NDArray[np.uint16], taps: int, row_cost: float) -> list[int]:
+    """Where to cut rows in the order of their taps, so that gathering and multiplying costs least.
+
+    The cheapest of the prunings of the binary tree over sets: a range is those rows that agree in their
+    rarest taps.
+
+    Args:
+        sets: (M,) rising, at least one.
+        taps: bits of a set.
+        row_cost: cost of a range, in taps of a row.
+
+    Returns:
+        Rising bounds, from 0 to M.
+    """
+    counts = np.bincount(sets, minlength=1 << taps)
+    unions = np.where(counts > 0, np.arange(1 << taps), 0)
+    bits = _set_sizes(taps)
+    best, divided, rows = counts * bits[unions] + row_cost * (counts > 0), [], counts
+    for _ in range(taps):
+        rows, unions = rows[0::2] + rows[1::2], unions[0::2] | unions[1::2]
+        whole, halves = rows * bits[unions] + row_cost * (rows > 0), best[0::2] + best[1::2]
+        divided.append(halves < whole)
+        best = np.minimum(halves, whole)
+    starts = np.zeros(1 << taps, dtype=np.bool_)
+    reached = np.ones(1, dtype=np.bool_)
+    for level in range(taps - 1, -1, -1):
+        cut = reached & divided[level]
+        starts[(2 * np.flatnonzero(cut) + 1) << level] = True
+        reached = np.repeat(cut, 2)
+    before = np.cumsum(counts) - counts
+    return sorted({0, *before[starts].tolist(), len(sets)})
+
+
+@functools.cache
+def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
+    """Taps of each set."""
+    sizes: npt.NDArray[np.int64] = (np.arange(1 << taps)[:, None] >> np.arange(taps) & 1).sum(axis=1)
+    return sizes
+
+
+def even_blocks(rows: Tensor, channels: int, ordered: TapOrder | None = None) -> list[RowBlock]:
+    """Blocks of a table of neighbours.
+
+    Args:
+        rows: (M, K) int32 input row of each tap of each output row.
+        channels: width of the input, which decides how many rows a block has.
+        ordered: taps of the rows, which are in that order; None: every tap is read.
+    """
+    count, taps = rows.shape
+    if count == 0:
+        return []
+    size = max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels) // 64 * 64)
+    bounds = [0, count]
+    if ordered is not None and taps <= _MOST_TAPS_IN_A_TREE:
+        bounds = tap_ranges(ordered.sets, taps, BLOCK_COST / channels**2)
+    bounds = [bound for start, stop in itertools.pairwise(bounds) for bound in _evenly(start, stop, size)]
+    bounds.append(count)
+    if ordered is None:
+        return [
+            RowBlock(start, stop, None, rows[start:stop].reshape(-1))
+            for start, stop in itertools.pairwise(bounds)
+        ]
+    blocks = []
+    unions = np.bitwise_or.reduceat(ordered.sets, bounds[:-1]).tolist()
+    for (start, stop), union in zip(itertools.pairwise(bounds), unions, strict=True):
+        part = rows[start:stop]
+        used = sorted(tap for place, tap in enumerate(ordered.taps) if union >> place & 1)
+        if len(used) == taps:
+            blocks.append(RowBlock(start, stop, None, part.reshape(-1)))
+        else:
+            chosen = torch.tensor(used)
+            blocks.append(RowBlock(start, stop, chosen, part.index_select(1, chosen).view(-1)))
+    return blocks
+
+
+def _evenly(start: int, stop: int, size: int) -> list[int]:
+    """Starts of equal parts of at most this size."""
+    parts = -(-(stop - start) // size)
+    return [start + (stop - start) * part // parts for part in range(parts)]
+
+
+class RowPool:
+    """Memory of rows, used again and again: fresh memory costs a page fault every four kilobytes.
+
+    For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Tensor] = []
+        self._taken: dict[int, Tensor] = {}
+
+    def take(self, count: int, channels: int) -> Tensor:
+        """(count, channels) float32 rows of anything."""
+        needed = count * channels
+        fitting = [place for place, flat in enumerate(self._free) if flat.numel() >= needed]
+        if fitting:
+            flat = self._free.pop(min(fitting, key=lambda place: self._free[place].numel()))
+        else:
+            # Frames differ in size; a tensor of inference mode could not be written outside of it.
+            with torch.inference_mode(False):
+                flat = torch.empty(max(1, needed + needed // 4))
+        self._taken[flat.data_ptr()] = flat
+        return flat[:needed].view(count, channels)
+
+    def take_with_zero_row(self, count: int, channels: int) -> Tensor:
+        """As :func:`with_zero_row`."""
+        rows = self.take(count + 1, channels)
+        rows[count:].zero_()
+        return rows
+
+    def give(self, *taken: Tensor) -> None:
+        """Take rows back that were taken here; they must not be used any more."""
+        for rows in taken:
+            self._free.append(self._taken.pop(rows.data_ptr()))
+
+
+def with_zero_row(count: int, channels: int, *, like: Tensor) -> Tensor:
+    """(count + 1, channels) uninitialised rows but for the last, which is zero: what missing taps read."""
+    rows = like.new_empty((count + 1, channels))
+    rows[count:].zero_()
+    return rows
+
+
+def block_convolution(
+    features: Tensor,
+    weight: Tensor,
+    blocks: list[RowBlock],
+    *,
+    out: Tensor,
+    bias: Tensor,
+    residual: Tensor | None = None,
+    relu: bool = False,
+    pool: RowPool | None = None,
+) -> Tensor:
+    """``relu(sum over taps of features[rows[:, tap]] @ weight[tap] + bias + residual)``, block by block.
+
+    Args:
+        features: (N, C_in), with a row of zeros for missing taps, see :func:`with_zero_row`.
+        weight: (K, C_in, C_out) contiguous.
+        blocks: cover the rows of the output.
+        out: (at least M, C_out) contiguous; rows of the blocks are written. Not the features' memory.
+        bias: (C_out,).
+        residual: (at least M, C_out), added before the ReLU.
+        relu: apply it.
+        pool: where to gather rows (float32 only); None: in memory of its own.
+
+    Returns:
+        ``out``.
+    """
+    channels_in, channels_out = weight.shape[1:]
+    largest = max((len(block.rows) for block in blocks), default=0)
+    gathered = features.new_empty((largest, channels_in)) if pool is None else pool.take(largest, channels_in)
+    chosen = torch.empty_like(weight)
+    whole = weight.view(-1, channels_out)
+    for block in blocks:
+        tile = gathered[: len(block.rows)]
+        torch.index_select(features, 0, block.rows, out=tile)
+        matrix = whole
+        if block.taps is not None:
+            matrix = chosen[: len(block.taps)]
+            torch.index_select(weight, 0, block.taps, out=matrix)
+            matrix = matrix.view(-1, channels_out)
+        result = out[block.start : block.stop]
+        tile = tile.view(len(result), -1)
+        if residual is None:
+            torch.addmm(bias, tile, matrix, out=result)
+        else:
+            torch.add(residual[block.start : block.stop], bias, out=result)
+            result.addmm_(tile, matrix)
+        if relu:
+            result.relu_()
+    if pool is not None:
+        pool.give(gathered)
+    return out

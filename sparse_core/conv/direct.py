@@ -1,0 +1,155 @@
+"""Levels of a sparse pyramid through a map that has a place for every cell of the grid.
+
+Where the grid is bounded, a map from cells to rows answers any number of lookups without sorting or
+searching, and which cells a strided layer reaches is an OR of shifted views of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sparse_core.conv.convolution.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
+from sparse_core.conv.kernel_map import output_shape
+from sparse_core.conv.table.common import MARGIN, key_strides, linear_keys
+
+__all__ = ["DirectLevel", "direct_level", "strided_level"]
+
+#: Cells, margins included, of the largest map: 256 MB of row numbers.
+MOST_CELLS = 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class DirectLevel:
+    """Active cells in the order of the taps of a submanifold layer, and how to find them.
+
+    Attributes:
+        cells: (M, 1 + D) int64 ``(batch, *spatial)`` of each row.
+        ordered: the taps of the rows; ``ordered.order`` is the place of each row in key order.
+        rows: (cells of the grid with margins,) int32 row of each cell, M where none is active.
+        neighbours: (M, K) int32 row under each tap, M where none is active.
+        spatial_shape: cells along each axis.
+        batch_size: frames.
+    """
+
+    cells: Tensor
+    ordered: TapOrder
+    rows: Tensor
+    neighbours: Tensor
+    spatial_shape: tuple[int, ...]
+    batch_size: int
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @property
+    def order(self) -> Tensor:
+        """(M,) int64 place of each row among the cells in key order."""
+        return self.ordered.order
+
+    def blocks(self, channels: int) -> list[RowBlock]:
+        """Blocks of a submanifold layer on rows of this many channels."""
+        return even_blocks(self.neighbours, channels, self.ordered)
+
+
+def fits(spatial_shape: Sequence[int], batch_size: int) -> bool:
+    """Whether a map of this grid is small enough."""
+    return batch_size * math.prod(size + 2 * MARGIN for size in spatial_shape) <= MOST_CELLS
+
+
+def direct_level(
+    cells: Tensor, spatial_shape: Sequence[int], batch_size: int, kernel_size: Sequence[int] = (3, 3)
+) -> DirectLevel:
+    """The level of distinct active cells.
+
+    Args:
+        cells: (M, 1 + D) integer ``(batch, *spatial)`` in key order.
+        spatial_shape: cells along each axis.
+        batch_size: frames.
+        kernel_size: of its submanifold layers: odd, at most 16 taps.
+    """
+    cells = cells.long()
+    shape = tuple(int(size) for size in spatial_shape)
+    strides = key_strides(shape)
+    count = len(cells)
+    keys = linear_keys(cells, shape)
+    offsets = _tap_offsets(kernel_size, [size // 2 for size in kernel_size], strides)
+    rows = torch.full((batch_size * strides[0],), count, dtype=torch.int32)
+    numbers = torch.arange(count, dtype=torch.int32)
+    rows[keys] = numbers
+    in_key_order = _read(rows, keys, offsets)
+    ordered = rows_by_taps(in_key_order != count)
+    order = ordered.order
+    # What was looked up stays; only the numbers of the rows change.
+    renumbered = torch.full((count + 1,), count, dtype=torch.int32)
+    renumbered[order] = numbers
+    neighbours = renumbered.index_select(0, in_key_order.index_select(0, order).view(-1))
+    rows[keys.index_select(0, order)] = numbers
+    cells = cells.index_select(0, order)
+    return DirectLevel(cells, ordered, rows, neighbours.view(count, len(offsets)), shape, batch_size)
+
+
+def strided_level(
+    before: DirectLevel,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    channels: int,
+) -> tuple[DirectLevel, list[RowBlock], Tensor]:
+    """The level that a dilating strided layer makes, and how to compute it.
+
+    Args:
+        before: its input.
+        kernel_size, stride, padding: of the layer, as of ``sparse_core.conv.kernel_map.strided_map``; padding
+            at most 4.
+        channels: width of its input.
+
+    Returns:
+        The level; blocks of the layer; (M,) int64 which of the blocks' output rows is each row of the level.
+    """
+    shape = output_shape(before.spatial_shape, kernel_size, stride, padding)
+    padded = [size + 2 * MARGIN for size in before.spatial_shape]
+    reached = before.rows.view(before.batch_size, *padded) != len(before)
+    # A window is a box, so axes are looked at one after the other; the last one, the slowest, at the end.
+    for axis, (size, step, pad, taps) in enumerate(zip(shape, stride, padding, kernel_size, strict=True)):
+        span = step * (size - 1) + 1
+        parts = [
+            reached[(slice(None),) * (axis + 1) + (slice(first, first + span, step),)]
+            for first in range(MARGIN - pad, MARGIN - pad + taps)
+        ]
+        reached = parts[0].clone()
+        for part in parts[1:]:
+            reached |= part
+    cells = reached.nonzero()
+    level = direct_level(cells, shape, before.batch_size)
+    strides = key_strides(before.spatial_shape)
+    corner = cells * torch.tensor([1, *stride])
+    keys = linear_keys(corner, before.spatial_shape)
+    read = _read(before.rows, keys, _tap_offsets(kernel_size, padding, strides))
+    ordered = rows_by_taps(read != len(before))
+    own_order = ordered.order
+    blocks = even_blocks(read.index_select(0, own_order), channels, ordered)
+    # Computed row own_order⁻¹[c] is cell c, and the level's row r is cell order[r].
+    computed = torch.empty_like(own_order)
+    computed[own_order] = torch.arange(len(own_order))
+    return level, blocks, computed[level.order]
+
+
+def _tap_offsets(kernel_size: Sequence[int], centre: Sequence[int], strides: list[int]) -> Tensor:
+    """Difference of keys of each tap, row-major."""
+    return torch.tensor(
+        [
+            sum((place - middle) * step for place, middle, step in zip(tap, centre, strides[1:], strict=True))
+            for tap in itertools.product(*(range(size) for size in kernel_size))
+        ]
+    )
+
+
+def _read(rows: Tensor, keys: Tensor, offsets: Tensor) -> Tensor:
+    """(M, K) rows of the cells at these offsets of keys."""
+    return rows.index_select(0, (keys[:, None] + offsets).view(-1)).view(len(keys), len(offsets))

@@ -1,0 +1,181 @@
+"""Products of a weight that has as many blocks in every row of blocks, with gradients.
+
+In Triton on CUDA, where each block is a product of two tiles; in plain torch elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparse_core.dispatch import Impl, triton_or_reference
+from sparse_core.dynamic.rigl.block_product import reference
+from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Taps
+
+_Chosen = Literal["reference", "triton"]
+
+
+def block_product(values: Tensor, dense: Tensor, plan: BlockPlan, *, impl: Impl = "auto") -> Tensor:
+    """``weight @ dense`` with gradients for both; results repeat to the bit.
+
+    Args:
+        values: (count, cell_rows, cell_columns).
+        dense: (columns, N), same type.
+        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
+        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
+
+    Returns:
+        (rows, N).
+
+    Raises:
+        ImplementationError: a named ``impl`` cannot run here.
+    """
+    return block_linear(dense.T, values, plan, impl=impl).T
+
+
+def block_linear(
+    x: Tensor, values: Tensor, plan: BlockPlan, bias: Tensor | None = None, *, impl: Impl = "auto"
+) -> Tensor:
+    """``x @ weight.T + bias`` with gradients for all three; results repeat to the bit.
+
+    Args:
+        x: (N, columns).
+        values: (count, cell_rows, cell_columns), same type.
+        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
+        bias: (rows,), same type.
+        impl: see :func:`block_product`.
+
+    Returns:
+        (N, rows).
+
+    Raises:
+        ImplementationError: a named ``impl`` cannot run here.
+    """
+    product: Tensor = _Linear.apply(x, values, bias, plan, _choose(impl, x))
+    return product
+
+
+def block_convolution(
+    x: Tensor,
+    values: Tensor,
+    plan: BlockPlan,
+    taps: Taps,
+    bias: Tensor | None = None,
+    *,
+    impl: Impl = "auto",
+) -> Tensor:
+    """A convolution of one group with zeros around, with gradients for all; results repeat to the bit.
+
+    Args:
+        x: (B, C, H, W).
+        values: (count, cell_rows, cell_columns), same type.
+        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks` with ``taps.places``.
+        taps: kernel, stride, padding and dilation.
+        bias: (rows,), same type.
+        impl: see :func:`block_product`.
+
+    Returns:
+        (B, rows, H', W'), in Triton with channels last in memory.
+
+    Raises:
+        ImplementationError: a named ``impl`` cannot run here.
+    """
+    product: Tensor = _Convolution.apply(x, values, bias, plan, taps, _choose(impl, x))
+    return product
+
+
+def _choose(impl: Impl, tensor: Tensor) -> _Chosen:
+    def check(tensor: Tensor) -> None:
+        from sparse_core.dynamic.rigl.block_product import triton
+
+        triton.check_runnable(tensor)
+
+    return triton_or_reference(impl, tensor, operation="block product", check_runs=check)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: _Chosen
+    ) -> Tensor:
+        ctx.plan, ctx.chosen = plan, chosen
+        if chosen == "triton":
+            from sparse_core.dynamic.rigl.block_product import triton
+
+            x = x.contiguous()
+            ctx.save_for_backward(x, values)
+            return triton.product(x, values, plan, bias)
+        dense = x.T.contiguous()
+        ctx.save_for_backward(dense.T, values)
+        product = reference.product(values, reference.gathered(dense, plan), plan)
+        return (product if bias is None else product + bias[:, None]).T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, values = ctx.saved_tensors
+        plan, wanted = ctx.plan, ctx.needs_input_grad
+        of_x = of_values = None
+        if ctx.chosen == "triton":
+            from sparse_core.dynamic.rigl.block_product import triton
+
+            gradient = gradient.contiguous()
+            of_x = triton.transposed_product(gradient, values, plan) if wanted[0] else None
+            of_values = triton.of_values(x, gradient, plan) if wanted[1] else None
+        else:
+            lines = gradient.T
+            of_x = reference.of_dense(values, lines, plan).T if wanted[0] else None
+            of_values = reference.of_values(reference.gathered(x.T, plan), lines, plan) if wanted[1] else None
+        return of_x, of_values, gradient.sum(dim=0) if wanted[2] else None, None, None
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        plan: BlockPlan,
+        taps: Taps,
+        chosen: _Chosen,
+    ) -> Tensor:
+        ctx.plan, ctx.taps, ctx.chosen = plan, taps, chosen
+        if chosen == "triton":
+            from sparse_core.dynamic.rigl.block_product import triton
+
+            x = x.contiguous(memory_format=torch.channels_last)
+            ctx.save_for_backward(x, values)
+            return triton.convolution(x, values, plan, taps, bias)
+        ctx.save_for_backward(x, values)
+        product = reference.product(values, reference.gathered_pixels(x, plan, taps), plan)
+        product = product if bias is None else product + bias[:, None]
+        return product.reshape(plan.grid.rows, len(x), *taps.extent(_size(x))).transpose(0, 1).contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, values = ctx.saved_tensors
+        plan, taps, wanted = ctx.plan, ctx.taps, ctx.needs_input_grad
+        of_x = of_values = None
+        if ctx.chosen == "triton":
+            from sparse_core.dynamic.rigl.block_product import triton
+
+            gradient = gradient.contiguous(memory_format=torch.channels_last)
+            of_x = triton.transposed_convolution(gradient, values, plan, taps, x) if wanted[0] else None
+            of_values = triton.of_convolution_values(x, gradient, plan, taps) if wanted[1] else None
+        else:
+            lines = gradient.transpose(0, 1).reshape(plan.grid.rows, -1)
+            if wanted[0]:
+                of_x = reference.spread_pixels(reference.of_dense(values, lines, plan), x, taps)
+            if wanted[1]:
+                met = reference.gathered_pixels(x, plan, taps)
+                of_values = reference.of_values(met, lines, plan)
+        return of_x, of_values, gradient.sum(dim=(0, 2, 3)) if wanted[2] else None, None, None, None
+
+
+def _size(x: Tensor) -> tuple[int, int]:
+    return x.shape[2], x.shape[3]

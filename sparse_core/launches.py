@@ -1,0 +1,54 @@
+"""Triton kernels that begin while the one before them ends: programmatic dependent launch, from Hopper on.
+
+A kernel that is launched so is set up, and its code fetched, while its predecessor still runs; the first
+thing it does is to wait until all memory that was written before is visible. It may let its own successor
+begin early in turn. In a chain of kernels of a few microseconds each that saves some 0.3 us a kernel.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["begin_next", "dependent", "wait_for_launch"]
+
+
+@triton.jit
+def wait_for_launch(DEPENDENT: tl.constexpr):
+    """Wait for all that was launched before: the first statement of every kernel that is launched so."""
+    if DEPENDENT:
+        tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def begin_next(DEPENDENT: tl.constexpr):
+    """Let the next kernel be set up; not too early, because what waits takes the place of what runs."""
+    if DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+def dependent(tensor: Tensor) -> dict[str, bool]:
+    """Arguments of a launch: ``DEPENDENT`` for the kernel, and what Triton needs to know.
+
+    Args:
+        tensor: one that the kernel works on, for its device.
+    """
+    if tensor.is_cuda and _runs_on(tensor.device):
+        return {"DEPENDENT": True, "launch_pdl": True}
+    return {"DEPENDENT": False}
+
+
+@cache
+def _runs_on(device: torch.device) -> bool:
+    if torch.cuda.get_device_capability(device)[0] < 9 or not hasattr(tl.extra.cuda, "gdc_wait"):
+        return False
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    return any(field.name == "launch_pdl" for field in fields(CUDAOptions))

@@ -1,0 +1,123 @@
+"""Parameters, types and fields of recipes: what is known, and what errors say about the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from sparse_core.merging.combining import Rule
+from sparse_core.merging.methods import Method, nearest
+from sparse_core.merging.settings import Limits, Setting, read_setting
+
+__all__ = ["check_fields", "read_dtype", "read_parameters", "read_rule"]
+
+_IGNORED = {"int8_mask": "masks never take up memory here"}
+_TENSOR = {"weight", "density", "gamma", "t"}
+_GLOBAL = {"normalize", "rescale", "lambda", "seed", "consensus"}
+_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
+_LIMITS = {
+    "density": Limits("above 0 and at most 1", lambda number: 0 < number <= 1),
+    "gamma": Limits("from 0 to below 1", lambda number: 0 <= number < 1),
+    "t": Limits("from 0 to 1", lambda number: 0 <= number <= 1),
+}
+
+
+def read_parameters(
+    values: Any, method: Method, where: str, notes: list[str], *, own: bool
+) -> tuple[dict[str, Setting], dict[str, Any]]:
+    """Settings for each tensor, and values for the whole merge.
+
+    Args:
+        values: what the recipe has under ``parameters``.
+        method: decides which are known.
+        where: the file and field, for errors.
+        notes: what is passed over is added here.
+        own: whether these are a model's own.
+
+    Raises:
+        ValueError: unknown names, numbers out of range, or one for the whole merge among a model's own.
+    """
+    if values is None:
+        return {}, {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected a mapping, got {values!r}")
+    allowed = {*method.parameters, "normalize", "lambda", "seed"}
+    allowed |= {"t"} if method.name == "slerp" else set()
+    allowed |= {"rescale"} if method.sparsifier == "random" else set()
+    allowed |= {"consensus"} if method.elects else set()
+    settings, general = {}, {}
+    for name, value in values.items():
+        if name in _IGNORED:
+            notes.append(f"{name} is ignored: {_IGNORED[name]}")
+        elif name not in allowed:
+            if name in _TENSOR | _GLOBAL:
+                # mergekit passes over parameters that a method does not take; so do recipes written for
+                # several.
+                notes.append(f"{name} is ignored: {method.name} has no such parameter")
+                continue
+            raise ValueError(
+                f"{where}: unknown parameter {name!r}{nearest(name, {*_TENSOR, *_GLOBAL, *allowed})}"
+            )
+        elif name in _TENSOR:
+            settings[name] = read_setting(value, f"{where}.{name}", _LIMITS.get(name))
+        elif own:
+            raise ValueError(
+                f"{where}: {name!r} is one value for the whole merge: put it under the recipe's parameters"
+            )
+        else:
+            general[name] = value
+    return settings, general
+
+
+def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
+    """What all tensors share, from the values for the whole merge."""
+    for name in ("normalize", "rescale"):
+        if name in general and not isinstance(general[name], bool):
+            raise ValueError(f"{where}.{name}: expected true or false, got {general[name]!r}")
+    scale = read_setting(general.get("lambda", 1.0), f"{where}.lambda").values()
+    if len(scale) != 1:
+        raise ValueError(f"{where}.lambda: expected one number, got {len(scale)}")
+    seed = general.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"{where}.seed: expected a whole number from 0, got {seed!r}")
+    elect = {"sum": "mass", "mass": "mass", "count": "count"}.get(general.get("consensus", "sum"))
+    if elect is None:
+        raise ValueError(
+            f"{where}.consensus: expected sum (the larger mass) or count, got {general['consensus']!r}"
+        )
+    return Rule(
+        method,
+        scale[0],
+        general.get("normalize"),
+        "mass" if elect == "mass" else "count",
+        general.get("rescale", True),
+        seed,
+    )
+
+
+def read_dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dtype | None:
+    """The type of the result; None where the recipe leaves it to the base."""
+    chosen = None
+    for key in ("dtype", "out_dtype"):
+        name = values.get(key)
+        if name is None:
+            continue
+        if name not in _DTYPES:
+            raise ValueError(
+                f"{where}: {key}: unknown type {name!r}{nearest(name, _DTYPES)}; known: {', '.join(_DTYPES)}"
+            )
+        chosen = _DTYPES[name]
+    if values.get("dtype") is not None and values.get("out_dtype") is not None:
+        notes.append(
+            "dtype only names the type of the result: merging is done in float32 (out_dtype is written)"
+        )
+    return chosen
+
+
+def check_fields(values: dict[str, Any], known: Collection[str], where: str) -> None:
+    """Raise ``ValueError`` for a field that is not known, with the nearest that is."""
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{where}: unknown field {name!r}{nearest(name, known)}")

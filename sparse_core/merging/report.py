@@ -1,0 +1,62 @@
+"""What a merge of models on disk did, or would do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparse_core.nm.text_table import text_table
+
+__all__ = ["MergeReport"]
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What was merged, or would be.
+
+    Attributes:
+        out: file or folder written.
+        method: name of the way to merge.
+        base: path of the base, if any.
+        models: paths of the models merged into it.
+        tensors: how many.
+        parameters: numbers that were merged.
+        copied: tensors taken over from the base because they hold whole numbers.
+        nbytes: of the tensors written.
+        files: names of the files with weights.
+        layers: that gradients run over.
+        notes: what the recipe asks for and does not happen.
+        written: False for a dry run.
+    """
+
+    out: str
+    method: str
+    base: str | None
+    models: list[str]
+    tensors: int
+    parameters: int
+    copied: int
+    nbytes: int
+    files: list[str]
+    layers: int
+    notes: list[str]
+    written: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [
+            ["method", self.method],
+            ["base", self.base or "-"],
+            *(["model", path] for path in self.models),
+            ["tensors", f"{self.tensors:,} ({self.copied:,} of whole numbers copied)"],
+            ["parameters", f"{self.parameters:,}"],
+            [
+                "out" if self.written else "would write",
+                f"{self.out}, {self.nbytes:,} bytes, {len(self.files)} file(s)",
+            ],
+            *(["note", note] for note in self.notes),
+        ]
+        return text_table(["merge", ""], rows, align="ll")

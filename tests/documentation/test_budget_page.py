@@ -1,0 +1,77 @@
+"""The page about budgets: its examples run, its figures are those of the results, its links lead on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception.cli import main
+from perception.levels import default_levels
+
+
+@pytest.fixture
+def page(repository: Path) -> str:
+    return (repository / "docs/budget.md").read_text()
+
+
+def test_example_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    block = block.replace("budget_s=0.5", "budget_s=60.0")
+    names: dict[str, object] = {}
+    exec(compile(block, "budget.md", "exec"), names)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("all ")
+    assert all(repr(level.name) in first for level in default_levels(fast=False))
+    assert "'near'" in second
+
+
+def test_command_writes_the_level(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (command,) = re.findall(r"```bash\n(.*?)\n```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
+    random = np.random.default_rng(0)
+    for number in range(2):
+        points = random.uniform([0, -20, -1.8, 0], [50, 20, 0.5, 1], (500, 4)).astype("<f4")
+        points.tofile(tmp_path / "scans" / f"{number}.bin")
+    program, *arguments = shlex.split(command)
+    assert program == "perceive"
+    assert main([*arguments, "--no-pictures"]) == 0
+    assert "levels within 60 ms" in capsys.readouterr().out
+    records = [json.loads(line) for line in (tmp_path / "out/detections.jsonl").read_text().splitlines()]
+    assert [record["budget_ms"] for record in records] == [60, 60]
+    assert {record["level"] for record in records} <= {level.name for level in default_levels(fast=False)}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_table_is_that_of_the_results(page: str, repository: Path, device: str) -> None:
+    (block,) = re.findall(
+        rf"<!-- levels-{device}:begin -->\n(.*?)<!-- levels-{device}:end -->", page, flags=re.DOTALL
+    )
+    path = repository / f"benchmarks/results/levels-{device}.json"
+    if not path.is_file():
+        assert block == ""
+        return
+    values = json.loads(path.read_text())
+    rows = [line.strip("|").split(" | ") for line in block.splitlines() if line.startswith("|")][2:]
+    assert len(rows) == len(values["cases"]) > len(default_levels(fast=device == "cuda"))
+    for row, case in zip(rows, values["cases"], strict=True):
+        assert row[0].strip().strip("*") == case["name"]
+        assert row[0].strip().startswith("**") == case["default"]
+        if case["time"] is not None:
+            assert row[1] == f"{case['time']['median_ms']:.2f}"
+        assert f" {case['precision']['car_3d']['moderate']:.1f} " in row[3]
+    shown = {case["name"] for case in values["cases"] if case["default"]}
+    assert shown == {level.name for level in default_levels(fast=device == "cuda")}
+
+
+def test_links_lead_somewhere(page: str, repository: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page)
+    assert links
+    assert [link for link in links if not (repository / "docs" / link).exists()] == []

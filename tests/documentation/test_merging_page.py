@@ -1,0 +1,52 @@
+"""The page about merging: its examples run, and its tables stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sparse_core.merging.methods import METHODS
+from sparse_core.merging.recipe import parse_recipe
+
+
+@pytest.fixture
+def page(repository: Path) -> str:
+    return (repository / "docs/merging.md").read_text(encoding="utf-8")
+
+
+def test_examples_run(page: str) -> None:
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "merging.md", "exec"), names)
+    assert names["merged"]["w"].tolist() == pytest.approx([1.05, 2.2, 2.95])
+    assert names["robust"]["w"].shape == (3,)
+    # Of 0.7 and -0.3 the first has the larger mass, and normalising divides by its weight again.
+    added = names["module"].weight.detach() - names["start"]["weight"]
+    assert added.flatten().tolist() == pytest.approx([1.0, 0.0, 0.0], abs=1e-6)
+
+
+def test_recipe_is_understood(page: str) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    recipe = parse_recipe(yaml.safe_load(block))
+    assert recipe.method.name == "ties"
+    assert recipe.notes == ()
+    assert [entry.path for entry in recipe.models] == ["models/a", "task.safetensors"]
+
+
+def test_every_method_is_told(page: str) -> None:
+    (table,) = re.findall(r"\| method \|.*?\n\n", page, flags=re.DOTALL)
+    assert all(f"`{name}`" in table for name in METHODS)
+
+
+def test_links_and_tables_are_there(page: str, repository: Path) -> None:
+    for script in re.findall(r"`((?:benchmarks|demos)/\w+\.py)`", page):
+        assert (repository / script).is_file(), script
+    for block in ("vectors", "speed", "files", "quality"):
+        (table,) = re.findall(
+            rf"<!-- merging-{block}:begin -->\n(.*?)<!-- merging-{block}:end -->", page, re.S
+        )
+        assert table.count("\n| ") >= 2, block
