@@ -249,13 +249,17 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--drop-fraction", type=float, default=0.3)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--threads", type=int, default=1, help="more only wait for each other here (1)")
-    parser.add_argument("--out", type=Path, default=Path("out/dynamic_sparsity.png"))
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), help="folder for dynamic_sparsity.png, or a picture's name"
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     options = parser.parse_args(words)
     if options.steps < 1 or options.seeds < 1 or options.threads < 1 or options.width < 8:
         parser.error("--steps, --seeds and --threads must be at least 1, --width at least 8")
     if not 0 < options.sparsity < 1:
         parser.error(f"--sparsity must be above 0 and below 1, got {options.sparsity}")
+    if not options.out.suffix:
+        options.out = options.out / "dynamic_sparsity.png"
     return options
 
 
