@@ -50,14 +50,17 @@ browser:
 	  { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(BROWSER) >/dev/null; } \
 	  || echo "$(BROWSER) was not installed: its tests are skipped"; }
 
+# Two workers share the cores: a thread that waits for another must not keep one busy.
+PYTEST = OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: $(READY) browser  ## lint, types and the default test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 test-all: $(READY) browser  ## also the slow tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 bench: $(READY)  ## sparse against dense on this machine, results in benchmarks/results
 	$(BIN)/python benchmarks/bench_detector.py --device cpu --data "$(DATA)"
