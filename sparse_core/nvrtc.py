@@ -19,6 +19,26 @@ _POINTER = ctypes.c_void_p
 _INVALID_CONTEXT = 201
 _DEFAULT_SHARED_BYTES = 48 * 1024
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+class _Attribute(ctypes.Structure):
+    """``CUlaunchAttribute``."""
+
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int * 16)]
+
+
+class _Config(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    ]
 
 
 class Kernel:
@@ -32,10 +52,15 @@ class Kernel:
     def __init__(self, function: int, driver: Any) -> None:
         self._function = function
         self._driver = driver
-        self._launch = driver.cuLaunchKernel
 
     def prepare(
-        self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any], shared_bytes: int = 0
+        self,
+        grid: tuple[int, int, int],
+        threads: int,
+        arguments: Sequence[Any],
+        shared_bytes: int = 0,
+        *,
+        dependent: bool = False,
     ) -> Callable[[int], None]:
         """Fix grid and arguments.
 
@@ -45,6 +70,8 @@ class Kernel:
             arguments: ctypes objects (``c_void_p``, ``c_int``, ...) in the order of the kernel. They are read
                 at every launch, so that their values may be changed in between.
             shared_bytes: dynamic shared memory.
+            dependent: the launch may begin while the one before it on the stream ends: the kernel waits for
+                that with ``griddepcontrol.wait`` before it touches what others write or read.
 
         Returns:
             A function of the stream (``CUstream`` as an integer) that launches the kernel, or raises
@@ -59,19 +86,43 @@ class Kernel:
             )
             _check_driver(status, f"asking for {shared_bytes} bytes of shared memory")
         pointers = (_POINTER * len(arguments))(*[ctypes.addressof(value) for value in arguments])
-        launch, handle = self._launch, self._function
         kept = tuple(arguments)
+        launch = (self._dependent if dependent else self._plain)(grid, threads, shared_bytes, pointers)
 
         def run(stream: int) -> None:
-            status = launch(handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
+            status = launch(stream)
             if status == _INVALID_CONTEXT:
                 # A thread that has not used the device yet: a call of the runtime makes its context current.
                 torch.cuda.current_stream().query()
-                status = launch(handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
+                status = launch(stream)
             if status:
                 raise ImplementationError(
                     f"a kernel launch with {len(kept)} arguments failed with CUDA driver error {status}"
                 )
+
+        return run
+
+    def _plain(
+        self, grid: tuple[int, int, int], threads: int, shared_bytes: int, pointers: Any
+    ) -> Callable[[int], int]:
+        launch, handle = self._driver.cuLaunchKernel, self._function
+
+        def run(stream: int) -> int:
+            return int(launch(handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None))
+
+        return run
+
+    def _dependent(
+        self, grid: tuple[int, int, int], threads: int, shared_bytes: int, pointers: Any
+    ) -> Callable[[int], int]:
+        launch, handle = self._driver.cuLaunchKernelEx, self._function
+        attribute = _Attribute(_PROGRAMMATIC)
+        attribute.value[0] = 1
+        config = _Config(grid, (threads, 1, 1), shared_bytes, None, ctypes.pointer(attribute), 1)
+
+        def run(stream: int) -> int:
+            config.stream = stream
+            return int(launch(ctypes.byref(config), handle, pointers, None))
 
         return run
 
@@ -182,6 +233,7 @@ def driver() -> Any:
     # PyDLL keeps the interpreter's lock: giving it up costs more than launches that only enqueue.
     library = ctypes.PyDLL("libcuda.so.1")
     library.cuLaunchKernel.argtypes = [_POINTER, *[ctypes.c_uint] * 7, _POINTER, _POINTER, _POINTER]
+    library.cuLaunchKernelEx.argtypes = [_POINTER, _POINTER, _POINTER, _POINTER]
     return library
 
 

@@ -270,7 +270,9 @@ class FastNetwork:
             for index, part in enumerate(self.stages[level]):
                 entering = index == 0 and level > 0
                 table = strided[level - 1] if entering else own[level]
-                features = self._apply(part, features, table, grids[level].count)
+                # The tables were made beside the encoder: only the first layer may come right after them.
+                ready = level > 0 or index > 0
+                features = self._apply(part, features, table, grids[level].count, ready)
             state.values[f"level {level}"] = features
             if planning:
                 self._join()
@@ -287,12 +289,17 @@ class FastNetwork:
         values["numbers"] = torch.cat(numbers)
 
     def _apply(
-        self, part: Unit | tuple[Unit, Unit], features: Tensor, table: Tensor, count: Tensor | None
+        self,
+        part: Unit | tuple[Unit, Unit],
+        features: Tensor,
+        table: Tensor,
+        count: Tensor | None,
+        ready: bool,
     ) -> Tensor:
         if isinstance(part, Unit):
-            return self._convolve(part, features, table, count)
+            return self._convolve(part, features, table, count, ready=ready)
         first, second = part
-        hidden = self._convolve(first, features, table, count)
+        hidden = self._convolve(first, features, table, count, ready=ready)
         return self._convolve(second, hidden, table, count, residual=features)
 
     def _convolve(
@@ -304,6 +311,7 @@ class FastNetwork:
         *,
         residual: Tensor | None = None,
         zero_empty: bool = False,
+        ready: bool = True,
     ) -> Tensor:
         return fixed_convolution(
             features,
@@ -314,6 +322,7 @@ class FastNetwork:
             residual=residual,
             relu=unit.relu,
             zero_empty=zero_empty,
+            ready=ready,
             impl=self.impl,
         )
 

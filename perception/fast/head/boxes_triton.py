@@ -14,7 +14,7 @@ from torch import Tensor
 
 from perception.fast.head.layout import BoxWeights
 from perception.fast.head.tiles import TILES, depth_for, precision_of
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 __all__ = ["box_kernel", "boxes"]
 
@@ -79,6 +79,13 @@ def box_kernel(
     DEPENDENT: tl.constexpr,
 ):
     """The three layers and the decoding of a block of boxes."""
+    wide = tl.arange(0, HIDDEN)
+    code = tl.arange(0, CODES_PADDED)
+    # Under way while the launch before ends: no launch writes the weights.
+    middle = tl.load(middle_weight + wide[:, None] * HIDDEN + wide[None, :])
+    last = tl.load(box_weight + wide[:, None] * CODES_PADDED + code[None, :])
+    hidden_shift, middle_shift = tl.load(hidden_bias + wide), tl.load(middle_bias + wide)
+    shift = tl.load(box_bias + code)
     wait_for_launch(DEPENDENT)
     entry = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     within = entry < count
@@ -89,14 +96,7 @@ def box_kernel(
     y, x = cell // width, cell % width
     first = (entry // top_k).to(tl.int64) * height
     deep = tl.arange(0, DEPTH)
-    wide = tl.arange(0, HIDDEN)
     kind = features.dtype.element_ty
-    # All that the later layers read is under way during the loop.
-    code = tl.arange(0, CODES_PADDED)
-    middle = tl.load(middle_weight + wide[:, None] * HIDDEN + wide[None, :])
-    last = tl.load(box_weight + wide[:, None] * CODES_PADDED + code[None, :])
-    hidden_shift, middle_shift = tl.load(hidden_bias + wide), tl.load(middle_bias + wide)
-    shift = tl.load(box_bias + code)
     known = tl.maximum(label, 0)
     mean_length, mean_width = tl.load(mean_sizes + known * 3), tl.load(mean_sizes + known * 3 + 1)
     mean_height = tl.load(mean_sizes + known * 3 + 2)
@@ -115,6 +115,7 @@ def box_kernel(
     total = tl.dot(hidden, middle, input_precision=PRECISION)
     hidden = tl.maximum(total + middle_shift[None, :], 0.0).to(kind)
     codes = tl.dot(hidden, last, input_precision=PRECISION) + shift[None, :]
+    begin_next(DEPENDENT)
     place = out + entry * 7
     centre_x = (x.to(tl.float32) + 0.5 + _code(codes, known, 0, CODES_PADDED)) * cell_m + origin_x_m
     centre_y = (y.to(tl.float32) + 0.5 + _code(codes, known, 1, CODES_PADDED)) * cell_m + origin_y_m

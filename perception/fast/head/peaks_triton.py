@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perception.fast.head.layout import Peaks
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 __all__ = ["find_kernel", "peaks", "rank_kernel"]
 
@@ -56,6 +56,7 @@ def find_kernel(
     bits = score.to(tl.int32, bitcast=True).to(tl.int64)
     key = tl.where(peak, (bits << 32) | (0x7FFFFFFF - flat).to(tl.int64), 0)
     number = tl.sum(peak.to(tl.int32), 0)
+    begin_next(DEPENDENT)
     if number > 0:
         place = tl.atomic_add(counters + 2 * frame, number, sem="relaxed") - 1
         place += tl.cumsum(peak.to(tl.int32), 0)
@@ -117,6 +118,7 @@ def rank_kernel(
             tl.store(scores + out + rank, (mine >> 32).to(tl.int32).to(tl.float32, bitcast=True), mask=taken)
             tl.store(labels + out + rank, place // area, mask=taken)
             tl.store(cells + out + rank, place % area, mask=taken)
+    begin_next(DEPENDENT)
     # The last program to come here knows that all have read the counter.
     if tl.atomic_add(counters + 2 * frame + 1, 1, sem="acq_rel") == programs - 1:
         tl.store(counters + 2 * frame, 0)

@@ -18,7 +18,7 @@ from perception.fast.head.layout import HeatWeights, UpWeights
 from perception.fast.head.tiles import TILES, depth_for, precision_of
 from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 __all__ = ["heat", "heat_kernel", "up", "up_kernel"]
 
@@ -92,6 +92,7 @@ def up_kernel(
             total = tl.dot(left, right, total, input_precision=PRECISION)
         total += tl.where(active[:, None], tl.load(lateral_bias + column)[None, :], 0.0)
     total = tl.maximum(total, 0.0)
+    begin_next(DEPENDENT)
     if LISTED:
         place = (4 * row.to(tl.int64) + parity)[:, None] * C_OUT + column[None, :]
     else:
@@ -145,6 +146,7 @@ def heat_kernel(
     right = tl.load(heat_weight + wide[:, None] * CLASSES_PADDED + kind[None, :])
     logits = tl.dot(hidden, right, input_precision=PRECISION) + tl.load(heat_bias + kind)[None, :]
     scores = 1.0 / (1.0 + tl.exp(-logits))
+    begin_next(DEPENDENT)
     place = ((row // area).to(tl.int64)[:, None] * CLASSES + kind[None, :]) * area + (row % area)[:, None]
     tl.store(out + place, scores, mask=inside[:, None] & (kind < CLASSES)[None, :])
 

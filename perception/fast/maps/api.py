@@ -102,5 +102,6 @@ class MapConvolution:
             bias=self.unit.bias,
             residual=residual,
             relu=self.unit.relu,
+            ready=True,
             impl=self.impl,
         )

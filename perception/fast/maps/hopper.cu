@@ -209,6 +209,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve(const __grid_c
         copy(hidden, problem.hidden, HIDDEN_BYTES, barriers + 72);
 #endif
     }
+    float *numbers = reinterpret_cast<float *>(memory + (barriers - weights) + 80);
+    for (int item = thread; item < N; item += THREADS) numbers[item] = problem.bias[first + item];
+#if CLASSES
+    for (int item = thread; item < HIDDEN; item += THREADS) numbers[N + item] = problem.hidden_bias[item];
+    for (int item = thread; item < HIDDEN * CLASSES; item += THREADS) numbers[N + HIDDEN + item] = problem.heat[item];
+#endif
+    // All above are constants; what follows is the work of the launch before, where that may still be ending.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
     const u16 *source = problem.features + (long long)frame * problem.height * problem.width * C;
     for (int item = thread; item < HALO * PARTS; item += THREADS) {
         int place = item / PARTS, part = item % PARTS;
@@ -219,12 +227,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve(const __grid_c
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(cells + (part * PLANE + place) * 16), "l"(from),
                      "r"(inside ? 16 : 0) : "memory");
     }
-    float *numbers = reinterpret_cast<float *>(memory + (barriers - weights) + 80);
-    for (int item = thread; item < N; item += THREADS) numbers[item] = problem.bias[first + item];
-#if CLASSES
-    for (int item = thread; item < HIDDEN; item += THREADS) numbers[N + item] = problem.hidden_bias[item];
-    for (int item = thread; item < HIDDEN * CLASSES; item += THREADS) numbers[N + HIDDEN + item] = problem.heat[item];
-#endif
     // Two cells of a thread: rows of the product, which are lines of eight cells.
     int row = thread % 128 / 32 * 16 + lane / 4;
     int cell[2];
@@ -264,6 +266,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve(const __grid_c
     }
     products_wait();
     hold(d);
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     float floor = problem.relu ? 0.0f : -__int_as_float(0x7f800000);
     u32 stored[2][N / 8];
 #pragma unroll

@@ -172,7 +172,7 @@ class MapLaunch:
         kernel = nvrtc.compile_kernel(_SOURCE, "convolve", defines, weight.device)
         grid = (batch_size * cut.lines * cut.columns, blocks, 1)
         shared = _shared_bytes(channels_in, cut.width, cut.groups, heat)
-        self._launch = kernel.prepare(grid, 128 * cut.groups, (self._problem,), shared)
+        self._launch = kernel.prepare(grid, 128 * cut.groups, (self._problem,), shared, dependent=True)
         self._shape, self._batch_size, self._channels = spatial_shape, batch_size, channels_out
         self._inputs = (batch_size * height * columns, channels_in)
         self._device, self._dtype = weight.device, weight.dtype

@@ -117,7 +117,7 @@ class NearNeck:
         down, config = self.weights.down, self.configs[0]
         first = fixed_convolution(
             sparse, down.weight, table, plan.lists[0].count, bias=down.bias, relu=down.relu, zero_empty=True,
-            impl=self.impl, config=config,
+            ready=True, impl=self.impl, config=config,
         )  # fmt: skip
         layers = [first]
         for number, unit in enumerate(self._units(), start=1):
@@ -132,6 +132,7 @@ class NearNeck:
                 residual_rows=plan.tables.residual_rows[number // 2 - 1] if second else None,
                 relu=unit.relu,
                 out=self.layers[number - 1][: self.capacities[number]],
+                ready=True,
                 impl=self.impl,
                 config=self.configs[number],
             )
@@ -161,6 +162,7 @@ class NearNeck:
             relu=out.relu,
             out=self.written.features,
             out_rows=self.written.cells,
+            ready=True,
             impl=self.impl,
             config=self.configs[-1],
         )

@@ -21,7 +21,7 @@ from torch import Tensor
 from perception.boxes import MAX_FIELD, Metric
 from perception.fast.nms.common import Suppressed
 from perception.fast.nms.overlap import iou_of
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 #: Boxes of a word of the table, and boxes a program compares with these.
 _WORD, _TILE = 32, 8
@@ -382,6 +382,7 @@ def overlap_kernel(
         over = (over & possible).to(tl.int32)
     bit = tl.arange(0, WORD)[:, None]
     word = tl.sum(over << bit, 0)
+    begin_next(DEPENDENT)
     tl.store(table + (frame * SIZE + column) * (SIZE // WORD) + tl.program_id(0), word)
 
 
@@ -444,6 +445,7 @@ def choose_kernel(
         )
         rank += tl.sum((before & (chosen[:, None] > 0)).to(tl.int32), 0)
     total = tl.minimum(tl.sum(kept, 0), most)
+    begin_next(DEPENDENT)
     tl.store(counts + frame, total)
     tl.store(counts + tl.num_programs(0) + frame, 0)
     out = tl.arange(0, OUT)

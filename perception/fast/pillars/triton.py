@@ -17,7 +17,7 @@ from perception.config import PillarConfig
 from perception.fast.pillars.layout import FIXED_POINT, TILE, FixedPillars, LocatedPoints, PillarWorkspace
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 __all__ = [
     "centre_of",
@@ -113,6 +113,7 @@ def locate_kernel(
         column = tl.minimum(column, width - 1)
         line = tl.minimum(line, height - 1)
         cell = (frame * height + line) * line_cells + column
+        begin_next(DEPENDENT)
         tl.store(cells + index, tl.where(inside, cell, -1), mask=held)
         rank = tl.atomic_add(counts + cell, 1, mask=inside, sem="relaxed")
         counter = (cell >> block_shift) * COPIES + (lane & (COPIES - 1))

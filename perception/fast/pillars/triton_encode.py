@@ -21,7 +21,7 @@ from perception.fast.pillars.triton import centre_of, load_points, split_points,
 from perception.fast.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 __all__ = ["encode", "pillars_kernel", "points_kernel"]
 
@@ -206,6 +206,7 @@ def pillars_kernel(
         features = tl.dot(peak, peak_weight, features, input_precision=PRECISION)
         features = tl.dot(average, average_weight, features, input_precision=PRECISION)
         features = tl.maximum(features, 0.0).to(out.dtype.element_ty)
+        begin_next(DEPENDENT)
         target = out + row[:, None] * CHANNELS + channel[None, :]
         tl.store(target, features, mask=live[:, None] & used[None, :])
 

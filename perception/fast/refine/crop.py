@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from sparse_core.conv.grid.triton import popcount
-from sparse_core.launches import wait_for_launch
+from sparse_core.launches import begin_next, wait_for_launch
 
 __all__ = ["crop_kernel", "source_rows"]
 
@@ -171,6 +171,7 @@ def _context(
     items, per_frame, proposals, map_height, map_width, cell_m, origin_x, origin_y,
     HAS_INDICES: tl.constexpr, CLASSES: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
     HIDDEN: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """What some outputs of the first hidden layer get from one spot of the map, for 16 boxes.
 
@@ -207,6 +208,7 @@ def _context(
         weight = tl.load(weight_map + (spot * PADDED + channel)[:, None] * HIDDEN + column[None, :])
         total = tl.dot(sample.to(weight.dtype), weight, total, input_precision=PRECISION)
     into = context + (spot * items + item)[:, None] * HIDDEN + column[None, :]
+    begin_next(DEPENDENT)
     tl.store(into, total, mask=(item < items)[:, None])
 
 
@@ -235,6 +237,7 @@ def crop_kernel(
             labels, indices, context, weight_map, weight_rest, bias,
             items, per_frame, proposals, map_height, map_width, cell_m, origin_x, origin_y,
             HAS_INDICES, CLASSES, CHANNELS, PADDED, HIDDEN, SLICE, DEPTH, PRECISION,
+            DEPENDENT,
         )  # fmt: skip
     else:
         place = program - sampling

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from perception.fast.refine.crop import source_rows
-from sparse_core.launches import wait_for_launch
+from sparse_core.launches import begin_next, wait_for_launch
 
 __all__ = ["hidden_kernel", "out_kernel"]
 
@@ -71,17 +71,18 @@ def hidden_kernel(
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """``COLUMNS`` outputs of the first hidden layer for 16 boxes a program."""
-    wait_for_launch(DEPENDENT)
     slices: tl.constexpr = H1 // COLUMNS
     item = tl.program_id(0) // slices * 16 + tl.arange(0, 16)
     column = (tl.program_id(0) % slices) * COLUMNS + tl.arange(0, COLUMNS)
     alive = item < items
-    # As much as registers hold, before anything waits.
+    # As much as registers hold, while the launch before ends: no launch writes the weights.
     depth = tl.arange(0, DEPTH)
     weight = tl.load(weight_points + depth[:, None] * H1 + column[None, :])
+    share = tl.load(weight_count + column[None, :])
+    wait_for_launch(DEPENDENT)
     bits = tl.load(pooled + item[:, None] * C3 + depth[None, :], mask=alive[:, None], other=0)
     count = tl.load(counts + item, mask=alive, other=0)
-    total = (tl.log(1.0 + count.to(tl.float32)) / 5.0)[:, None] * tl.load(weight_count + column[None, :])
+    total = (tl.log(1.0 + count.to(tl.float32)) / 5.0)[:, None] * share
     for spot in tl.static_range(5):
         part = context + (spot * items + item)[:, None] * H1 + column[None, :]
         total += tl.load(part, mask=alive[:, None], other=0.0)
@@ -94,6 +95,7 @@ def hidden_kernel(
         total = tl.dot(peak, weight, total, input_precision=PRECISION)
     total = tl.maximum(total, 0.0)
     into = hidden + item[:, None] * H1 + column[None, :]
+    begin_next(DEPENDENT)
     tl.store(into, total.to(hidden.dtype.element_ty), mask=alive[:, None])
 
 
@@ -111,7 +113,6 @@ def out_kernel(
     The last program of a group to arrive adds up the slices, in their order, and decodes. Leaves ``pooled``,
     ``counts`` and ``arrivals`` zero.
     """
-    wait_for_launch(DEPENDENT)
     slices: tl.constexpr = H2 // COLUMNS
     group, piece = tl.program_id(0) // slices, tl.program_id(0) % slices
     item = group * 16 + tl.arange(0, 16)
@@ -120,9 +121,10 @@ def out_kernel(
     column = tl.arange(0, 16)
     depth = tl.arange(0, DEPTH)
     weight = tl.load(weight_hidden + depth[:, None] * H2 + h2[None, :])
-    first = tl.load(hidden + item[:, None] * H1 + depth[None, :], mask=alive[:, None], other=0.0)
     last = tl.load(weight_out + h2[:, None] * 16 + column[None, :])
     bias = tl.load(bias_hidden + h2)
+    wait_for_launch(DEPENDENT)
+    first = tl.load(hidden + item[:, None] * H1 + depth[None, :], mask=alive[:, None], other=0.0)
     # Only the last program needs the boxes, but it does not have to wait for them then.
     row, label = source_rows(labels, indices, item, alive, per_frame, proposals, HAS_INDICES)
     taken = row >= 0
@@ -142,6 +144,7 @@ def out_kernel(
     # Written as a sum of products it would become this all the same, but in TF32.
     share = tl.dot(second, last, input_precision=PRECISION)
     place = tl.arange(0, 16)[:, None] * 16 + column[None, :]
+    begin_next(DEPENDENT)
     tl.store(partial + (group * slices + piece) * 256 + place, share)
     # The launch before has read them; the next step finds them as this one did.
     cleared = piece * CLEAR + tl.arange(0, CLEAR)

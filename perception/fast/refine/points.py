@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sparse_core.launches import wait_for_launch
+from sparse_core.launches import begin_next, wait_for_launch
 
 __all__ = ["points_kernel"]
 
@@ -27,18 +27,18 @@ def points_kernel(
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """``COLUMNS`` features of every ``SLOTS``-th block of points, their maxima into ``pooled``."""
-    wait_for_launch(DEPENDENT)
     slices: tl.constexpr = C3 // COLUMNS
     slot = tl.program_id(0) // slices
     c1, c2 = tl.arange(0, C1), tl.arange(0, C2)
     c3 = (tl.program_id(0) % slices) * COLUMNS + tl.arange(0, COLUMNS)
     number = tl.arange(0, ITEMS)
-    count = tl.load(counts + number, mask=number < items, other=0)
-    # Under way while the blocks are counted.
+    # Under way while the launch before ends: no launch writes them.
     first = tl.load(weight_1 + c1[:, None] + tl.arange(0, 16)[None, :] * C1)
     second = tl.load(weight_2 + c1[None, :] * C2 + c2[:, None])
     third = tl.load(weight_3 + c2[None, :] * C3 + c3[:, None])
     shift_1, shift_2, shift_3 = tl.load(bias_1 + c1), tl.load(bias_2 + c2), tl.load(bias_3 + c3)
+    wait_for_launch(DEPENDENT)
+    count = tl.load(counts + number, mask=number < items, other=0)
     passed = 0
     for chunk in range(0, items, ITEMS):
         blocks = (count + (POINTS - 1)) // POINTS
@@ -68,6 +68,7 @@ def points_kernel(
                 pooled + item * C3 + c3, peak.to(tl.int32, bitcast=True), mask=peak > 0.0, sem="relaxed"
             )
         passed += total
+        begin_next(DEPENDENT)
         count = tl.load(counts + chunk + ITEMS + number, mask=chunk + ITEMS + number < items, other=0)
 
 

@@ -34,6 +34,7 @@ def fixed_convolution(
     zero_empty: bool = False,
     out: Tensor | None = None,
     out_rows: Tensor | None = None,
+    ready: bool = False,
     impl: Impl = "auto",
     config: ConvolutionConfig | None = None,
 ) -> Tensor:
@@ -60,6 +61,8 @@ def fixed_convolution(
             stay as they are. It must not share memory with the features.
         out_rows: (rows,) int32 row of ``out``, then (M, C_out), that each output row is written to; all
             different, and negative where it is not written. Other rows stay as they are.
+        ready: neighbours, count and rows are not the work of the launch just before on this stream: they
+            are read while it ends.
         impl: ``"triton"``, ``"reference"``, or ``"auto"``: Triton for CUDA tensors of its types.
         config: tiles of the kernel; by default those measured for these sizes on this GPU, or a guess (see
             ``sparse_core.conv.convolution.convolution_tuning``).
@@ -130,6 +133,7 @@ def fixed_convolution(
         zero_empty=zero_empty,
         out=out,
         out_rows=None if out_rows is None else out_rows.contiguous(),
+        ready=ready,
     )
 
 

@@ -114,10 +114,15 @@ def convolve_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
+    READY: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """Rows ``[i * BLOCK_ROWS, ...)`` and output channels ``[j * BLOCK_OUT, ...)``; j runs fastest."""
-    wait_for_launch(DEPENDENT)
+    """Rows ``[i * BLOCK_ROWS, ...)`` and output channels ``[j * BLOCK_OUT, ...)``; j runs fastest.
+
+    ``READY``: table, count and rows were complete before the launch before this one began.
+    """
+    if not READY:
+        wait_for_launch(DEPENDENT)
     OUT_BLOCKS: tl.constexpr = (CHANNELS_OUT + BLOCK_OUT - 1) // BLOCK_OUT
     IN_BLOCKS: tl.constexpr = (CHANNELS_IN + BLOCK_IN - 1) // BLOCK_IN
     program = tl.program_id(0)
@@ -133,16 +138,20 @@ def convolve_kernel(
     if VARIANT == "unrolled":
         for tap in tl.static_range(TAPS):
             entries = entries + (_entries(table, row, tap, rows, stride_row, stride_tap, WIDE),)
+    known = channel_out < CHANNELS_OUT
+    # What is added at the end is on its way during the loop, where it does not take too many registers.
+    EARLY: tl.constexpr = BLOCK_ROWS * BLOCK_OUT <= 4096
+    if HAS_BIAS and EARLY:
+        shift = tl.load(bias + channel_out, mask=known, other=0.0)
     limit = rows
     if HAS_COUNT:
         limit = tl.minimum(tl.load(count), rows)
-        if first_row >= limit:
-            return
-    known = channel_out < CHANNELS_OUT
+    if READY:
+        wait_for_launch(DEPENDENT)
+    if first_row >= limit:
+        return
     written = (row < limit)[:, None] & known[None, :]
     place = _place(row, channel_out, CHANNELS_OUT, WIDE)
-    # What is added at the end is on its way during the loop, where it does not take too many registers.
-    EARLY: tl.constexpr = BLOCK_ROWS * BLOCK_OUT <= 4096
     if HAS_RESIDUAL_ROWS:
         source = tl.load(residual_rows + row, mask=row < limit, other=-1)
         added = written & (source >= 0)[:, None]
@@ -154,8 +163,6 @@ def convolve_kernel(
         target = tl.load(out_rows + row, mask=row < limit, other=-1)
         written = written & (target >= 0)[:, None]
         place = _place(target, channel_out, CHANNELS_OUT, WIDE)
-    if HAS_BIAS and EARLY:
-        shift = tl.load(bias + channel_out, mask=known, other=0.0)
     if HAS_RESIDUAL and EARLY:
         addend = tl.load(residual + addend_place, mask=added, other=0.0)
     sums = tl.zeros((BLOCK_ROWS, BLOCK_OUT), tl.float32)

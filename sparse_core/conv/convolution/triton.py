@@ -55,6 +55,7 @@ def convolve(
     zero_empty: bool = False,
     out: Tensor | None = None,
     out_rows: Tensor | None = None,
+    ready: bool = False,
 ) -> Tensor:
     """One launch of the forward kernel.
 
@@ -67,8 +68,8 @@ def convolve(
         sizes: taps, C_in and C_out.
         strides: of the weight.
         config: tiles.
-        count, bias, residual, residual_rows, relu, zero_empty, out, out_rows: see ``fixed_convolution``;
-            tensors are contiguous.
+        count, bias, residual, residual_rows, relu, zero_empty, out, out_rows, ready: see
+            ``fixed_convolution``; tensors are contiguous.
 
     Returns:
         (rows, C_out), ``out`` if it was given.
@@ -112,6 +113,7 @@ def convolve(
         BLOCK_ROWS=config.block_rows,
         BLOCK_OUT=config.block_out,
         BLOCK_IN=config.block_in,
+        READY=ready,
         num_warps=config.warps,
         num_stages=config.stages,
         **dependent(features),

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from sparse_core.conv.grid.triton import popcount
-from sparse_core.launches import wait_for_launch
+from sparse_core.launches import begin_next, wait_for_launch
 
 __all__ = ["LEVEL_FIELDS", "bits_kernel", "rows_kernel", "window_kernel"]
 
@@ -34,7 +34,9 @@ def _halve(words, STRIDE: tl.constexpr):
 
 
 @triton.jit
-def _level_bits(source, words, counts, block, GEOMETRY: tl.constexpr, AT: tl.constexpr):
+def _level_bits(
+    source, words, counts, block, GEOMETRY: tl.constexpr, AT: tl.constexpr, DEPENDENT: tl.constexpr
+):  # fmt: skip
     """One block of words of a level whose fields begin at ``AT``; with a stride of 1 it is counted only."""
     WORDS: tl.constexpr = GEOMETRY[AT + 1]
     BLOCK: tl.constexpr = GEOMETRY[AT + 19]
@@ -91,6 +93,7 @@ def _level_bits(source, words, counts, block, GEOMETRY: tl.constexpr, AT: tl.con
             bits |= (late << 1) | ((left & TOP) != 0).to(tl.int32)
         room = tl.minimum(WIDTH - column * 32, 31)
         bits &= tl.where(column * 32 + 32 <= WIDTH, -1, (1 << room) - 1)
+        begin_next(DEPENDENT)
         tl.store(words + index * 2, bits, mask=inside)
     ones = tl.where(inside, popcount(bits), 0)
     tl.store(counts + COUNTS + block, tl.sum(ones, axis=0))
@@ -110,7 +113,9 @@ def bits_kernel(
     for level in tl.static_range(LEVELS):
         block = program - GEOMETRY[level * LEVEL_FIELDS]
         if (block >= 0) & (block * GEOMETRY[level * LEVEL_FIELDS + 19] < GEOMETRY[level * LEVEL_FIELDS + 1]):
-            _level_bits(sources[level], words[level], counts, block, GEOMETRY, level * LEVEL_FIELDS)
+            _level_bits(
+                sources[level], words[level], counts, block, GEOMETRY, level * LEVEL_FIELDS, DEPENDENT
+            )  # fmt: skip
 
 
 @triton.jit
@@ -166,6 +171,7 @@ def window_kernel(
 def _level_rows(
     bits, words, cells, totals, counts, capacity, block,
     WORDS: tl.constexpr, FIRST_LEVEL: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Rows of one block of words of a level; ``counts`` and ``totals`` are those of the level."""
     BLOCKS: tl.constexpr = (WORDS + BLOCK - 1) // BLOCK
@@ -188,6 +194,7 @@ def _level_rows(
         word = tl.load(words + index * 2, mask=inside, other=0)
     ones = popcount(word)
     before = before_block + tl.cumsum(ones, axis=0).to(tl.int32) - ones
+    begin_next(DEPENDENT)
     tl.store(words + index * 2 + 1, before, mask=inside)
 
     place = tl.arange(0, 32)[None, :]
@@ -223,4 +230,5 @@ def rows_kernel(
                 bits, words[level], cells[level], totals + level * 2, counts + GEOMETRY[level * 3],
                 capacities[level], block,
                 GEOMETRY[level * 3 + 1], level == 0, GEOMETRY[level * 3 + 2], CHUNK,
+                DEPENDENT,
             )  # fmt: skip
