@@ -117,8 +117,10 @@ class FrameGraph:
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
-            for _ in range(2):
-                network(points, lengths)
+            # The first run tells what the second, and the graph, choose their tiles for.
+            numbers = network(points, lengths).numbers.tolist()
+            network.settle(numbers[2 * room.batch_size :])
+            network(points, lengths)
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -7,7 +7,7 @@ whole frame is one CUDA graph. The plain-torch implementations run the same comp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from perception.config import DetectorConfig
 from perception.fast.head import (
+    BOX_GROUP,
     fixed_boxes,
     fixed_peaks,
     fixed_up,
@@ -30,7 +31,7 @@ from perception.fast.nearby import NearNeck, NeckWeights
 from perception.fast.nms import Suppressed, fixed_suppress
 from perception.fast.pillars import EncoderWeights, PillarWorkspace, fixed_encode, locate_points, sort_points
 from perception.fast.refine import RefineWorkspace, fixed_refine, pack_refine
-from perception.fast.units import Unit, pack_block, pack_unit
+from perception.fast.units import Unit, pack_block, pack_unit, usual_rows
 from perception.layers import SparseBlock, SparseUnit
 from perception.network import Network
 from perception.refine import RefineStage
@@ -72,6 +73,14 @@ class _State:
     values: dict[str, Any] = field(default_factory=dict)
 
 
+class _Output(NamedTuple):
+    """Table and rows in use of a convolution, and how many these are as a rule."""
+
+    table: Tensor
+    used: Tensor | None
+    rows: int
+
+
 class FastNetwork:
     """The sparse detector of a folded network, for batches of one size and fixed capacities.
 
@@ -110,6 +119,8 @@ class FastNetwork:
         self.config: DetectorConfig = config
         self.batch_size, self.capacities, self.dtype, self.impl = batch_size, capacities, dtype, impl
         self.nearby = nearby
+        #: Rows that tiles are chosen for, of each level.
+        self._rows = [usual_rows(0, capacity) for capacity in capacities]
         device = next(network.parameters()).device
         self.device = device
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -132,6 +143,8 @@ class FastNetwork:
         ]
         self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=device)
         self.peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=device)
+        groups = -(-batch_size * config.head.top_k // BOX_GROUP)
+        self.box_arrivals = torch.zeros(groups, dtype=torch.int32, device=device)
         self.refine_workspace = (
             RefineWorkspace.make(batch_size * config.refine.proposals, self.refinements[0], device=device)
             if self.refinements
@@ -160,6 +173,17 @@ class FastNetwork:
         self.out_map = MapConvolution(
             self.out, fine, spatial_shape=self.fine_shape, heat=self.heat, **options
         )
+
+    def settle(self, active: Sequence[int]) -> None:
+        """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
+
+        Args:
+            active: cells of each level and list of that batch, as at the end of ``FastBoxes.numbers``.
+        """
+        levels = len(self.capacities)
+        self._rows = [usual_rows(*pair) for pair in zip(active[:levels], self.capacities, strict=True)]
+        if self.near is not None:
+            self.near.settle(active[levels:])
 
     def __call__(self, points: Tensor, lengths: Tensor) -> FastBoxes:
         """Detect objects in a batch of frames.
@@ -272,7 +296,8 @@ class FastNetwork:
                 table = strided[level - 1] if entering else own[level]
                 # The tables were made beside the encoder: only the first layer may come right after them.
                 ready = level > 0 or index > 0
-                features = self._apply(part, features, table, grids[level].count, ready)
+                output = _Output(table, grids[level].count, self._rows[level])
+                features = self._apply(part, features, output, ready)
             state.values[f"level {level}"] = features
             if planning:
                 self._join()
@@ -289,25 +314,19 @@ class FastNetwork:
         values["numbers"] = torch.cat(numbers)
 
     def _apply(
-        self,
-        part: Unit | tuple[Unit, Unit],
-        features: Tensor,
-        table: Tensor,
-        count: Tensor | None,
-        ready: bool,
+        self, part: Unit | tuple[Unit, Unit], features: Tensor, output: _Output, ready: bool
     ) -> Tensor:
         if isinstance(part, Unit):
-            return self._convolve(part, features, table, count, ready=ready)
+            return self._convolve(part, features, output, ready=ready)
         first, second = part
-        hidden = self._convolve(first, features, table, count, ready=ready)
-        return self._convolve(second, hidden, table, count, residual=features)
+        hidden = self._convolve(first, features, output, ready=ready)
+        return self._convolve(second, hidden, output, residual=features)
 
     def _convolve(
         self,
         unit: Unit,
         features: Tensor,
-        table: Tensor,
-        count: Tensor | None,
+        output: _Output,
         *,
         residual: Tensor | None = None,
         zero_empty: bool = False,
@@ -316,14 +335,15 @@ class FastNetwork:
         return fixed_convolution(
             features,
             unit.weight,
-            table,
-            count,
+            output.table,
+            output.used,
             bias=unit.bias,
             residual=residual,
             relu=unit.relu,
             zero_empty=zero_empty,
             ready=ready,
             impl=self.impl,
+            config=unit.tiles(output.rows),
         )
 
     def _neck(self, state: _State) -> None:
@@ -332,7 +352,8 @@ class FastNetwork:
         if self.near is not None:
             values["map"] = self.near.map(sparse, values["strided"][-1], values["grids"][-1], values["plan"])
             return
-        coarse = self._convolve(self.down, sparse, values["strided"][-1], None, zero_empty=True)
+        output = _Output(values["strided"][-1], None, self.batch_size * math.prod(self.coarse_shape))
+        coarse = self._convolve(self.down, sparse, output, zero_empty=True)
         for first, second in self.block_maps:
             coarse = second(first(coarse), coarse)
         raised = fixed_up(coarse, sparse, values["grids"][-1], self.up, impl=self.impl)
@@ -358,6 +379,7 @@ class FastNetwork:
             peaks.labels,
             self.boxes,
             spatial_shape=self.fine_shape,
+            arrivals=self.box_arrivals,
             impl=self.impl,
         )
         values["peaks"], values["boxes"] = peaks, boxes

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from perception.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
-from sparse_core.conv.convolution import pack_weight
+from sparse_core.conv.convolution import ConvolutionConfig, pack_weight
+from sparse_core.conv.convolution.choice import chosen_config
+from sparse_core.conv.convolution.plan import Shape
 
-__all__ = ["Unit", "pack_block", "pack_unit"]
+__all__ = ["Unit", "pack_block", "pack_unit", "usual_rows"]
 
 
 class Unit(NamedTuple):
@@ -19,6 +21,18 @@ class Unit(NamedTuple):
     weight: Tensor
     bias: Tensor | None
     relu: bool
+
+    def tiles(self, rows: int) -> ConvolutionConfig:
+        """How a convolution is cut that has about so many rows."""
+        taps, channels_in, channels_out = self.weight.shape
+        shape = Shape(max(1, rows), channels_in, channels_out, taps, self.weight.dtype)
+        return chosen_config(shape, self.weight.device)
+
+
+def usual_rows(active: int, capacity: int) -> int:
+    """Rows to cut a convolution for, after a frame that used ``active`` of ``capacity``."""
+    # A frame of nothing says nothing about others.
+    return min(max(active, capacity // 8), capacity) if active else max(1, capacity // 2)
 
 
 def pack_unit(unit: nn.Module, dtype: torch.dtype) -> Unit:

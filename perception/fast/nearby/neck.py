@@ -12,10 +12,8 @@ from torch import Tensor
 from perception.fast.head import HeatWeights, UpWeights, fixed_heat, fixed_up
 from perception.fast.nearby.api import near_lists, near_tables
 from perception.fast.nearby.layout import EmptyMaps, NearTables, WrittenMaps, list_reach
-from perception.fast.units import Unit
-from sparse_core.conv.convolution import ConvolutionConfig, fixed_convolution
-from sparse_core.conv.convolution.choice import chosen_config
-from sparse_core.conv.convolution.plan import Shape
+from perception.fast.units import Unit, usual_rows
+from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
 from sparse_core.dispatch import Impl
 
@@ -89,11 +87,20 @@ class NearNeck:
         self.weights, self.batch_size, self.impl = weights, batch_size, impl
         self.capacities = tuple(capacities)
         self.empty = EmptyMaps(shape, self.reach)
+        self.settle([0] * len(self.capacities))
+
+    def settle(self, active: Sequence[int]) -> None:
+        """Choose tiles for batches like one before: for speed only. Plans made before are void.
+
+        Args:
+            active: cells of each list of that batch; 0: not known.
+        """
+        weights = self.weights
         units = [weights.down, *(unit for block in weights.blocks for unit in block), weights.out]
-        rows = [*self.capacities[:-1], 4 * self.capacities[-1]]
-        #: Tiles of each 3x3 layer: the same for the empty scene, so that rounding is. As a rule some half of
-        #: the room is in use.
-        self.configs = [_config(unit, max(1, count // 2)) for unit, count in zip(units, rows, strict=True)]
+        rows = [usual_rows(*pair) for pair in zip(active, self.capacities, strict=True)]
+        rows[-1] *= 4
+        #: Tiles of each 3x3 layer: the same for the empty scene, so that rounding is.
+        self.configs = [unit.tiles(count) for unit, count in zip(units, rows, strict=True)]
         self._fill()
 
     def plan(self, first: FixedGrid) -> NearPlan:
@@ -239,12 +246,6 @@ class NearNeck:
         rows, columns = self.empty.small
         rows_of = torch.arange(4 * rows * columns, device=device).view(rows, 2, columns, 2)
         return rows_of.permute(0, 2, 1, 3).flatten()
-
-
-def _config(unit: Unit, rows: int) -> ConvolutionConfig:
-    taps, channels_in, channels_out = unit.weight.shape
-    shape = Shape(rows, channels_in, channels_out, taps, unit.weight.dtype)
-    return chosen_config(shape, unit.weight.device)
 
 
 def _with_room(rows: int, tail: Tensor) -> Tensor:
