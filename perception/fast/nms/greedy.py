@@ -12,7 +12,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perception.fast.nms.candidates import DONE, KEPT, LEFT_OUT, NUMBERS, PAIRS_FOUND, STRIDE
+from perception.fast.nms.candidates import (
+    DONE,
+    KEPT,
+    KEPT_FOUND,
+    LEFT_OUT,
+    NUMBERS,
+    OPEN,
+    PAIRS_FOUND,
+    STRIDE,
+    SUPPRESSED,
+)
 from perception.fast.nms.overlap import iou_of
 from perception.fast.nms.triton import double_of, roughly_over
 from sparse_core.launches import begin_next, wait_for_launch
@@ -43,6 +53,7 @@ def overlap_pairs_kernel(
     frame = tl.program_id(1)
     start = frame.to(tl.int64) * count
     listed = tl.minimum(tl.load(numbers + frame * NUMBERS + PAIRS_FOUND), room)
+    begin_next(DEPENDENT)
     for begin in range(tl.program_id(0) * PAIRS, listed, tl.num_programs(0) * PAIRS):
         place = begin + tl.arange(0, PAIRS)
         inside = place < listed
@@ -95,28 +106,26 @@ def better_first(swap, first, second):
 
 @triton.jit
 def settled(degree, better, state, start, box, inside, own, PATIENCE: tl.constexpr, DEGREE: tl.constexpr):
-    """States of some boxes, 0 open, 1 kept, 2 suppressed, after rounds that stop once nothing changes.
+    """States of some boxes after rounds that stop once nothing changes, and how many are open.
 
     What other programs decide meanwhile is seen sooner or later; ``PATIENCE`` rounds may bring nothing.
     """
     length = tl.load(degree + start + box, mask=inside, other=0)
     slot = tl.arange(0, DEGREE)[None, :]
+    # Asked for before it is known how many there are.
     other = tl.load(better + (start + box[:, None]) * DEGREE + slot, mask=inside[:, None], other=0)
     asked = slot < length[:, None]
-    left = tl.sum((own == 0).to(tl.int32), 0)
+    left = tl.sum((own == OPEN).to(tl.int32), 0)
     idle = left * 0
     while (left > 0) & (idle < PATIENCE):
-        theirs = tl.load(
-            state + start + other, mask=asked & (own == 0)[:, None], other=2, volatile=True
-        )  # fmt: skip
-        struck = tl.max((theirs == 1).to(tl.int32), 1)
-        waits = tl.max((theirs == 0).to(tl.int32), 1)
-        new = tl.where(own > 0, own, tl.where(struck > 0, 2, tl.where(waits > 0, 0, 1)))
+        asked = asked & (own == OPEN)[:, None]
+        theirs = tl.load(state + start + other, mask=asked, other=SUPPRESSED, volatile=True)
+        # One that is kept suppresses, one that is open lets wait, none of both keeps.
+        new = tl.where(own == OPEN, KEPT - tl.max(theirs, 1), own)
         tl.store(state + start + box, new, mask=inside & (new != own))
-        # What is suppressed stays so and need not be asked again.
-        asked = asked & (theirs == 0)
+        asked = asked & (theirs == OPEN)
         own = new
-        open_boxes = tl.sum((own == 0).to(tl.int32), 0)
+        open_boxes = tl.sum((own == OPEN).to(tl.int32), 0)
         idle = tl.where(open_boxes < left, 0, idle + 1)
         left = open_boxes
         tl.debug_barrier()
@@ -124,15 +133,30 @@ def settled(degree, better, state, start, box, inside, own, PATIENCE: tl.constex
 
 
 @triton.jit
-def keep(scores, kept_boxes, kept_scores, number, start, box, kept):
-    """Append boxes to the list of kept ones, in any order."""
-    one = kept.to(tl.int32)
-    found = tl.sum(one, 0)
-    if found > 0:
-        score = tl.load(scores + start + box, mask=kept, other=0.0)
-        place = start + tl.atomic_add(number, found, sem="relaxed") + tl.cumsum(one, 0) - 1
-        tl.store(kept_boxes + place, box, mask=kept)
-        tl.store(kept_scores + place, score, mask=kept)
+def settle_blocks(
+    scores, degree, better, state, kept_boxes, kept_scores, kept_found, start, count, first, step,
+    PATIENCE: tl.constexpr, BLOCK: tl.constexpr, DEGREE: tl.constexpr,
+):  # fmt: skip
+    """Settle every ``step``-th box block from the one at box ``first`` on, and list what is kept now.
+
+    Returns:
+        How many boxes are left open.
+    """
+    left = first * 0
+    for begin in range(first, count, step):
+        box = begin + tl.arange(0, BLOCK)
+        inside = box < count
+        own = tl.load(state + start + box, mask=inside, other=SUPPRESSED, volatile=True)
+        new, open_boxes = settled(degree, better, state, start, box, inside, own, PATIENCE, DEGREE)
+        left += open_boxes
+        one = ((own == OPEN) & (new == KEPT)).to(tl.int32)
+        found = tl.sum(one, 0)
+        if found > 0:
+            score = tl.load(scores + start + box, mask=one > 0, other=0.0)
+            place = start + tl.atomic_add(kept_found, found, sem="relaxed") + tl.cumsum(one, 0) - 1
+            tl.store(kept_boxes + place, box, mask=one > 0)
+            tl.store(kept_scores + place, score, mask=one > 0)
+    return left
 
 
 @triton.jit
@@ -147,23 +171,28 @@ def settle_kernel(
     count,
     BLOCK: tl.constexpr,
     DEGREE: tl.constexpr,
-    PATIENCE: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    PASSES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """Settle all boxes of a frame, and list the kept ones.
+    """Settle all boxes of a frame, and list the kept ones in any order.
 
-    Programs wait for each other's boxes, but not for long, because those may not have begun. The last one to
-    end settles what is left.
+    Programs wait for each other's boxes, but only for ``PASSES`` times ``ROUNDS`` rounds without news,
+    because other programs may not have begun. The last one to end settles what is left.
     """
     wait_for_launch(DEPENDENT)
     frame = tl.program_id(1)
     start = frame.to(tl.int64) * count
-    kept_number, done = numbers + frame * NUMBERS + KEPT, numbers + frame * NUMBERS + DONE
-    box = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = box < count
-    own = tl.load(state + start + box, mask=inside, other=2)
-    own, left = settled(degree, better, state, start, box, inside, own, PATIENCE, DEGREE)
-    keep(scores, kept_boxes, kept_scores, kept_number, start, box, own == 1)
+    kept_found, done = numbers + frame * NUMBERS + KEPT_FOUND, numbers + frame * NUMBERS + DONE
+    begin_next(DEPENDENT)
+    left, idle = count + frame * 0, frame * 0
+    while (left > 0) & (idle < PASSES):
+        before = left
+        left = settle_blocks(
+            scores, degree, better, state, kept_boxes, kept_scores, kept_found, start, count,
+            tl.program_id(0) * BLOCK, tl.num_programs(0) * BLOCK, ROUNDS, BLOCK, DEGREE,
+        )  # fmt: skip
+        idle = tl.where(left < before, 0, idle + 1)
     # All threads have stored before one says so.
     tl.debug_barrier()
     mine = left * _PROGRAMS + 1
@@ -171,14 +200,10 @@ def settle_kernel(
     if told % _PROGRAMS == tl.num_programs(0):
         open_boxes = told // _PROGRAMS
         while open_boxes > 0:
-            open_boxes = open_boxes * 0
-            for begin in range(0, count, BLOCK):
-                box = begin + tl.arange(0, BLOCK)
-                inside = box < count
-                own = tl.load(state + start + box, mask=inside, other=2, volatile=True)
-                new, left = settled(degree, better, state, start, box, inside, own, 1, DEGREE)
-                keep(scores, kept_boxes, kept_scores, kept_number, start, box, (own == 0) & (new == 1))
-                open_boxes += left
+            open_boxes = settle_blocks(
+                scores, degree, better, state, kept_boxes, kept_scores, kept_found, start, count,
+                frame * 0, BLOCK, 1, BLOCK, DEGREE,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -200,7 +225,7 @@ def rank_kernel(
     frame = tl.program_id(1)
     start = frame.to(tl.int64) * count
     out = indices + frame.to(tl.int64) * most
-    kept = tl.load(numbers + frame * NUMBERS + KEPT)
+    kept = tl.load(numbers + frame * NUMBERS + KEPT_FOUND)
     total = tl.minimum(kept, most)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     tl.store(out + row, -1, mask=(row >= total) & (row < most))

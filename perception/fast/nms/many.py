@@ -31,11 +31,13 @@ _PREPARED, _INSERTED = 32, 32
 _LOOKING, _SPAN, _ASIDE = 8, 32, 128
 _LOOKING_WARPS = 4
 #: Pairs whose overlap a program finds at once, and programs for all frames.
-_PAIRS, _PAIRS_WARPS, _PAIRS_PROGRAMS = 128, 4, 1056
+_PAIRS, _PAIRS_WARPS, _PAIRS_PROGRAMS = 128, 4, 528
 #: Better boxes that overlap one box.
 _DEGREE = 64
-#: Boxes that a program settles, and rounds without news before it leaves them to the last program.
-_SETTLED, _SETTLED_WARPS, _PATIENCE = 32, 4, 16
+#: Boxes that a program settles at once, and programs for all frames, which should all run at once.
+_SETTLED, _SETTLED_WARPS, _SETTLED_PROGRAMS = 32, 4, 264
+#: Rounds and passes without news before a program leaves its boxes to the last one.
+_ROUNDS, _PASSES = 8, 4
 _RANK_ROWS, _RANK_COLUMNS, _RANK_WARPS = 16, 512, 4
 
 
@@ -93,7 +95,7 @@ def _pairs(
     def empty(*size: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.empty((frames, *size), dtype=dtype, device=device)
 
-    records, numbers = empty(count, 4, dtype=torch.int64), empty(NUMBERS.value)
+    records, numbers = empty(count, 2, dtype=torch.int64), empty(NUMBERS.value)
     degree, state, pairs = empty(count), empty(count), empty(room)
     held, members, levels = empty(buckets), empty(buckets, _SLOTS), empty(LABELS.value)
     aside = empty(count) if hashed else levels
@@ -117,6 +119,7 @@ def _pairs(
     )
     if hashed:
         insert_kernel[(triton.cdiv(count, _INSERTED), frames)](
+            boxes,
             records,
             held,
             members,
@@ -131,6 +134,7 @@ def _pairs(
             **dependent(boxes),
         )
     pair_kernel[(triton.cdiv(count, _LOOKING), frames)](
+        boxes,
         records,
         held,
         members,
@@ -157,7 +161,9 @@ def _choose(
     """The greedy choice among boxes with lists of better ones that they overlap."""
     frames, count = scores.shape
     kept_boxes, kept_scores = torch.empty_like(degree), torch.empty_like(scores)
-    settle_kernel[(triton.cdiv(count, _SETTLED), frames)](
+    blocks = triton.cdiv(count, _SETTLED)
+    programs = min(blocks, triton.cdiv(_SETTLED_PROGRAMS, frames))
+    settle_kernel[(programs, frames)](
         scores,
         degree,
         better,
@@ -168,7 +174,8 @@ def _choose(
         count,
         BLOCK=_SETTLED,
         DEGREE=_DEGREE,
-        PATIENCE=_PATIENCE,
+        ROUNDS=_ROUNDS if programs == blocks else 1,
+        PASSES=_PASSES,
         num_warps=_SETTLED_WARPS,
         **dependent(scores),
     )
