@@ -28,7 +28,7 @@ _HASHED_FROM = 512
 _SLOTS, _BOXES_A_BUCKET = 256, 4
 _PREPARED, _INSERTED = 32, 32
 #: Boxes of a program that lists pairs, members of a bucket and boxes put aside that it looks at together.
-_LOOKING, _SPAN, _ASIDE = 8, 32, 128
+_LOOKING, _SPAN, _ASIDE = 4, 32, 128
 _LOOKING_WARPS = 4
 #: Pairs whose overlap a program finds at once, and programs for all frames.
 _PAIRS, _PAIRS_WARPS, _PAIRS_PROGRAMS = 128, 4, 528

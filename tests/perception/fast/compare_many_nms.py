@@ -48,6 +48,17 @@ def mixed(count: int, seed: int) -> Boxes:
     boxes[0, :, 3:5] *= factors[:, None]
     boxes[0, 9::60, 0], boxes[0, 10::60, :2], boxes[0, 11::60, 0] = 1e9, -1e30, 1e100
     boxes[0, 12::60, 3:5], boxes[0, 13, 3:5], boxes[0, 14::70, 1] = 1e30, 1e100, math.nan
+    # On both sides of where single precision ends.
+    boxes[0, 20:22], labels[0, 20:22] = 1e15, 0
+    boxes[0, 20:22, 0] = torch.tensor([0.99995e18, 1.00005e18], dtype=torch.float64)
+    return boxes, scores, labels
+
+
+def levels(count: int, seed: int) -> Boxes:
+    """Boxes of neighbouring sizes that overlap, with equal scores among them."""
+    boxes, scores, labels = crowd(1, count, seed, tied=True)
+    generator = torch.Generator().manual_seed(seed)
+    boxes[..., 3:5] *= 0.4 + 1.6 * torch.rand(1, count, 1, generator=generator)
     return boxes, scores, labels
 
 
@@ -123,6 +134,7 @@ def quick() -> dict[str, Callable[[], Case]]:
         "hashed": lambda: case(*crowd(1, 150, 1)),
         "frames": lambda: case(*crowd(2, 130, 2), iou=0.1, metric="3d"),
         "mixed": lambda: case(*mixed(140, 3), room=64),
+        "levels": lambda: case(*levels(140, 3), iou=0.1),
         "tips": lambda: case(*tips(130, 3), iou=0.0),
         "aside and collisions": lambda: _with(
             lambda: case(*crowd(1, 140, 3), most=200), _SLOTS=4, _BOXES_A_BUCKET=256
@@ -151,6 +163,7 @@ def large() -> dict[str, Callable[[], Case]]:
     """Cases for a GPU, with the constants as they are."""
     return {
         "mixed 4096": lambda: case(*mixed(4096, 1), room=256),
+        "levels 4096": lambda: case(*levels(4096, 1), iou=0.1, room=64),
         "tips 4096": lambda: case(*tips(4096, 1), iou=0.0),
         "one place 4096": lambda: case(*one_place(4096, 1), room=64),
         "negative 4096": lambda: case(

@@ -63,7 +63,7 @@ def test_many_interpreted(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
     report = run_script(MANY, repository, interpret=True)
-    assert len(report) == 5
+    assert len(report) == 6
     check_many(report)
 
 
@@ -73,14 +73,14 @@ def test_more_of_many_interpreted(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
     report = run_script(MANY, repository, "--everything", interpret=True)
-    assert len(report) == 15
+    assert len(report) == 16
     check_many(report)
 
 
 @pytest.mark.gpu
 def test_many_compiled(repository: Path, cuda: torch.device) -> None:
     report = run_script(MANY, repository, "--everything", interpret=False)
-    assert len(report) == 22
+    assert len(report) == 24
     check_many(report)
 
 
