@@ -99,7 +99,7 @@ def _pairs(
     degree, state, pairs = empty(count), empty(count), empty(room)
     held, members, levels = empty(buckets), empty(buckets, _SLOTS), empty(LABELS.value)
     aside = empty(count) if hashed else levels
-    prepare_kernel[(triton.cdiv(count, _PREPARED), frames)](
+    prepare_kernel[(triton.cdiv(max(count, buckets), _PREPARED), frames)](
         boxes,
         scores,
         labels,

@@ -162,7 +162,7 @@ def slow() -> dict[str, Callable[[], Case]]:
 def large() -> dict[str, Callable[[], Case]]:
     """Cases for a GPU, with the constants as they are."""
     return {
-        "mixed 4096": lambda: case(*mixed(4096, 1), room=256),
+        "mixed 2048": lambda: case(*mixed(2048, 1), room=256),
         "levels 4096": lambda: case(*levels(4096, 1), iou=0.1, room=64),
         "tips 4096": lambda: case(*tips(4096, 1), iou=0.0),
         "one place 4096": lambda: case(*one_place(4096, 1), room=64),
@@ -171,8 +171,8 @@ def large() -> dict[str, Callable[[], Case]]:
         ),
         "many frames": lambda: case(*crowd(24, 600, 3), iou=0.1, room=64),
         "late 3000": lambda: case(*settled_late(3000), iou=0.2),
-        "crowded 8000": lambda: case(
-            crowd(1, 8000, 5)[0] * torch.tensor([0.5, 0.5, 1, 1, 1, 1, 1]), *crowd(1, 8000, 5)[1:], room=128
+        "crowded 4096": lambda: case(
+            crowd(1, 4096, 5)[0] * torch.tensor([0.5, 0.5, 1, 1, 1, 1, 1]), *crowd(1, 4096, 5)[1:], room=128
         ),
     }
 
