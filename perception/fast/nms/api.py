@@ -66,13 +66,10 @@ def fixed_nms(
         raise ValueError(f"max_output must be None or at least 0, got {max_output}")
     if _resolved(impl, boxes) == "reference" or 0 in (len(boxes), count, most):
         return reference.fixed_nms(boxes, scores, labels, iou_threshold, score_threshold, most, metric)
-    from perception.fast.nms import triton
+    from perception.fast.nms import many, triton
 
-    if count <= FEW_BOXES:
-        return Kept(*triton.few(boxes, scores, labels, iou_threshold, score_threshold, most, metric))
-    return Kept(
-        *triton.many(boxes, scores, labels, iou_threshold, score_threshold, most, metric, pairs_a_box)
-    )
+    given = boxes, scores, labels, iou_threshold, score_threshold, most, metric
+    return Kept(*(triton.few(*given) if count <= FEW_BOXES else many.many(*given, pairs_a_box)))
 
 
 def fixed_suppress(

@@ -46,7 +46,7 @@ def case(
     metric: Any = "bev",
     room: int = 16,
 ) -> dict[str, Any]:
-    """Whether both keep the same boxes in the same order, in every frame, twice."""
+    """Whether both keep the same boxes in the same order, in every frame, and on a GPU twice."""
     given = [part.to(DEVICE) for part in (boxes, scores, labels)]
     options: dict[str, Any] = {
         "iou_threshold": iou,
@@ -56,7 +56,8 @@ def case(
         "pairs_a_box": room,
     }
     ours = fixed_nms(*given, **options, impl="triton")
-    again = fixed_nms(*given, **options, impl="triton")
+    # The interpreter runs one program after the other.
+    again = fixed_nms(*given, **options, impl="triton") if DEVICE == "cuda" else ours
     exact = fixed_nms(boxes, scores, labels, **options, impl="reference")
     same = all(torch.equal(a.cpu(), b) for a, b in zip(ours[:2], exact[:2], strict=True))
     repeated = all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))

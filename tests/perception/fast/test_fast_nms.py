@@ -14,6 +14,7 @@ from perception.nms import rotated_nms
 from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).parent / "compare_fast_nms.py"
+MANY = Path(__file__).parent / "compare_many_nms.py"
 
 
 def check(report: dict[str, Any]) -> None:
@@ -48,6 +49,39 @@ def test_compiled(repository: Path, cuda: torch.device) -> None:
     report = run_script(SCRIPT, repository, "--everything", interpret=False)
     check(report)
     assert report["4096"]["kept"] > 300
+
+
+def check_many(report: dict[str, Any]) -> None:
+    wrong = {name: case for name, case in report.items() if not case["same"] or case["overflow"]}
+    assert not wrong
+    assert [name for name, case in report.items() if not case["repeated"]] == []
+    assert [name for name, case in report.items() if case["kept"] == 0] == []
+
+
+def test_many_interpreted(repository: Path) -> None:
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("the kernels are compiled here")
+    report = run_script(MANY, repository, interpret=True)
+    assert len(report) == 6
+    check_many(report)
+
+
+@pytest.mark.slow
+def test_more_of_many_interpreted(repository: Path) -> None:
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("the kernels are compiled here")
+    report = run_script(MANY, repository, "--everything", interpret=True)
+    assert len(report) == 16
+    check_many(report)
+
+
+@pytest.mark.gpu
+def test_many_compiled(repository: Path, cuda: torch.device) -> None:
+    report = run_script(MANY, repository, "--everything", interpret=False)
+    assert len(report) == 24
+    check_many(report)
 
 
 def boxes(count: int) -> torch.Tensor:
