@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from perception.config import DetectorConfig
 from perception.fast.head import (
-    BOX_GROUP,
     fixed_boxes,
     fixed_peaks,
     fixed_up,
@@ -143,8 +142,6 @@ class FastNetwork:
         ]
         self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=device)
         self.peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=device)
-        groups = -(-batch_size * config.head.top_k // BOX_GROUP)
-        self.box_arrivals = torch.zeros(groups, dtype=torch.int32, device=device)
         self.refine_workspace = (
             RefineWorkspace.make(batch_size * config.refine.proposals, self.refinements[0], device=device)
             if self.refinements
@@ -379,7 +376,6 @@ class FastNetwork:
             peaks.labels,
             self.boxes,
             spatial_shape=self.fine_shape,
-            arrivals=self.box_arrivals,
             impl=self.impl,
         )
         values["peaks"], values["boxes"] = peaks, boxes

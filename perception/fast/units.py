@@ -31,8 +31,8 @@ class Unit(NamedTuple):
 
 def usual_rows(active: int, capacity: int) -> int:
     """Rows to cut a convolution for, after a frame that used ``active`` of ``capacity``."""
-    # A frame of nothing says nothing about others.
-    return min(max(active, capacity // 8), capacity) if active else max(1, capacity // 2)
+    # A frame of nothing says nothing about others; too large a tile costs less than a second round of them.
+    return min(max(active + active // 4, capacity // 8), capacity) if active else max(1, capacity // 2)
 
 
 def pack_unit(unit: nn.Module, dtype: torch.dtype) -> Unit:

@@ -2,7 +2,6 @@
 
 from perception.fast.head.api import fixed_boxes, fixed_heat, fixed_peaks, fixed_up
 from perception.fast.head.layout import (
-    BOX_GROUP,
     BoxWeights,
     HeatWeights,
     Peaks,
@@ -13,7 +12,6 @@ from perception.fast.head.layout import (
 )
 
 __all__ = [
-    "BOX_GROUP",
     "BoxWeights",
     "HeatWeights",
     "Peaks",

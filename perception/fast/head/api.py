@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from perception.fast.head import reference
-from perception.fast.head.layout import BOX_GROUP, FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
+from perception.fast.head.layout import FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.dispatch import (
     Impl,
@@ -176,7 +176,6 @@ def fixed_boxes(
     weights: BoxWeights,
     *,
     spatial_shape: tuple[int, int],
-    arrivals: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
     """Boxes at chosen cells: three layers on the 3x3 cells around each, decoded for its class.
@@ -187,8 +186,6 @@ def fixed_boxes(
         labels: (B, K) int32 classes, -1 for no box.
         weights: from :func:`pack_boxes`.
         spatial_shape: H and W.
-        arrivals: (ceil(B * K / ``BOX_GROUP``),) int32 zeros, which are zeros again afterwards; made anew,
-            they cost a launch more.
         impl: as for :func:`fixed_up`; Triton needs one launch.
 
     Returns:
@@ -204,14 +201,11 @@ def fixed_boxes(
             raise TypeError(f"{name} must be int32, got {values.dtype}")
         if values.ndim != 2 or len(values) != frames or values.shape != cells.shape:
             raise ValueError(f"{name} must be ({frames}, K), got {tuple(values.shape)}")
-    groups = -(-cells.numel() // BOX_GROUP)
-    if arrivals is not None and (arrivals.shape != (groups,) or arrivals.dtype != torch.int32):
-        raise ValueError(f"arrivals must be ({groups},) int32, got {arrivals.dtype} {tuple(arrivals.shape)}")
     if _chosen(impl, features) == "reference":
         return reference.boxes(features, cells, labels, weights, spatial_shape)
     from perception.fast.head import boxes_triton
 
-    return boxes_triton.boxes(features, cells, labels, weights, spatial_shape, arrivals)
+    return boxes_triton.boxes(features, cells, labels, weights, spatial_shape)
 
 
 def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:

@@ -1,8 +1,6 @@
-"""Boxes in Triton, one launch: the patch's layer, two more and the decoding.
+"""Boxes in Triton, one launch: the patch's layer, two more and the decoding, 16 boxes a program.
 
-A program takes one cell of the patches of 16 boxes: together the first layer's weights are more than one
-multiprocessor fetches in the time. The last of a group to arrive adds up the shares, in their order. Runs
-on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -14,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perception.fast.head.layout import BOX_GROUP, BoxWeights
+from perception.fast.head.layout import BoxWeights
 from perception.fast.head.tiles import TILES, depth_for, precision_of
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
@@ -63,8 +61,6 @@ def box_kernel(
     middle_bias,
     box_bias,
     mean_sizes,
-    partial,
-    arrivals,
     out,
     count,
     top_k,
@@ -82,20 +78,16 @@ def box_kernel(
     PRECISION: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """One cell of the patches of a block of boxes; the last of nine programs finishes the block."""
-    group, tap = tl.program_id(0) // 9, tl.program_id(0) % 9
+    """The three layers and the decoding of a block of boxes."""
     wide = tl.arange(0, HIDDEN)
     code = tl.arange(0, CODES_PADDED)
-    deep = tl.arange(0, DEPTH)
     # Under way while the launch before ends: no launch writes the weights.
-    matrix = hidden_weight + (tap * IN_PADDED + deep)[:, None] * HIDDEN + wide[None, :]
-    right = tl.load(matrix)
     middle = tl.load(middle_weight + wide[:, None] * HIDDEN + wide[None, :])
     last = tl.load(box_weight + wide[:, None] * CODES_PADDED + code[None, :])
     hidden_shift, middle_shift = tl.load(hidden_bias + wide), tl.load(middle_bias + wide)
     shift = tl.load(box_bias + code)
     wait_for_launch(DEPENDENT)
-    entry = group * ROWS + tl.arange(0, ROWS)
+    entry = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     within = entry < count
     label = tl.load(labels + entry, mask=within, other=-1)
     wanted = label >= 0
@@ -103,46 +95,28 @@ def box_kernel(
     cell = tl.load(cells + entry, mask=within, other=0)
     y, x = cell // width, cell % width
     first = (entry // top_k).to(tl.int64) * height
+    deep = tl.arange(0, DEPTH)
     kind = features.dtype.element_ty
     known = tl.maximum(label, 0)
     mean_length, mean_width = tl.load(mean_sizes + known * 3), tl.load(mean_sizes + known * 3 + 1)
     mean_height = tl.load(mean_sizes + known * 3 + 2)
-    beside_y, beside_x = y + tap // 3 - 1, x + tap % 3 - 1
-    read = wanted & (beside_y >= 0) & (beside_y < height) & (beside_x >= 0) & (beside_x < width)
-    source = features + ((first + beside_y) * width + beside_x)[:, None] * C_IN + deep[None, :]
-    left = tl.load(source, mask=read[:, None] & (deep < C_IN)[None, :], other=0.0)
-    total = tl.dot(left, right, input_precision=PRECISION)
-    for start in range(DEPTH, IN_PADDED, DEPTH):
-        left = tl.load(source + start, mask=read[:, None] & (start + deep < C_IN)[None, :], other=0.0)
-        right = tl.load(matrix + start * HIDDEN)
+    total = tl.zeros([ROWS, HIDDEN], tl.float32)
+    # One loop over cells of the patch and channels, so that loads run ahead across cells.
+    for step in range(9 * IN_PADDED // DEPTH):
+        tap = step // (IN_PADDED // DEPTH)
+        part = step % (IN_PADDED // DEPTH) * DEPTH + deep
+        beside_y, beside_x = y + tap // 3 - 1, x + tap % 3 - 1
+        read = wanted & (beside_y >= 0) & (beside_y < height) & (beside_x >= 0) & (beside_x < width)
+        source = features + ((first + beside_y) * width + beside_x)[:, None] * C_IN
+        left = tl.load(source + part[None, :], mask=read[:, None] & (part < C_IN)[None, :], other=0.0)
+        right = tl.load(hidden_weight + (step * DEPTH + deep)[:, None] * HIDDEN + wide[None, :])
         total = tl.dot(left, right, total, input_precision=PRECISION)
+    hidden = tl.maximum(total + hidden_shift[None, :], 0.0).to(kind)
+    total = tl.dot(hidden, middle, input_precision=PRECISION)
+    hidden = tl.maximum(total + middle_shift[None, :], 0.0).to(kind)
+    codes = tl.dot(hidden, last, input_precision=PRECISION) + shift[None, :]
     begin_next(DEPENDENT)
-    share = partial + group * (9 * ROWS * HIDDEN) + tl.arange(0, ROWS)[:, None] * HIDDEN + wide[None, :]
-    tl.store(share + tap * (ROWS * HIDDEN), total)
-    # All threads' shares are written before this program counts as arrived.
-    tl.debug_barrier()
-    if tl.atomic_add(arrivals + group, 1, sem="acq_rel", scope="gpu") == 8:
-        tl.store(arrivals + group, 0)
-        total = tl.zeros([ROWS, HIDDEN], tl.float32) + hidden_shift[None, :]
-        for other in tl.static_range(9):
-            # Other programs wrote these: read past this multiprocessor's own cache.
-            total += tl.load(share + other * (ROWS * HIDDEN), cache_modifier=".cg")
-        hidden = tl.maximum(total, 0.0).to(kind)
-        total = tl.dot(hidden, middle, input_precision=PRECISION)
-        hidden = tl.maximum(total + middle_shift[None, :], 0.0).to(kind)
-        codes = tl.dot(hidden, last, input_precision=PRECISION) + shift[None, :]
-        _decode(
-            codes, known, wanted, within, x, y, mean_length, mean_width, mean_height, out + entry * 7,
-            cell_m, origin_x_m, origin_y_m, CODES_PADDED,
-        )  # fmt: skip
-
-
-@triton.jit
-def _decode(
-    codes, known, wanted, within, x, y, mean_length, mean_width, mean_height, place,
-    cell_m, origin_x_m, origin_y_m, CODES_PADDED: tl.constexpr,
-):  # fmt: skip
-    """Boxes of codes at cells (x, y); zeros where none is wanted."""
+    place = out + entry * 7
     centre_x = (x.to(tl.float32) + 0.5 + _code(codes, known, 0, CODES_PADDED)) * cell_m + origin_x_m
     centre_y = (y.to(tl.float32) + 0.5 + _code(codes, known, 1, CODES_PADDED)) * cell_m + origin_y_m
     tl.store(place, tl.where(wanted, centre_x, 0.0), mask=within)
@@ -159,23 +133,12 @@ def _decode(
 
 
 def boxes(
-    features: Tensor,
-    cells: Tensor,
-    labels: Tensor,
-    weights: BoxWeights,
-    shape: tuple[int, int],
-    arrivals: Tensor | None,
+    features: Tensor, cells: Tensor, labels: Tensor, weights: BoxWeights, shape: tuple[int, int]
 ) -> Tensor:
     """See :func:`perception.fast.head.fixed_boxes`."""
     tile = TILES["boxes", features.element_size()]
-    groups = triton.cdiv(cells.numel(), BOX_GROUP)
-    if arrivals is None:
-        arrivals = torch.zeros(groups, dtype=torch.int32, device=features.device)
-    partial = torch.empty(
-        groups * 9 * BOX_GROUP * weights.hidden.shape[2], dtype=torch.float32, device=features.device
-    )
     out = torch.empty((*cells.shape, 7), dtype=torch.float32, device=features.device)
-    box_kernel[(9 * groups,)](
+    box_kernel[(triton.cdiv(cells.numel(), tile.rows),)](
         features.contiguous(),
         cells.contiguous(),
         labels.contiguous(),
@@ -186,8 +149,6 @@ def boxes(
         weights.middle_bias,
         weights.box_bias,
         weights.mean_sizes,
-        partial,
-        arrivals,
         out,
         cells.numel(),
         cells.shape[1],
@@ -198,7 +159,7 @@ def boxes(
         IN_PADDED=weights.hidden.shape[1],
         HIDDEN=weights.hidden.shape[2],
         CODES_PADDED=weights.box.shape[1],
-        ROWS=BOX_GROUP,
+        ROWS=tile.rows,
         DEPTH=depth_for(tile, weights.hidden.shape[1]),
         PRECISION=precision_of(features.dtype),
         num_warps=tile.warps,

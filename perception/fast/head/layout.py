@@ -16,7 +16,6 @@ from perception.head import BOX_CODE, CentreHead
 from perception.layers import DenseUnit, SparseUnit
 
 __all__ = [
-    "BOX_GROUP",
     "FEATURE_DTYPES",
     "BoxWeights",
     "HeatWeights",
@@ -29,8 +28,6 @@ __all__ = [
 
 #: Types of features and weights; sums are float32 throughout.
 FEATURE_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-#: Boxes that are computed together, see :func:`~perception.fast.head.fixed_boxes`.
-BOX_GROUP = 16
 
 _INPUT_STEP = 32
 _SMALLEST_OUTPUT = 16

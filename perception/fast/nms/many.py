@@ -25,20 +25,20 @@ from sparse_core.launches import dependent
 #: Fewer boxes are all compared, without a hash.
 _HASHED_FROM = 512
 #: Boxes of a bucket, and boxes for every bucket: what finds no place is compared with every box.
-_SLOTS, _BOXES_A_BUCKET = 256, 4
-_PREPARED, _INSERTED = 32, 32
+_SLOTS, _BOXES_A_BUCKET = 128, 2
+_PREPARED, _INSERTED = 32, 64
 #: Boxes of a program that lists pairs, members of a bucket and boxes put aside that it looks at together.
-_LOOKING, _SPAN, _ASIDE = 4, 32, 128
-_LOOKING_WARPS = 4
+_LOOKING, _SPAN, _ASIDE = 1, 32, 128
+_LOOKING_WARPS = 1
 #: Pairs whose overlap a program finds at once, and programs for all frames.
-_PAIRS, _PAIRS_WARPS, _PAIRS_PROGRAMS = 128, 4, 528
+_PAIRS, _PAIRS_WARPS, _PAIRS_PROGRAMS = 32, 1, 1056
 #: Better boxes that overlap one box.
 _DEGREE = 64
 #: Boxes that a program settles at once, and programs for all frames, which should all run at once.
-_SETTLED, _SETTLED_WARPS, _SETTLED_PROGRAMS = 32, 4, 264
+_SETTLED, _SETTLED_WARPS, _SETTLED_PROGRAMS = 16, 4, 264
 #: Rounds and passes without news before a program leaves its boxes to the last one.
 _ROUNDS, _PASSES = 8, 4
-_RANK_ROWS, _RANK_COLUMNS, _RANK_WARPS = 16, 512, 4
+_RANK_ROWS, _RANK_COLUMNS, _RANK_WARPS = 8, 1024, 4
 
 
 def many(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from perception.config import BackboneConfig, HeadConfig
 from perception.fast.head import (
-    BOX_GROUP,
     fixed_boxes,
     fixed_heat,
     fixed_peaks,
@@ -120,13 +119,6 @@ def compare_layers(
         fixed_boxes(features, *chosen, pack_boxes(head, dtype), spatial_shape=shape, impl=impl)
         for impl in IMPLEMENTATIONS
     ]
-    arrivals = torch.zeros(-(-frames * top_k // BOX_GROUP), dtype=torch.int32, device=device)
-    for _ in range(2):
-        again = fixed_boxes(
-            features, *chosen, pack_boxes(head, dtype), spatial_shape=shape, arrivals=arrivals, impl="triton"
-        )
-        assert torch.equal(again, boxes[IMPLEMENTATIONS.index("triton")])
-        assert not arrivals.any()
     turn = torch.remainder(boxes[0][..., 6] - boxes[1][..., 6] + torch.pi, 2 * torch.pi) - torch.pi
     # A heading is as sharp as its sine and cosine are long; the worst of many is not a matter of kernels.
     return {

@@ -234,9 +234,6 @@ def test_arguments_that_do_not_fit(tiny_network: Network, tiny_config: DetectorC
     number = torch.zeros(2, 2, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"cells must be \(1, K\)"):
         fixed_boxes(torch.zeros(12, 24), number, number, boxes, spatial_shape=(3, 4))
-    number = torch.zeros(1, 17, dtype=torch.int32)
-    with pytest.raises(ValueError, match=r"arrivals must be \(2,\) int32, got torch.int32 \(1,\)"):
-        fixed_boxes(torch.zeros(12, 24), number, number, boxes, spatial_shape=(3, 4), arrivals=number[0, :1])
     with pytest.raises(TypeError, match="heat must be float32"):
         fixed_peaks(torch.zeros(1, 1, 2, 2, dtype=torch.float64), 1)
     with pytest.raises(ValueError, match="top_k must be at least 1"):
