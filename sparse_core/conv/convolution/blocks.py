@@ -1,6 +1,6 @@
 """Sparse convolution on a CPU as few matrix products over blocks of rows, planned once for a level.
 
-A block is as many output rows as keep what they gather in a core's second-level cache. Rows are put into the
+A block is as many output rows as keep what they gather in the caches of a processor. Rows are put into the
 order of the taps they have, so that the rows of a block have about the same ones and the taps that none of
 them has are neither gathered nor multiplied. All layers of a level share the plan. Bias, residual and ReLU
 are applied to a block while it is in the cache. Inference only: nothing here has a gradient.
@@ -28,11 +28,12 @@ __all__ = [
     "with_zero_row",
 ]
 
-#: Floats gathered for a block: about a megabyte, of the two that a core's second-level cache has.
-BLOCK_ELEMENTS = 1 << 18
+#: Floats gathered for a block: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
+#: but threads meet at the end of each operation of a block, and wait for long where other programs run.
+BLOCK_ELEMENTS = 1 << 20
 _FEWEST_ROWS = 64
 #: Multiply-adds that take as long as starting another block.
-BLOCK_COST = 1 << 21
+BLOCK_COST = 1 << 22
 #: Beyond this the sets of taps are too many to look at each.
 _MOST_TAPS_IN_A_TREE = 12
 
