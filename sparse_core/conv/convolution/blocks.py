@@ -132,28 +132,23 @@ def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def even_blocks(rows: Tensor, channels: int, ordered: TapOrder | None = None) -> list[RowBlock]:
+def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock]:
     """Blocks of a table of neighbours.
 
     Args:
         rows: (M, K) int32 input row of each tap of each output row.
         channels: width of the input, which decides how many rows a block has.
-        ordered: taps of the rows, which are in that order; None: every tap is read.
+        ordered: taps of the rows, which are in that order.
     """
     count, taps = rows.shape
     if count == 0:
         return []
     size = max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels) // 64 * 64)
     bounds = [0, count]
-    if ordered is not None and taps <= _MOST_TAPS_IN_A_TREE:
+    if taps <= _MOST_TAPS_IN_A_TREE:
         bounds = tap_ranges(ordered.sets, taps, BLOCK_COST / channels**2)
     bounds = [bound for start, stop in itertools.pairwise(bounds) for bound in _evenly(start, stop, size)]
     bounds.append(count)
-    if ordered is None:
-        return [
-            RowBlock(start, stop, None, rows[start:stop].reshape(-1))
-            for start, stop in itertools.pairwise(bounds)
-        ]
     blocks = []
     unions = np.bitwise_or.reduceat(ordered.sets, bounds[:-1]).tolist()
     for (start, stop), union in zip(itertools.pairwise(bounds), unions, strict=True):
