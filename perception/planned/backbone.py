@@ -11,7 +11,6 @@ from perception.backbone import SparseBackbone
 from perception.layers import SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
 from sparse_core.conv.convolution.blocks import RowBlock, RowPool, block_convolution
-from sparse_core.conv.convolution.tiles import TilePlan, tile_convolution, tile_weight
 from sparse_core.conv.direct import DirectLevel, direct_level, strided_level
 
 __all__ = ["BackboneRows", "PlannedBackbone"]
@@ -49,7 +48,6 @@ class PlannedBackbone:
             for part in backbone.modules()
             if isinstance(part, SparseUnit)
         }
-        self._tiled: dict[SparseUnit, Tensor] = {}
 
     def __call__(self, pillars: SparseTensor, pool: RowPool) -> BackboneRows:
         """(M, C) pillar features, cells in key order, to the rows that the neck joins.
@@ -71,23 +69,21 @@ class PlannedBackbone:
         self, stage: nn.Module, level: DirectLevel, rows: Tensor, pool: RowPool
     ) -> tuple[DirectLevel, Tensor]:
         """Rows given are given back to the pool."""
+        blocks: list[RowBlock] | None = None
         for part in stage.children():
+            if isinstance(part, SparseUnit) and max(part.conv.stride) > 1:
+                level, rows = self._strided(part, level, rows, pool)
+                continue
+            if blocks is None or isinstance(part, SparseUnit):
+                blocks = level.blocks(rows.shape[1])
             if isinstance(part, SparseUnit):
-                if max(part.conv.stride) > 1:
-                    level, rows = self._strided(part, level, rows, pool)
-                else:
-                    made = self._unit(part, level.blocks(rows.shape[1]), rows, pool)
-                    pool.give(rows)
-                    rows = made
-        residual = [part for part in stage.children() if isinstance(part, SparseBlock)]
-        if not residual:
-            return level, rows
-        # All residual blocks of a stage are of one width.
-        width = rows.shape[1]
-        plan = level.tiles(width) or level.blocks(width)
-        for block in residual:
-            hidden = self._unit(block.first, plan, rows, pool)
-            made = self._unit(block.second, plan, hidden, pool, residual=rows)
+                made, blocks = self._unit(part, blocks, rows, pool), None
+                pool.give(rows)
+                rows = made
+                continue
+            assert isinstance(part, SparseBlock)
+            hidden = self._unit(part.first, blocks, rows, pool)
+            made = self._unit(part.second, blocks, hidden, pool, residual=rows)
             pool.give(rows, hidden)
             rows = made
         return level, rows
@@ -95,31 +91,17 @@ class PlannedBackbone:
     def _unit(
         self,
         unit: SparseUnit,
-        plan: list[RowBlock] | TilePlan,
+        blocks: list[RowBlock],
         rows: Tensor,
         pool: RowPool,
         *,
         residual: Tensor | None = None,
     ) -> Tensor:
-        weight, bias = self._packed[unit], unit.conv.bias
-        assert bias is not None
-        if isinstance(plan, TilePlan):
-            if unit not in self._tiled:
-                self._tiled[unit] = tile_weight(weight)
-            out = pool.take_with_zero_row(len(plan.places), weight.shape[2])
-            return tile_convolution(
-                rows,
-                self._tiled[unit],
-                plan,
-                out=out,
-                bias=bias,
-                residual=residual,
-                relu=unit.relu,
-                pool=pool,
-            )
-        out = pool.take_with_zero_row(plan[-1].stop if plan else 0, weight.shape[2])
+        weight = self._packed[unit]
+        assert unit.conv.bias is not None
+        out = pool.take_with_zero_row(blocks[-1].stop if blocks else 0, weight.shape[2])
         return block_convolution(
-            rows, weight, plan, out=out, bias=bias, residual=residual, relu=unit.relu, pool=pool
+            rows, weight, blocks, out=out, bias=unit.conv.bias, residual=residual, relu=unit.relu, pool=pool
         )
 
     def _strided(

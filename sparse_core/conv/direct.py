@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
-from sparse_core.conv.convolution.tiles import GATHER_COST, TilePlan, Tiles
 from sparse_core.conv.kernel_map import output_shape
 from sparse_core.conv.table.common import MARGIN, key_strides, linear_keys
 
@@ -23,8 +22,6 @@ __all__ = ["DirectLevel", "direct_level", "strided_level"]
 
 #: Cells, margins included, of the largest map: 256 MB of row numbers.
 MOST_CELLS = 1 << 26
-#: Taps that blocks of rows compute over those that are there.
-_TAPS_OF_BLOCKS = 1.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,6 @@ class DirectLevel:
         neighbours: (M, K) int32 row under each tap, M where none is active.
         spatial_shape: cells along each axis.
         batch_size: frames.
-        kernel_size: of the submanifold layer.
     """
 
     cells: Tensor
@@ -47,7 +43,6 @@ class DirectLevel:
     neighbours: Tensor
     spatial_shape: tuple[int, ...]
     batch_size: int
-    kernel_size: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -60,20 +55,6 @@ class DirectLevel:
     def blocks(self, channels: int) -> list[RowBlock]:
         """Blocks of a submanifold layer on rows of this many channels."""
         return even_blocks(self.neighbours, channels, self.ordered)
-
-    def tiles(self, channels: int) -> TilePlan | None:
-        """Tiles of a submanifold layer from and to this many channels.
-
-        None where blocks are quicker, and for a level of other than 3x3 layers of two dimensions.
-        """
-        if len(self) == 0 or len(self.spatial_shape) != 2 or self.kernel_size != (3, 3):
-            return None
-        tiles = Tiles(self.cells, self.spatial_shape, self.batch_size)
-        taps = _TAPS_OF_BLOCKS * int((self.neighbours != len(self)).sum())
-        if tiles.cost(channels, channels) >= taps * channels * (channels + GATHER_COST):
-            return None
-        strides = key_strides(self.spatial_shape)
-        return tiles.plan(self.rows, strides, MARGIN * (strides[1] + strides[2]), channels)
 
 
 def fits(spatial_shape: Sequence[int], batch_size: int) -> bool:
@@ -110,8 +91,7 @@ def direct_level(
     neighbours = renumbered.index_select(0, in_key_order.index_select(0, order).view(-1))
     rows[keys.index_select(0, order)] = numbers
     cells = cells.index_select(0, order)
-    neighbours = neighbours.view(count, len(offsets))
-    return DirectLevel(cells, ordered, rows, neighbours, shape, batch_size, tuple(kernel_size))
+    return DirectLevel(cells, ordered, rows, neighbours.view(count, len(offsets)), shape, batch_size)
 
 
 def strided_level(

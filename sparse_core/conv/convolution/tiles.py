@@ -23,10 +23,8 @@ _ROWS, _COLUMNS = 2, 4
 _READS, _MADE = (_ROWS + 2) * (_COLUMNS + 2), _ROWS * _COLUMNS
 #: Cells that a tile reads before and after a cell of its own: rows, columns.
 TILE_MARGINS = ((1, _ROWS), (1, _COLUMNS))
-#: Floats read by the tiles that are computed together: two megabytes.
-TILE_ELEMENTS = 1 << 19
-#: Multiply-adds that take as long as transforming one float to be multiplied, or as gathering one.
-TRANSFORM_COST, GATHER_COST = 30, 10
+#: Floats read by the tiles that are computed together: a megabyte.
+TILE_ELEMENTS = 1 << 18
 
 _Matrix = list[list[float]]
 _INPUT_2: _Matrix = [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]
@@ -99,11 +97,6 @@ class Tiles:
 
     def __len__(self) -> int:
         return len(self._used)
-
-    def cost(self, channels_in: int, channels_out: int) -> int:
-        """Of a layer, in multiply-adds; to compare with that of gathered rows."""
-        transforms = TRANSFORM_COST * max(channels_in, channels_out)
-        return len(self) * _READS * (channels_in * channels_out + transforms)
 
     def plan(self, rows: Tensor, strides: Sequence[int], origin: int, channels: int) -> TilePlan:
         """How to compute a layer whose output rows are the cells, in their order.

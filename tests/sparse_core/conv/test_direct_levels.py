@@ -25,7 +25,6 @@ from sparse_core.conv.convolution.blocks import (
     with_zero_row,
 )
 from sparse_core.conv.convolution.reference import sparse_convolution
-from sparse_core.conv.convolution.tiles import tile_convolution, tile_weight
 from sparse_core.conv.direct import DirectLevel, direct_level, fits, strided_level
 from sparse_core.conv.table import CoordinateTable, build_table
 
@@ -140,32 +139,6 @@ def test_blocks_of_any_size_give_the_submanifold_layer(
         )
         torch.testing.assert_close(made[:-1], want[level.order], rtol=1e-5, atol=1e-5)
         assert bool(made[-1].isnan().all())
-
-
-@pytest.mark.parametrize("shape", [(6, 8), (13, 11)])
-def test_tiles_give_the_layer_that_blocks_give(shape: tuple[int, int]) -> None:
-    cells = some_cells(shape, 2, 0.9, seed=1)
-    level, channels = direct_level(cells, shape, 2), 64
-    plan = level.tiles(channels)
-    assert plan is not None
-    random = torch.Generator().manual_seed(2)
-    rows = with_zero_row(len(cells), channels, like=torch.empty(0))
-    rows[:-1] = torch.randn(len(cells), channels, generator=random)
-    weight = torch.randn(9, channels, channels, generator=random) / 24
-    bias = torch.randn(channels, generator=random)
-    made, expected = (torch.full((len(cells), channels), math.nan) for _ in range(2))
-    tile_convolution(rows, tile_weight(weight), plan, out=made, bias=bias, pool=RowPool())
-    block_convolution(rows, weight, level.blocks(channels), out=expected, bias=bias)
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_tiles_are_for_cells_that_lie_close_together() -> None:
-    scattered = direct_level(some_cells((60, 60), 1, 0.05, seed=0), (60, 60), 1)
-    assert scattered.tiles(64) is None
-    solid = direct_level(some_cells((6, 6, 6), 1, 1.0, seed=0), (6, 6, 6), 1, (3, 1, 3))
-    assert solid.tiles(64) is None
-    assert direct_level(some_cells((9, 9), 1, 1.0, seed=0), (9, 9), 1, (1, 9)).tiles(64) is None
-    assert direct_level(torch.zeros((0, 3), dtype=torch.int64), (8, 8), 1).tiles(64) is None
 
 
 def test_taps_that_no_row_of_a_block_has_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
