@@ -19,7 +19,9 @@ from sparse_core.conv.convolution.blocks import RowPool
 
 __all__ = ["TILE_MARGINS", "TilePlan", "Tiles", "tile_convolution", "tile_weight"]
 
-_ROWS, _COLUMNS = 2, 4
+#: Cells of a tile as powers of two, so that a shift divides.
+_ROW_BITS, _COLUMN_BITS = 1, 2
+_ROWS, _COLUMNS = 1 << _ROW_BITS, 1 << _COLUMN_BITS
 _READS, _MADE = (_ROWS + 2) * (_COLUMNS + 2), _ROWS * _COLUMNS
 #: Cells that a tile reads before and after a cell of its own: rows, columns.
 TILE_MARGINS = ((1, _ROWS), (1, _COLUMNS))
@@ -87,8 +89,8 @@ class Tiles:
     def __init__(self, cells: Tensor, shape: Sequence[int], batch_size: int) -> None:
         self._down, self._across = -(-shape[0] // _ROWS), -(-shape[1] // _COLUMNS)
         frame, row, column = cells.unbind(1)
-        self._keys = (frame * self._down + row // _ROWS) * self._across + column // _COLUMNS
-        self._within = row % _ROWS * _COLUMNS + column % _COLUMNS
+        self._keys = (frame * self._down + (row >> _ROW_BITS)) * self._across + (column >> _COLUMN_BITS)
+        self._within = ((row & (_ROWS - 1)) << _COLUMN_BITS) + (column & (_COLUMNS - 1))
         used = torch.zeros(batch_size * self._down * self._across, dtype=torch.bool)
         used[self._keys] = True
         self._used = used.nonzero()[:, 0]
