@@ -25,8 +25,8 @@ _ROWS, _COLUMNS = 1 << _ROW_BITS, 1 << _COLUMN_BITS
 _READS, _MADE = (_ROWS + 2) * (_COLUMNS + 2), _ROWS * _COLUMNS
 #: Cells that a tile reads before and after a cell of its own: rows, columns.
 TILE_MARGINS = ((1, _ROWS), (1, _COLUMNS))
-#: Floats read by the tiles that are computed together: a megabyte.
-TILE_ELEMENTS = 1 << 18
+#: Floats read by the tiles that are computed together: four megabytes, as of blocks of rows.
+TILE_ELEMENTS = 1 << 20
 
 _Matrix = list[list[float]]
 _INPUT_2: _Matrix = [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]
