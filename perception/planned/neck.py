@@ -1,9 +1,9 @@
 """The neck and the heat map on a CPU, at cells near active ones; elsewhere they are those of an empty scene.
 
 Layer k of the neck differs from what it gives for an empty scene only within k cells of an active one, so
-that is where it is computed, as blocks of a matrix product. What an empty scene gives is computed once, on a
-small map that has every value there is: only the border makes a difference, so a map of twice the neck's
-reach and one cell more is enough.
+that is where it is computed, in tiles. What an empty scene gives is computed once, on a small map that has
+every value there is: only the border makes a difference, so a map of twice the neck's reach and one cell
+more is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from perception.head import CentreHead
 from perception.layers import DenseBlock, DenseUnit
 from perception.neck import Neck
 from perception.planned.backbone import BackboneRows
-from sparse_core.conv.convolution.blocks import RowPool, block_convolution, even_blocks
+from sparse_core.conv.convolution.blocks import RowPool
+from sparse_core.conv.convolution.tiles import TILE_MARGINS, TilePlan, Tiles, tile_convolution, tile_weight
 
 __all__ = ["PlannedNeck"]
 
@@ -27,7 +28,7 @@ class _Weights(NamedTuple):
     """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
 
     Attributes:
-        convolutions: (9, C_in, C_out) weight and bias of each 3x3 layer, the finer one last.
+        convolutions: weight for tiles and bias of each 3x3 layer, the finer one last.
         up: (C, 4 * C_out), columns by parity, then channel; its bias (C_out,).
         heat: hidden and last layer of the heat map, (C_in, C_out) and bias each.
         empty: (small cells, C) input of each 3x3 layer, row-major; for the finer one (4 * small cells, C_out)
@@ -56,30 +57,32 @@ class _Cells:
     def __init__(self, near: Tensor, cells: Tensor, empty_rows: Tensor, empty_count: int) -> None:
         self.near, self.cells, self.empty_count = near, cells, empty_count
         batch, height, width = near.shape
+        (above, below), (left, right) = TILE_MARGINS
+        padded_shape = (batch, height + above + below, width + left + right)
         # Those listed, then those of the empty scene, then one of zeros around the map.
-        padded = torch.full((batch, height + 2, width + 2), len(cells) + empty_count, dtype=torch.int32)
-        padded[:, 1:-1, 1:-1] = empty_rows + len(cells)
-        self._width, self._rows = width + 2, padded.view(-1)
-        self._strides = torch.tensor([(height + 2) * (width + 2), width + 2, 1])
+        padded = torch.full(padded_shape, len(cells) + empty_count, dtype=torch.int32)
+        inner = padded[:, above : above + height, left : left + width]
+        inner.copy_(empty_rows).add_(len(cells))
+        self._rows, self._strides = padded.view(-1), padded.stride()
+        self._origin = above * self._strides[1] + left
         self._rows[self._places(cells)] = torch.arange(len(cells), dtype=torch.int32)
-        self.all_rows = padded[:, 1:-1, 1:-1]
+        self.all_rows = inner
 
     def __len__(self) -> int:
         return len(self.cells)
 
     def _places(self, cells: Tensor) -> Tensor:
-        return (cells * self._strides).sum(1) + (self._width + 1)
+        frame, row, column = cells.unbind(1)
+        return frame * self._strides[0] + row * self._strides[1] + (column + self._origin)
 
     def at(self, cells: Tensor) -> Tensor:
         """(M,) int32 row of each cell."""
-        return self._rows[self._places(cells)]
+        return self._rows.index_select(0, self._places(cells))
 
-    def around(self, cells: Tensor) -> Tensor:
-        """(M, 9) int32 rows of the 3x3 cells around each, row-major."""
-        width = self._width
-        offsets = torch.tensor([dy * width + dx for dy in (-1, 0, 1) for dx in (-1, 0, 1)])
-        places = (self._places(cells)[:, None] + offsets).view(-1)
-        return self._rows.index_select(0, places).view(-1, 9)
+    def tiles_of(self, after: _Cells, channels: int) -> TilePlan:
+        """How a 3x3 layer reads these cells to make those of ``after``."""
+        batch, *shape = after.near.shape
+        return Tiles(after.cells, shape, batch).plan(self._rows, self._strides, self._origin, channels)
 
     def values(self, empty: Tensor, pool: RowPool) -> Tensor:
         """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
@@ -167,11 +170,10 @@ class PlannedNeck:
     ) -> Tensor:
         """A 3x3 layer: values at ``before`` to values at ``after``."""
         weight, bias = self._weights.convolutions[index]
-        blocks = even_blocks(before.around(after.cells), weight.shape[1])
-        return block_convolution(
+        return tile_convolution(
             values,
             weight,
-            blocks,
+            before.tiles_of(after, weight.shape[1]),
             out=after.values(empty, pool),
             bias=bias,
             residual=residual,
@@ -234,7 +236,7 @@ def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:
     heat = head.heat_logits(features)
     assert neck.up.conv.bias is not None
     return _Weights(
-        [(unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1).contiguous(), _bias(unit)) for unit in units],
+        [(tile_weight(unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1)), _bias(unit)) for unit in units],
         (weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)),
         (_matrix(head.heat_hidden), _matrix(head.heat)),
         [*empty, _fine_rows(raised)],

@@ -1,6 +1,6 @@
 """Sparse convolution on a CPU as few matrix products over blocks of rows, planned once for a level.
 
-A block is as many output rows as keep what they gather in a core's second-level cache. Rows are put into the
+A block is as many output rows as keep what they gather in the caches of a processor. Rows are put into the
 order of the taps they have, so that the rows of a block have about the same ones and the taps that none of
 them has are neither gathered nor multiplied. All layers of a level share the plan. Bias, residual and ReLU
 are applied to a block while it is in the cache. Inference only: nothing here has a gradient.
@@ -28,11 +28,12 @@ __all__ = [
     "with_zero_row",
 ]
 
-#: Floats gathered for a block: about a megabyte, of the two that a core's second-level cache has.
-BLOCK_ELEMENTS = 1 << 18
+#: Floats gathered for a block: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
+#: but threads meet at the end of each operation of a block, and wait for long where other programs run.
+BLOCK_ELEMENTS = 1 << 20
 _FEWEST_ROWS = 64
 #: Multiply-adds that take as long as starting another block.
-BLOCK_COST = 1 << 21
+BLOCK_COST = 1 << 22
 #: Beyond this the sets of taps are too many to look at each.
 _MOST_TAPS_IN_A_TREE = 12
 
@@ -131,28 +132,23 @@ def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def even_blocks(rows: Tensor, channels: int, ordered: TapOrder | None = None) -> list[RowBlock]:
+def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock]:
     """Blocks of a table of neighbours.
 
     Args:
         rows: (M, K) int32 input row of each tap of each output row.
         channels: width of the input, which decides how many rows a block has.
-        ordered: taps of the rows, which are in that order; None: every tap is read.
+        ordered: taps of the rows, which are in that order.
     """
     count, taps = rows.shape
     if count == 0:
         return []
     size = max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels) // 64 * 64)
     bounds = [0, count]
-    if ordered is not None and taps <= _MOST_TAPS_IN_A_TREE:
+    if taps <= _MOST_TAPS_IN_A_TREE:
         bounds = tap_ranges(ordered.sets, taps, BLOCK_COST / channels**2)
     bounds = [bound for start, stop in itertools.pairwise(bounds) for bound in _evenly(start, stop, size)]
     bounds.append(count)
-    if ordered is None:
-        return [
-            RowBlock(start, stop, None, rows[start:stop].reshape(-1))
-            for start, stop in itertools.pairwise(bounds)
-        ]
     blocks = []
     unions = np.bitwise_or.reduceat(ordered.sets, bounds[:-1]).tolist()
     for (start, stop), union in zip(itertools.pairwise(bounds), unions, strict=True):
