@@ -28,11 +28,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.frame_sides import DENSE, LIBRARIES, SPARSE, DenseRunner, LibraryRunner
+from benchmarks.frame_sides import LIBRARIES, LibraryRunner
 from benchmarks.graphs import call_microseconds
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
+from perception.bench.dense import DenseRunner
+from perception.bench.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.fast.frame import FrameGraph, FrameRunner
 from perception.fast.pillars import fixed_pillars

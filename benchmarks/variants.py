@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from perception import Detector
-from perception.backbone import BackboneMaps, DenseBackbone
+from perception.backbone import DenseBackbone
+from perception.bench.dense import StaticMaps
 from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.network import Network
 from perception.types import Detections, FloatArray
@@ -132,24 +132,6 @@ class WeightSource:
             }
             network.load_state_dict(kept, strict=False)
         return network
-
-
-class StaticMaps(nn.Module):
-    """Dense backbone and neck on a canvas of fixed shape, (B, C, H, W) to (B, C_out, H/4, W/4)."""
-
-    def __init__(self, backbone: DenseBackbone, neck: nn.Module) -> None:
-        super().__init__()
-        self.backbone = copy.deepcopy(backbone)
-        self.neck = copy.deepcopy(neck)
-
-    def forward(self, canvas: Tensor) -> Tensor:
-        """Map that the head reads."""
-        for stage in self.backbone.stages:
-            canvas = stage(canvas)
-        maps = BackboneMaps(self.backbone.lateral(canvas), self.backbone.down(canvas))
-        features = self.neck(maps)
-        assert isinstance(features, Tensor)
-        return features
 
 
 class CompiledMaps(nn.Module):

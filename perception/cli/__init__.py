@@ -1,4 +1,4 @@
-"""Console command ``perceive``: detect, eval, train, simulate, doctor."""
+"""Console command ``perceive``: detect, eval, train, simulate, doctor, bench."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from perception.cli import detect, doctor, evaluate, simulate, train
+from perception.cli import bench, detect, doctor, evaluate, simulate, train
 from perception.errors import PerceptionError
 from sparse_core.errors import SparseError
 
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (detect, evaluate, train, simulate, doctor):
+    for module in (detect, evaluate, train, simulate, doctor, bench):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

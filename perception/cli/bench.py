@@ -1,0 +1,150 @@
+"""``perceive bench``: how long a frame takes here, against the dense twin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+
+if TYPE_CHECKING:
+    from perception.bench import Comparison
+
+_SIMULATED = "simulated 64 beams"
+#: Measured runs of each stage.
+_STAGE_REPEATS = 20
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    text = "How long a frame takes on this machine: sparse against the dense twin and spconv, in turn."
+    parser = add_command(commands, "bench", text, run)
+    parser.add_argument(
+        "paths", nargs="*", type=Path, help="point clouds, or folders of them (none: simulated scans)"
+    )
+    parser.add_argument("--frames", type=_count, default=16, help="scans, evenly spread (default: 16)")
+    parser.add_argument("--rounds", type=_count, help="calls of each side on each scan (40 on a GPU, else 3)")
+    parser.add_argument("--batch", type=_count, default=8, help="scans of a call for throughput (default: 8)")
+    parser.add_argument("--threads", type=_count, help="of PyTorch on a CPU (default: its own choice)")
+    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    parser.add_argument(
+        "--dense-weights", default="pointpillars-kitti-dense", help="of the dense twin, likewise"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON record instead of tables")
+    add_device_option(parser)
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print."""
+    from perception.bench import compare, sides_for
+    from perception.detector import Detector, usable_device
+
+    device = usable_device(options.device)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    rounds = options.rounds or (40 if device.type == "cuda" else 3)
+    sides = sides_for(options.weights, options.dense_weights, device)
+    with progress_bar() as bar:
+        kind, clouds = _clouds(options, bar)
+        steps = len(sides) + len(clouds) + len(clouds) // options.batch
+        task = bar.add_task("timing", total=steps)
+        found = compare(
+            sides, clouds, device, rounds=rounds, batch_size=options.batch, on_step=lambda: bar.advance(task)
+        )
+    # One that finds many things: the stages after the maps go with them.
+    typical = sorted(clouds, key=len)[len(clouds) // 2].numpy()
+    detector = Detector.from_pretrained(options.weights, device)
+    detector(typical)
+    stages = detector.profile(typical, repeats=_STAGE_REPEATS)
+    facts = {"machine": _machine(device), "scans": kind, "frames": len(clouds), "rounds": rounds}
+    if options.json:
+        print(json.dumps({**facts, **found.to_dict(), "stages_ms": stages}))
+        return 0
+    OUTPUT.print(f"{facts['machine']}; {len(clouds)} scans, {kind}", highlight=False, soft_wrap=True)
+    OUTPUT.print(_table(found))
+    OUTPUT.print(_stage_table(stages))
+    for name, reason in found.left_out.items():
+        REMARKS.print(f"{name} left out: {reason}", style="yellow", highlight=False, markup=False)
+    return 0
+
+
+def _clouds(options: argparse.Namespace, bar: Any) -> tuple[str, list[Tensor]]:
+    """What the scans are, and the scans."""
+    if options.paths:
+        from perception.io import find_point_clouds, load_point_cloud
+
+        paths = find_point_clouds(options.paths)
+        step = max(1.0, len(paths) / options.frames)
+        chosen = [paths[int(number * step)] for number in range(min(options.frames, len(paths)))]
+        return "recorded", [torch.from_numpy(load_point_cloud(path).points.copy()) for path in chosen]
+    from perception.simulate import simulate_scan
+
+    task = bar.add_task("simulating scans", total=options.frames)
+    clouds = []
+    for seed in range(options.frames):
+        clouds.append(torch.from_numpy(simulate_scan(seed=seed).cloud.points.copy()))
+        bar.advance(task)
+    return _SIMULATED, clouds
+
+
+def _machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}"
+    return f"{_processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}"
+
+
+def _processor() -> str:
+    facts = Path("/proc/cpuinfo")
+    if facts.is_file():
+        for line in facts.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _table(found: Comparison) -> Table:
+    table = Table(title="A frame, points to boxes", title_justify="left")
+    table.add_column("")
+    columns = ["median ms", "99th percentile", "times sparse", "frames/s in a batch"]
+    with_memory = any(side.memory_mb is not None for side in found.sides)
+    for column in [*columns, *(["memory MB"] if with_memory else [])]:
+        table.add_column(column, justify="right")
+    for side in found.sides:
+        speed = side.batch_frames_per_s
+        cells = [
+            f"{side.p50_ms:.3g}",
+            f"{side.p99_ms:.3g}",
+            f"{found.times_sparse(side):.2f}",
+            "–" if speed is None else f"{speed:,.1f}" if speed < 100 else f"{speed:,.0f}",
+        ]
+        if with_memory:
+            cells.append("–" if side.memory_mb is None else f"{side.memory_mb:.0f}")
+        table.add_row(side.name, *cells)
+    return table
+
+
+def _stage_table(stages: dict[str, float]) -> Table:
+    table = Table(title="Stages, sparse", title_justify="left")
+    table.add_column("stage")
+    table.add_column("median ms", justify="right")
+    for name, taken in stages.items():
+        table.add_row(name, f"{taken:.3g}")
+    table.add_row("sum", f"{sum(stages.values()):.3g}", style="bold")
+    return table
