@@ -67,11 +67,12 @@ def test_figures_are_those_of_the_results(repository: Path, row: str) -> None:
 
 
 def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results(repository: Path) -> None:
-    names = ("frame-cuda", "frame-grids-cuda")
+    names = ("frame-cuda", "frame-alone-cuda")
     results = [repository / "benchmarks/results" / f"{name}.json" for name in names]
-    latest, grids = (json.loads(path.read_text())["cases"] for path in results)
-    assert (len(latest), len(grids)) == (4, 6)
-    for case in latest + grids[3:]:
+    cases, alone = (json.loads(path.read_text())["cases"] for path in results)
+    assert len(cases) == 7
+    assert f"one takes {alone[0]['sides']['sparse']['p50_ms']:.3f} ms" in TEXT
+    for case in cases:
         for side in case["sides"].values():
             assert f"{side['p50_ms']:.3f}" in TEXT, case["case"]
         assert str(round(case["dense_over_sparse"], 1)) in TEXT
