@@ -102,6 +102,5 @@ class MapConvolution:
             bias=self.unit.bias,
             residual=residual,
             relu=self.unit.relu,
-            ready=True,
             impl=self.impl,
         )
