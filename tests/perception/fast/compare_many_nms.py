@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from compare_fast_nms import DEVICE, case, crowd
+from compare_fast_nms import DEVICE, case, crowd, take_larger_programs
 from torch import Tensor
 
 from perception.fast.nms import fixed_nms, many
@@ -183,6 +183,7 @@ def _with(run: Callable[[], Case], **constants: int) -> Case:
 
 
 def main() -> None:
+    take_larger_programs()
     with hashed():
         made = quick() | (slow() if "--everything" in sys.argv else {})
         cases = {name: run() for name, run in made.items()}

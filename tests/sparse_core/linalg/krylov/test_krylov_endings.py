@@ -188,9 +188,11 @@ def test_rounding_that_hides_the_tolerance_is_told(solver: Solver, device: torch
     result = solver(matrix, b, rtol=1e-8, restart=60) if solver is gmres else solver(matrix, b, rtol=1e-8)
     assert not result.converged
     assert result.reason.startswith(("stagnation: rounding in float32 holds", "breakdown: the Krylov space"))
-    exact = torch.linalg.vector_norm(b.double() - matrix.to_dense().double() @ result.x.double())
-    assert exact > result.tolerance
-    assert result.true_residual < 1e-4
+    dense, x = matrix.to_dense().double(), result.x.double()
+    assert torch.linalg.vector_norm(b.double() - dense @ x) > result.tolerance
+    # What float32 makes of a residual at this x; how far a solver comes differs between processors.
+    rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(dense.abs() @ x.abs() + b.double())
+    assert result.true_residual < 2 * rounding
 
 
 def test_a_restart_makes_up_for_drift(monkeypatch: pytest.MonkeyPatch) -> None:
