@@ -129,8 +129,8 @@ def _table(found: Comparison) -> Table:
     for side in found.sides:
         speed = side.batch_frames_per_s
         cells = [
-            f"{side.p50_ms:.3g}",
-            f"{side.p99_ms:.3g}",
+            _figure(side.p50_ms),
+            _figure(side.p99_ms),
             f"{found.times_sparse(side):.2f}",
             "–" if speed is None else f"{speed:,.1f}" if speed < 100 else f"{speed:,.0f}",
         ]
@@ -140,11 +140,15 @@ def _table(found: Comparison) -> Table:
     return table
 
 
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e3 else f"{value:.3g}"
+
+
 def _stage_table(stages: dict[str, float]) -> Table:
     table = Table(title="Stages, sparse", title_justify="left")
     table.add_column("stage")
     table.add_column("median ms", justify="right")
     for name, taken in stages.items():
-        table.add_row(name, f"{taken:.3g}")
-    table.add_row("sum", f"{sum(stages.values()):.3g}", style="bold")
+        table.add_row(name, _figure(taken))
+    table.add_row("sum", _figure(sum(stages.values())), style="bold")
     return table
