@@ -28,7 +28,7 @@ def cpu() -> str:
     if values is None:
         return ""
     threads = values["environment"]["threads"]
-    text = f"On a CPU ({threads} threads, float32), training steps and forward passes at 90 %:"
+    text = f"On a CPU ({threads} threads, float32), training steps, and below them forward passes at 90 %:"
     forward = _speeds(values["forward"], _FORWARD, sparsity=False)
     return f"{text}\n\n{_steps(_CPU)}\n\n{forward}"
 
