@@ -34,6 +34,7 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
 from perception.bench.dense import DenseRunner
+from perception.bench.measure import in_turn, reserved_bytes
 from perception.bench.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.fast.frame import FrameGraph, FrameRunner
@@ -44,8 +45,6 @@ from perception.weights import load_weights
 
 _BATCH = 8
 _ONCE = "view, refined once"
-#: Rounds from one measurement of a library to the next; it takes a hundred times as long.
-_LIBRARY_EVERY = 10
 #: Aims: milliseconds at batch 1, times the dense twin and spconv's layers, times the frame of a 16th of the
 #: area, megabytes, microseconds from the points of a whole scan to sorted points and rows.
 _AIMS = {
@@ -180,7 +179,7 @@ def _measured(
     runners: dict[str, FrameRunner | LibraryRunner] = {}
     largest = max(inputs, key=lambda clouds: sum(map(len, clouds)))
     for side, make in makers.items():
-        before = _allocated(device)
+        before = reserved_bytes(device)
         try:
             runner = make()
             # The room is what the batch with the most cells needs.
@@ -190,7 +189,7 @@ def _measured(
             continue
         runners[side], graphs[side] = runner, runner.graph_for(largest)
         row["sides"][side] = {
-            "memory_mb": round((_allocated(device) - before) / 1e6, 1),
+            "memory_mb": round((reserved_bytes(device) - before) / 1e6, 1),
             "boxes_median": float(np.median(found)),
         }
         graph = graphs[side]
@@ -202,7 +201,10 @@ def _measured(
         for side in graphs:
             graphs[side] = runners[side].graph_for(clouds)
             graphs[side].load(clouds)
-        for side, times in _interleaved(graphs, device, options.rounds).items():
+        replays = {side: graph.replay for side, graph in graphs.items()}
+        # A library takes a hundred times as long.
+        libraries = LIBRARIES.values()
+        for side, times in in_turn(replays, device, rounds=options.rounds, slow=libraries).items():
             samples[side] += times
         pillars.append(own(clouds)[0].pillars)
     row["pillars"] = int(np.median(pillars))
@@ -233,45 +235,6 @@ def _pillars_us(runner: FrameRunner, clouds: Sequence[Tensor], rounds: int) -> f
     )
     options: dict[str, Any] = {"rounds": rounds, "budget_s": 5.0, "seed": 0}
     return statistics.median(call_microseconds({"pillars": run}, runner.device, **options)["pillars"])
-
-
-def _allocated(device: torch.device) -> int:
-    """Memory that tensors and graphs hold."""
-    if device.type == "cpu":
-        return 0
-    torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
-    return int(torch.cuda.memory_reserved(device))
-
-
-def _interleaved(
-    graphs: dict[str, FrameGraph | LibraryRunner], device: torch.device, rounds: int
-) -> dict[str, list[float]]:
-    """Milliseconds of single replays, the sides in turn; what has no graph takes part in some rounds."""
-    samples: dict[str, list[float]] = {side: [] for side in graphs}
-    if device.type == "cpu":
-        for _ in range(rounds):
-            for side, graph in graphs.items():
-                start = time.perf_counter()
-                graph.replay()
-                samples[side].append((time.perf_counter() - start) * 1e3)
-        return samples
-    for graph in graphs.values():
-        graph.replay()
-    events: dict[str, list[tuple[Any, Any]]] = {side: [] for side in graphs}
-    for round_number in range(rounds):
-        for side, graph in graphs.items():
-            if isinstance(graph, LibraryRunner) and round_number % _LIBRARY_EVERY:
-                continue
-            pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-            # Both events and the launch are queued before the first is reached.
-            torch.cuda._sleep(100_000)
-            pair[0].record()
-            graph.replay()
-            pair[1].record()
-            events[side].append(pair)
-    torch.cuda.synchronize(device)
-    return {side: [start.elapsed_time(end) for start, end in pairs] for side, pairs in events.items()}
 
 
 def _bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Triton kernels that begin while the one before them ends: programmatic dependent launch, from Hopper on.
 
-A kernel that is launched so is set up, and its code fetched, while its predecessor still runs; the first
-thing it does is to wait until all memory that was written before is visible. It may let its own successor
-begin early in turn. In a chain of kernels of a few microseconds each that saves some 0.3 us a kernel.
+A kernel that is launched so is set up, and its code fetched, while its predecessor still runs. Before it
+touches what another launch may write or still reads, it waits until all memory that was written before is
+visible; until then it may read what no launch writes, or what was complete when its predecessor began. It may
+let its own successor begin early in turn. In a chain of kernels of a few microseconds each that saves some
+0.3 us a kernel.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -22,7 +24,7 @@ __all__ = ["begin_next", "dependent", "wait_for_launch"]
 
 @triton.jit
 def wait_for_launch(DEPENDENT: tl.constexpr):
-    """Wait for all that was launched before: the first statement of every kernel that is launched so."""
+    """Wait for all that was launched before: every program of every kernel that is launched so must."""
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from perception.bench.sides import SPARSE, Side
 
-__all__ = ["Comparison", "SideTimes", "compare"]
+__all__ = ["Comparison", "SideTimes", "compare", "in_turn", "reserved_bytes"]
 
 #: A slow side takes part in every so many rounds.
 _SLOW_EVERY = 10
-#: Cycles that a GPU is kept busy while both events and the launch are queued.
+#: Cycles that a GPU is kept busy meanwhile.
 _HEAD_START_CYCLES = 100_000
 
 
@@ -122,7 +122,7 @@ def compare(
     result = Comparison()
     made, memory = {}, {}
     for side in sides:
-        before = _reserved(device)
+        before = reserved_bytes(device)
         try:
             ready = side.make()
             ready([max(placed, key=len)])()
@@ -132,14 +132,16 @@ def compare(
             result.left_out[side.name] = f"{type(error).__name__}: {_first_line(error)}"
         else:
             made[side.name] = ready
-            memory[side.name] = None if before is None else ((_reserved(device) or 0) - before) / 1e6
+            held = (reserved_bytes(device) - before) / 1e6
+            memory[side.name] = held if device.type == "cuda" else None
         on_step()
     slow = {side.name for side in sides if side.slow}
     frame_ms: dict[str, list[float]] = {name: [] for name in made}
     batch_ms: dict[str, list[float]] = {name: [] for name in made}
     for inputs, times in [([cloud], frame_ms) for cloud in placed] + [(batch, batch_ms) for batch in batches]:
-        for name, taken in _in_turn(made, slow, inputs, device, rounds):
-            times[name].append(taken)
+        calls = {name: ready(inputs) for name, ready in made.items()}
+        for name, taken in in_turn(calls, device, rounds=rounds, slow=slow).items():
+            times[name] += taken
         on_step()
     size = batch_size if batches else 0
     result.sides = [
@@ -149,11 +151,22 @@ def compare(
     return result
 
 
-def _in_turn(
-    made: dict[str, Any], slow: set[str], inputs: Sequence[Tensor], device: torch.device, rounds: int
-) -> Iterator[tuple[str, float]]:
-    """Milliseconds of single calls; dense and sparse sides take part in every round."""
-    calls = {name: ready(inputs) for name, ready in made.items()}
+def in_turn(
+    calls: Mapping[str, Callable[[], object]],
+    device: torch.device,
+    *,
+    rounds: int,
+    slow: Collection[str] = (),
+) -> dict[str, list[float]]:
+    """Milliseconds of single calls, by name: on a GPU by events, on a CPU by the wall clock.
+
+    Args:
+        calls: what to call, once a round each after one call that is not measured.
+        device: where they run.
+        rounds: measured ones.
+        slow: names that take part in few rounds.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
     events = []
@@ -164,9 +177,10 @@ def _in_turn(
             if device.type == "cpu":
                 start = time.perf_counter()
                 call()
-                yield name, (time.perf_counter() - start) * 1e3
+                samples[name].append((time.perf_counter() - start) * 1e3)
                 continue
             pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            # Both events and the launch are queued before the first is reached.
             torch.cuda._sleep(_HEAD_START_CYCLES)
             pair[0].record()
             call()
@@ -175,12 +189,14 @@ def _in_turn(
     if events:
         torch.cuda.synchronize(device)
     for name, (begin, end) in events:
-        yield name, float(begin.elapsed_time(end))
+        samples[name].append(float(begin.elapsed_time(end)))
+    return samples
 
 
-def _reserved(device: torch.device) -> int | None:
+def reserved_bytes(device: torch.device) -> int:
+    """Device memory that tensors and graphs hold; 0 on a CPU."""
     if device.type == "cpu":
-        return None
+        return 0
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     return int(torch.cuda.memory_reserved(device))

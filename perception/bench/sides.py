@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from perception.detector import PRECISIONS, Detector
-from perception.network import Network
+from perception.detector import Detector
 from perception.weights import load_weights
 from sparse_core.dispatch import module_available
 from sparse_core.errors import ImplementationError
@@ -86,21 +85,19 @@ def _of_graphs(runner: FrameRunner) -> Ready:
 def _sparse_runner(weights: str, device: torch.device) -> FrameRunner:
     from perception.fast.frame import FrameRunner
 
-    return FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=PRECISIONS["float16"])
+    return FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=torch.float16)
 
 
 def _dense_runner(weights: str, dense_weights: str, device: torch.device) -> FrameRunner:
     from perception.bench.dense import DenseRunner
 
     sparse, dense = (load_weights(name).to(device).eval().fold() for name in (weights, dense_weights))
-    return DenseRunner(dense, sparse, dtype=PRECISIONS["float16"])
+    return DenseRunner(dense, sparse, dtype=torch.float16)
 
 
 def _on_spconv(weights: str, device: torch.device) -> Detector:
     if not module_available("spconv"):
         raise ImplementationError("spconv is not installed")
     config = load_weights(weights).config
-    built: Network = load_weights(
-        weights, config=replace(config, backbone=replace(config.backbone, impl="vendor"))
-    )
-    return Detector(built, device=device, fast=False)
+    vendor = replace(config, backbone=replace(config.backbone, impl="vendor"))
+    return Detector(load_weights(weights, config=vendor), device=device, fast=False)

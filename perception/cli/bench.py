@@ -68,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
         found = compare(
             sides, clouds, device, rounds=rounds, batch_size=options.batch, on_step=lambda: bar.advance(task)
         )
-    # One that finds many things: the stages after the maps go with them.
     typical = sorted(clouds, key=len)[len(clouds) // 2].numpy()
     detector = Detector.from_pretrained(options.weights, device)
+    # A graph's room grows until the scan fits.
     detector(typical)
     stages = detector.profile(typical, repeats=_STAGE_REPEATS)
     facts = {"machine": _machine(device), "scans": kind, "frames": len(clouds), "rounds": rounds}

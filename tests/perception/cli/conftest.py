@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from perception.cli import main
+from perception.train.frames import TrainingFrame
 
 
 class Outcome(NamedTuple):
@@ -27,6 +29,16 @@ def perceive(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def scans(street: Callable[[int], TrainingFrame], tmp_path: Path) -> Path:
+    """A folder of three streets."""
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for number in range(3):
+        street(number).points.astype("<f4").tofile(folder / f"street{number}.bin")
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -17,21 +17,10 @@ from perception.bench import Side, compare
 from perception.bench.sides import DENSE, SPARSE, SPCONV
 from perception.config import DetectorConfig
 from perception.network import Network
-from perception.train.frames import TrainingFrame
 from perception.weights import save_weights
 
-Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def scans(street: Street, tmp_path: Path) -> Path:
-    folder = tmp_path / "scans"
-    folder.mkdir()
-    for number in range(3):
-        street(number).points.astype("<f4").tofile(folder / f"{number}.bin")
-    return folder
 
 
 @pytest.fixture

@@ -20,15 +20,6 @@ NAMES = [level.name for level in default_levels(fast=False)]
 
 
 @pytest.fixture
-def scans(street: Street, tmp_path: Path) -> Path:
-    folder = tmp_path / "scans"
-    folder.mkdir()
-    for number in range(3):
-        street(number).points.astype("<f4").tofile(folder / f"street{number}.bin")
-    return folder
-
-
-@pytest.fixture
 def arguments(scans: Path, tiny_weights: Path, tmp_path: Path) -> tuple[object, ...]:
     return ("detect", scans, "--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures")
 
