@@ -45,7 +45,8 @@ def fixed_nms(
         score_threshold: boxes below it take no part.
         max_output: most boxes kept a frame; None for all.
         metric: ``"bev"`` or ``"3d"``.
-        pairs_a_box: room for pairs of boxes whose circles meet, on average; see ``Kept.overflow``.
+        pairs_a_box: room for pairs of boxes whose circles meet, on average. Frames that need more are decided
+            by a slower kernel, still exactly; see ``Kept.overflow``.
         impl: ``"reference"`` (a loop on the host, any device), ``"triton"`` or ``"auto"``: Triton for CUDA.
 
     Raises:

@@ -17,8 +17,8 @@ class Kept(NamedTuple):
     Attributes:
         indices: (B, max_output) int32 rows of the input, best score first, -1 behind the last.
         counts: (B,) int32.
-        overflow: (B,) int32. Not zero: more boxes met than there was room for, and the frame's result is
-            not that of exact suppression. Never with up to ``FEW_BOXES`` boxes.
+        overflow: (B,) int32. Not zero: so many pairs more met than there was room for; the frame was decided
+            without lists, box after box, which is exact and slower. Never with up to ``FEW_BOXES`` boxes.
     """
 
     indices: Tensor

@@ -247,6 +247,7 @@ def rank_kernel(
     if tl.program_id(0) == 0:
         frames = tl.num_programs(1)
         found = tl.load(numbers + frame * NUMBERS + PAIRS_FOUND)
-        lost = tl.load(numbers + frame * NUMBERS + LEFT_OUT) + tl.maximum(found - room, 0)
+        # Where pairs found no room, it is chance which of them were listed.
+        lost = tl.where(found > room, found - room, tl.load(numbers + frame * NUMBERS + LEFT_OUT))
         tl.store(counts + frame, total)
         tl.store(counts + frames + frame, lost)

@@ -1,7 +1,8 @@
-"""Rotated NMS of many boxes in Triton: six launches, of which the hash takes one.
+"""Rotated NMS of many boxes in Triton: seven launches, of which the hash takes one.
 
-Records of the boxes, the hash, pairs whose circles meet, their exact overlap, the greedy choice, ranks among
-the kept boxes. Lists are made in any order; what is decided from them does not depend on it.
+Records of the boxes, the hash, pairs whose circles meet, their exact overlap, the greedy choice, the same
+without lists where these were too short, ranks among the kept boxes. Lists are made in any order; what is
+decided from them does not depend on it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from perception.fast.nms.candidates import (
     pair_kernel,
     prepare_kernel,
 )
+from perception.fast.nms.crowded import crowded_kernel
 from perception.fast.nms.greedy import overlap_pairs_kernel, rank_kernel, settle_kernel
 from perception.fast.nms.triton import double_bits
 from sparse_core.launches import dependent
@@ -39,6 +41,8 @@ _SETTLED, _SETTLED_WARPS, _SETTLED_PROGRAMS = 16, 4, 264
 #: Rounds and passes without news before a program leaves its boxes to the last one.
 _ROUNDS, _PASSES = 8, 4
 _RANK_ROWS, _RANK_COLUMNS, _RANK_WARPS = 8, 1024, 4
+#: Boxes that the program of a crowded frame looks at together.
+_CROWDED, _CROWDED_WARPS = 256, 8
 
 
 def many(
@@ -80,7 +84,27 @@ def many(
         enable_fp_fusion=False,  # the roundings of the exact overlap
         **dependent(boxes),
     )
-    return _choose(scores, degree, better, state, numbers, most, room)
+    kept = _settle(scores, degree, better, state, numbers)
+    crowded_kernel[(frames,)](
+        boxes,
+        scores,
+        labels,
+        state,
+        *kept,
+        numbers,
+        count,
+        most,
+        room,
+        double_bits(score_threshold),
+        double_bits(iou_threshold),
+        VOLUME=metric == "3d",
+        BLOCK=_CROWDED,
+        LIMIT=MAX_FIELD,
+        num_warps=_CROWDED_WARPS,
+        enable_fp_fusion=False,  # the roundings of the exact overlap
+        **dependent(boxes),
+    )
+    return _ranked(*kept, numbers, most, room)
 
 
 def _pairs(
@@ -155,10 +179,10 @@ def _pairs(
     return pairs, numbers, degree, state
 
 
-def _choose(
-    scores: Tensor, degree: Tensor, better: Tensor, state: Tensor, numbers: Tensor, most: int, room: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The greedy choice among boxes with lists of better ones that they overlap."""
+def _settle(
+    scores: Tensor, degree: Tensor, better: Tensor, state: Tensor, numbers: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The greedy choice among boxes with lists of better ones that they overlap: kept boxes and scores."""
     frames, count = scores.shape
     kept_boxes, kept_scores = torch.empty_like(degree), torch.empty_like(scores)
     blocks = triton.cdiv(count, _SETTLED)
@@ -179,8 +203,16 @@ def _choose(
         num_warps=_SETTLED_WARPS,
         **dependent(scores),
     )
-    indices = torch.empty((frames, most), dtype=torch.int32, device=scores.device)
-    counts = torch.empty((2, frames), dtype=torch.int32, device=scores.device)
+    return kept_boxes, kept_scores
+
+
+def _ranked(
+    kept_boxes: Tensor, kept_scores: Tensor, numbers: Tensor, most: int, room: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Kept boxes by rank, how many there are, and what found no room."""
+    frames, count = kept_boxes.shape
+    indices = torch.empty((frames, most), dtype=torch.int32, device=kept_boxes.device)
+    counts = torch.empty((2, frames), dtype=torch.int32, device=kept_boxes.device)
     rank_kernel[(triton.cdiv(max(count, most), _RANK_ROWS), frames)](
         kept_boxes,
         kept_scores,
@@ -193,6 +225,6 @@ def _choose(
         ROWS=_RANK_ROWS,
         COLUMNS=_RANK_COLUMNS,
         num_warps=_RANK_WARPS,
-        **dependent(scores),
+        **dependent(kept_boxes),
     )
     return indices, counts[0], counts[1]

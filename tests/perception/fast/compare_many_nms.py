@@ -119,13 +119,39 @@ def at_least(threshold: float) -> Case:
 
 
 def overflown(count: int) -> Case:
-    """Lists that are too short say so, whatever is left out."""
+    """Lists that are too short say how much, and the frame is decided without them."""
     boxes, scores, labels = one_place(count, 1)
     given = [part.to(DEVICE) for part in (boxes, scores, labels * 0)]
     found = fixed_nms(*given, iou_threshold=0.3, pairs_a_box=count, impl="triton")
     # Of the boxes before it, every box has room for 64.
     lost = sum(range(count)) - sum(min(better, many._DEGREE) for better in range(count))
-    return {"same": int(found.overflow) == lost, "repeated": True, "kept": 1, "overflow": 0}
+    best = int(scores.argmax())
+    same = int(found.overflow) == lost and int(found.counts) == 1 and int(found.indices[0, 0]) == best
+    return {"same": same, "repeated": True, "kept": 1, "overflow": 0}
+
+
+def within(metres: float, count: int, seed: int, *, tied: bool = False) -> Boxes:
+    """Boxes of three classes anywhere on a square."""
+    boxes, scores, labels = crowd(1, count, seed, tied=tied)
+    generator = torch.Generator().manual_seed(seed)
+    boxes[..., :2] = torch.rand(1, count, 2, generator=generator) * metres
+    return boxes, scores, labels
+
+
+def crowded(count: int, seed: int, *, double: bool = False, tied: bool = False, **options: Any) -> Case:
+    """Two frames, the first with more pairs and longer lists than there is room for: both exact, one told.
+
+    4,096 boxes of it stand on 15 m x 15 m.
+    """
+    side = 15.0 * math.sqrt(count / 4096)
+    frames = within(side, count, seed, tied=tied), within(30.0 * side, count, seed + 1, tied=tied)
+    boxes, scores, labels = (torch.cat(parts) for parts in zip(*frames, strict=True))
+    if double:
+        boxes, scores, labels = boxes.double(), scores.double(), labels.long()
+    found = case(boxes, scores, labels, **options)
+    single = case(boxes[:1], scores[:1], labels[:1], **options)
+    right = single["same"] and found["overflow"] == single["overflow"] > 0
+    return {**found, "same": found["same"] and right, "overflow": 0}
 
 
 def quick() -> dict[str, Callable[[], Case]]:
@@ -139,15 +165,16 @@ def quick() -> dict[str, Callable[[], Case]]:
         "aside and collisions": lambda: _with(
             lambda: case(*crowd(1, 140, 3), most=200), _SLOTS=4, _BOXES_A_BUCKET=256
         ),
+        "no room": lambda: crowded(140, 2, score=0.2, room=4),
     }
 
 
 def slow() -> dict[str, Callable[[], Case]]:
     """Further cases."""
-    crowded = crowd(1, 150, 4)
+    proposals = crowd(1, 150, 4)
     return {
-        "negative": lambda: case(moved(crowded[0], -9.3, -20.0), *crowded[1:], score=0.2),
-        "far": lambda: case(moved(crowded[0].double(), 5e5, -5e6), *crowded[1:]),
+        "negative": lambda: case(moved(proposals[0], -9.3, -20.0), *proposals[1:], score=0.2),
+        "far": lambda: case(moved(proposals[0].double(), 5e5, -5e6), *proposals[1:]),
         "one place": lambda: case(*one_place(140, 3), room=64),
         "one place, aside": lambda: _with(lambda: case(*one_place(140, 3), room=64), _SLOTS=2),
         "mixed, aside": lambda: _with(lambda: case(*mixed(140, 5), room=64), _SLOTS=1),
@@ -156,6 +183,9 @@ def slow() -> dict[str, Callable[[], Case]]:
         "late": lambda: case(*settled_late(140), iou=0.2),
         "late, several blocks": lambda: _with(lambda: case(*settled_late(200), iou=0.2), _SETTLED_PROGRAMS=3),
         "too many better ones": lambda: overflown(140),
+        "no room, ties": lambda: crowded(140, 3, tied=True, room=8, most=11),
+        "no room, 3d": lambda: crowded(140, 4, room=4, metric="3d", iou=0.05),
+        "no room, double": lambda: crowded(140, 5, double=True, room=4, iou=0.2),
     }
 
 
@@ -174,6 +204,8 @@ def large() -> dict[str, Callable[[], Case]]:
         "crowded 4096": lambda: case(
             crowd(1, 4096, 5)[0] * torch.tensor([0.5, 0.5, 1, 1, 1, 1, 1]), *crowd(1, 4096, 5)[1:], room=128
         ),
+        "no room 4096": lambda: crowded(4096, 6, room=64),
+        "no room 4096, ties": lambda: crowded(4096, 7, tied=True, room=64, most=300),
     }
 
 

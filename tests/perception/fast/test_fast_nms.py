@@ -21,6 +21,7 @@ def check(report: dict[str, Any]) -> None:
     overflown = report.pop("many, overflow")
     wrong = [name for name, case in report.items() if not case["same"] or case["overflow"]]
     assert not wrong
+    assert overflown["same"]
     assert overflown["overflow"] > 0
     assert report["chain"]["kept"] > 1
     assert report["few, all absent"]["kept"] == 0
@@ -63,7 +64,7 @@ def test_many_interpreted(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
     report = run_script(MANY, repository, interpret=True)
-    assert len(report) == 6
+    assert len(report) == 7
     check_many(report)
 
 
@@ -73,14 +74,14 @@ def test_more_of_many_interpreted(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
     report = run_script(MANY, repository, "--everything", interpret=True)
-    assert len(report) == 16
+    assert len(report) == 20
     check_many(report)
 
 
 @pytest.mark.gpu
 def test_many_compiled(repository: Path, cuda: torch.device) -> None:
     report = run_script(MANY, repository, "--everything", interpret=False)
-    assert len(report) == 24
+    assert len(report) == 30
     check_many(report)
 
 
