@@ -15,6 +15,9 @@
     ├── EraseError                    removed, but old bytes may still be in the files
     └── DataError                     a file to import, or of poses, cannot be used (also a ``ValueError``)
 
+    UserWarning
+    └── RecallWarning                 an index finds clearly less than searches aim at
+
 Bad arguments raise the built-in ``ValueError`` and ``TypeError``; the command line's own ``UsageError``
 (:mod:`memory.cli.console`) is a ``ValueError`` too. Files outside the database that the disk refuses raise
 ``OSError``.
@@ -81,3 +84,7 @@ class EraseError(RecallError):
 
 class DataError(RecallError, ValueError):
     """A file that cannot be used; the message begins with its name and the line."""
+
+
+class RecallWarning(UserWarning):
+    """An index finds clearly fewer of the nearest than searches aim at; the message says what helps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,13 +13,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from memory.errors import RecallWarning
 from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates, effort_for
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked
+from memory.index.cuda.measured import Measured, measured
 from memory.index.cuda.rerank import K_LIMIT, rerank_top
 from memory.index.cuda.rows import DeviceRows
 from memory.index.cuda.scan import scan_top
+from memory.index.effort import USUAL
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import Ids, Neighbours, check_dim, check_ids, check_k, check_units, nothing
 from sparse_core.dispatch import Impl
@@ -59,6 +63,10 @@ class CudaIndex:
     Rows added after :meth:`merge` are compared with every query until the next merge, which draws the pivots
     anew. A row has 64 bytes of codes, its half-precision vector, and 18 bytes of places, id and flags.
     Results depend on the seed and on what was added, never on time.
+
+    How much the sizes below find depends on the vectors: those around clear centres nearly all, evenly spread
+    ones little. So the first search after a merge or :meth:`change_effort` measures it on 64 rows
+    (:attr:`recall`), and warns with ``RecallWarning`` where it is clearly below .95.
 
     Args:
         dim: of a vector.
@@ -109,6 +117,7 @@ class CudaIndex:
         self._cells: Cells | None = None
         self._dead_hashed = 0
         self._overflow = torch.zeros(2, dtype=torch.int64, device=self.device)
+        self._measured: Measured | None = None
         self._graphs = Graphs()
         self._lock = threading.RLock()
 
@@ -138,6 +147,14 @@ class CudaIndex:
         """
         queries, rows = self._overflow.tolist()
         return int(queries), int(rows)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the ten nearest other rows that ``method="cells"`` found for rows of the index.
+
+        Measured at the first search after a merge or :meth:`change_effort`; ``None`` before.
+        """
+        return None if self._measured is None else self._measured.recall
 
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids; rising ids cost least.
@@ -180,6 +197,7 @@ class CudaIndex:
             self._cells = None
             self._cells = build(rows.vectors, rows.alive, rows.count, self.seed, self.pivots)
             self._dead_hashed = 0
+            self._measured = None
 
     def change_effort(
         self, *, probes: int | None = None, capacity: int | None = None, rerank: int | None = None
@@ -199,6 +217,7 @@ class CudaIndex:
             _check_effort(Effort(effort.probes or 1, effort.capacity or 1, effort.rerank))
             self.probes, self.capacity, self.rerank = effort
             self._graphs.clear()
+            self._measured = None
 
     def compact(self) -> None:
         """Give back the space of removed rows and sort the others again."""
@@ -241,6 +260,8 @@ class CudaIndex:
             if len(self._rows) == 0 or len(queries) == 0:
                 return self._nothing(len(queries), k)
             self._merge_if_due()
+            if method == "cells" and self._measured is None:
+                self._measure()
             parts = [
                 self._batch(queries[first : first + most].float(), k, method)
                 for first in range(0, len(queries), most)
@@ -275,6 +296,30 @@ class CudaIndex:
         cells = self._cells
         if cells is None or self.tail > TAIL_LIMIT or self._dead_hashed > _DEAD_SHARE * cells.hashed:
             self.merge()
+
+    def _measure(self) -> None:
+        """Measure what searches find, and tell if it is little."""
+        rows, overflow = self._rows, self._overflow.clone()
+        found = measured(
+            rows.vectors,
+            rows.alive[: rows.count].nonzero()[:, 0],
+            lambda queries, k: self._run(queries, k, "cells"),
+            seed=self.seed,
+            impl=self.impl,
+        )
+        # Queries of ours are not the caller's.
+        self._overflow.copy_(overflow)
+        self._measured = found
+        if found.recall + 2.0 * found.error < USUAL:
+            warnings.warn(
+                f"searches find {found.recall:.2f} of the ten nearest of these vectors (measured on"
+                f" {found.queries} of {len(self)} rows; usual {USUAL}): raise probes, capacity or rerank with"
+                " change_effort(), now"
+                f" {self.probes or 'chosen'}, {self.capacity or 'chosen'} and {self.rerank}, ask with"
+                ' method="scan", or compare all with search_within() or a FlatIndex',
+                RecallWarning,
+                stacklevel=3,
+            )
 
     def _batch(self, queries: Tensor, k: int, method: Method) -> Found:
         """One graph's worth of queries, filled up to a power of two."""

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory.errors import RecallWarning
 from memory.index.cuda import CudaIndex
 from memory.index.cuda import index as index_module
 from memory.index.evaluation import clustered, recall
@@ -153,10 +154,39 @@ def test_subsets_are_exact() -> None:
 
 def test_overflow_is_reported() -> None:
     index, _ = both(capacity=64)
-    index.search(DATA.queries, 5)
+    with pytest.warns(RecallWarning):
+        index.search(DATA.queries, 5)
     queries, rows = index.overflow
     assert 0 < queries <= len(DATA.queries)
     assert rows >= queries
+
+
+def spread(rows: int, dim: int) -> np.ndarray[Any, Any]:
+    """Unit vectors with no structure at all."""
+    drawn = np.random.default_rng(5).normal(size=(rows, dim)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+def test_what_is_found_is_measured_and_little_is_told() -> None:
+    vectors = spread(6000, 48)
+    index, exact = CudaIndex(48, device="cpu", **SMALL | {"probes": 2}), FlatIndex(48)
+    for known in (index, exact):
+        known.add(vectors, np.arange(6000))
+    assert index.recall is None
+    asked = spread(6100, 48)[6000:]
+    with pytest.warns(RecallWarning, match=r"find 0\.\d\d of the ten nearest.*6000 rows.*change_effort"):
+        found = index.search(asked, 10)
+    true = recall(found.ids, exact.search(asked, 10).ids)
+    assert index.recall == pytest.approx(true, abs=0.1)
+    assert true < 0.6
+    assert index.overflow == (0, 0)
+    index.search(asked, 10)  # said once
+    index.change_effort(probes=64, capacity=6000, rerank=4000)
+    assert index.recall is None
+    found = index.search(asked, 10)
+    assert index.recall is not None
+    assert index.recall > 0.99
+    assert recall(found.ids, exact.search(asked, 10).ids) > 0.99
 
 
 def test_effort_changes_without_a_merge() -> None:
@@ -166,7 +196,8 @@ def test_effort_changes_without_a_merge() -> None:
     assert index.cells == 64
     index.change_effort(probes=1, rerank=10)
     assert (index.probes, index.capacity, index.rerank, index.tail) == (1, 3000, 10, 0)
-    assert recall(index.search(DATA.queries, 10).ids, right) < usual
+    with pytest.warns(RecallWarning, match="now 1, 3000 and 10"):
+        assert recall(index.search(DATA.queries, 10).ids, right) < usual
     with pytest.raises(ValueError, match="capacity"):
         index.change_effort(capacity=-1)
     assert index.capacity == 3000
