@@ -11,8 +11,9 @@ from torch import Tensor
 
 from perception import Detector
 from perception.config import DetectorConfig, PillarConfig
-from perception.fast.frame import FrameRunner
+from perception.fast.frame import FrameResult, FrameRunner
 from perception.fast.network import FastNetwork
+from perception.fast.stream import stream_frames
 from perception.network import Network
 from sparse_core.errors import CapacityWarning
 
@@ -178,3 +179,29 @@ def test_graphs_on_a_gpu(cuda: torch.device) -> None:
         np.testing.assert_array_equal(found.scores, again.scores)
     assert len(alone[2]) == 0
     assert sum(fast.profile(clouds[0], repeats=3).values()) > 0
+
+
+@pytest.mark.gpu
+def test_plain_torch_on_a_gpu(cuda: torch.device) -> None:
+    """No graph: frames, batches, streams and stages give what a CPU gives, to rounding."""
+    clouds = [cloud(900, 0), cloud(300, 2), cloud(700, 4)]
+    found: dict[str, list[FrameResult]] = {}
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        network = Network(CONFIG).eval()
+        with torch.no_grad():
+            network.head.heat.bias.fill_(0.0)
+            network.head.heat.weight.mul_(20.0)
+        made = FrameRunner(network.to(device), dtype=torch.float32, impl="reference")
+        found[device] = made(clouds)
+        if device == "cuda":
+            found["alone"] = [made([one])[0] for one in clouds]
+            found["stream"] = list(stream_frames(made, iter(clouds)))
+            assert sum(made.profile(clouds, repeats=2).values()) > 0
+    expected = found.pop("cpu")
+    assert len(expected[0].boxes) > 3
+    for results in found.values():
+        for mine, theirs in zip(results, expected, strict=True):
+            assert mine.labels.tolist() == theirs.labels.tolist()
+            torch.testing.assert_close(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-3)
+            torch.testing.assert_close(mine.scores, theirs.scores, rtol=0, atol=1e-4)

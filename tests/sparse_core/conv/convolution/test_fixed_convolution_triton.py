@@ -17,6 +17,7 @@ from sparse_core.conv import (
     fixed_convolution,
     sparse_convolution,
 )
+from sparse_core.conv.convolution.plan import Shape, candidates
 from sparse_core.errors import ImplementationError
 
 Sparse = Callable[..., SparseTensor]
@@ -77,13 +78,17 @@ def test_without_triton_the_explicit_request_raises(
         )
 
 
-def _layer(cuda: torch.device, rows: int, channels: int) -> dict[str, torch.Tensor]:
+def _layer(
+    cuda: torch.device, rows: int, channels: int, dtype: torch.dtype = torch.float16
+) -> dict[str, torch.Tensor]:
+    """A layer whose last hundred rows are not in use: they are undefined, and no entry names them."""
     generator = torch.Generator().manual_seed(1)
+    count = rows - 100
     return {
-        "features": torch.randn(rows, channels, generator=generator).half().to(cuda),
-        "weight": (torch.randn(9, channels, channels, generator=generator) / 20).half().to(cuda),
-        "neighbours": torch.randint(-rows // 3, rows, (9, rows), generator=generator).int().to(cuda),
-        "count": torch.tensor([rows - 100], dtype=torch.int32, device=cuda),
+        "features": torch.randn(rows, channels, generator=generator).to(cuda, dtype),
+        "weight": (torch.randn(9, channels, channels, generator=generator) / 20).to(cuda, dtype),
+        "neighbours": torch.randint(-rows // 3, count, (9, rows), generator=generator).int().to(cuda),
+        "count": torch.tensor([count], dtype=torch.int32, device=cuda),
     }
 
 
@@ -109,6 +114,35 @@ def test_captured_layers_give_the_same_bits_in_every_replay(cuda: torch.device) 
         graph.replay()
         assert torch.equal(found[:2900], expected)
     assert float(expected.abs().max()) > 0
+
+
+@pytest.mark.gpu
+def test_rows_that_are_not_in_use_change_nothing(cuda: torch.device) -> None:
+    """Poison in the undefined rows of features and output reaches no bit of a layer, eager or captured."""
+    pytest.importorskip("triton")
+    layer = _layer(cuda, 3000, 64)
+    results = []
+    for poison in (0.0, math.nan, math.inf):
+        layer["features"][2900:] = poison
+        out = torch.full((3000, 64), poison, dtype=torch.float16, device=cuda)
+        results.append(fixed_convolution(**layer, relu=True, out=out)[:2900].clone())
+        assert torch.equal(out[2900:].nan_to_num(7.0), torch.full_like(out[2900:], poison).nan_to_num(7.0))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("rows", "channels"), [(3000, 64), (700, 128), (15000, 32)])
+def test_no_tile_changes_a_bit(cuda: torch.device, rows: int, channels: int, dtype: torch.dtype) -> None:
+    """Whatever a tuner would choose, and whatever runs before anything was measured."""
+    pytest.importorskip("triton")
+    layer = _layer(cuda, rows, channels, dtype)
+    tiles = candidates(Shape(rows, channels, channels, 9, dtype))
+    assert len(tiles) > 5
+    results = [fixed_convolution(**layer, relu=True, config=tile)[: rows - 100] for tile in tiles]
+    other = [tile for tile, found in zip(tiles, results, strict=True) if not torch.equal(found, results[0])]
+    assert other == []
 
 
 @pytest.mark.gpu
