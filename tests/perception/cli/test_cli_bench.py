@@ -136,6 +136,7 @@ def test_without_the_sparse_side_there_is_nothing_to_compare() -> None:
 def test_graphs_on_a_gpu(perceive: Perceive, scans: Path, tiny_weights: Path, cuda: torch.device) -> None:
     options = ("--weights", tiny_weights, "--rounds", 3, "--batch", 2, "--device", "cuda", "--json")
     done = perceive("bench", scans, *options)
+    assert done.status == 0, done
     record = json.loads(done.output)
     (sparse,) = [side for side in record["sides"] if side["name"] == SPARSE]
     assert sparse["memory_mb"] > 0

@@ -186,19 +186,20 @@ def test_plain_torch_on_a_gpu(cuda: torch.device) -> None:
     """No graph: frames, batches, streams and stages give what a CPU gives, to rounding."""
     clouds = [cloud(900, 0), cloud(300, 2), cloud(700, 4)]
     found: dict[str, list[FrameResult]] = {}
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", str(cuda)):
         torch.manual_seed(0)
         network = Network(CONFIG).eval()
         with torch.no_grad():
             network.head.heat.bias.fill_(0.0)
             network.head.heat.weight.mul_(20.0)
-        made = FrameRunner(network.to(device), dtype=torch.float32, impl="reference")
+        made = runner(Detector(network.to(device)))
         found[device] = made(clouds)
-        if device == "cuda":
+        if device != "cpu":
             found["alone"] = [made([one])[0] for one in clouds]
             found["stream"] = list(stream_frames(made, iter(clouds)))
             assert sum(made.profile(clouds, repeats=2).values()) > 0
     expected = found.pop("cpu")
+    assert len(found) == 3
     assert len(expected[0].boxes) > 3
     for results in found.values():
         for mine, theirs in zip(results, expected, strict=True):

@@ -29,7 +29,11 @@ def check(report: dict[str, Any], *, interpreted: bool, cases: int) -> None:
         for name, (error, theirs, largest) in tensors.items():
             if name == "lse":
                 allowed = 4 * ROUNDING["float32"] * max(1.0, largest)
-            elif case.endswith("lse") and not theirs:  # nothing of the same type to compare with
+            elif case.endswith("lse") and theirs:
+                # Backward takes the weights from lse, as that of every fused attention: rounded to float32,
+                # it spoils all weights of a query by as much as it is large.
+                allowed = 2 * theirs + rounding * (1.0 + tensors["lse"][2]) * max(1.0, largest)
+            elif case.endswith("lse"):  # torch has no gradient of it to compare with
                 allowed = 4 * rounding * max(1.0, largest)
             else:
                 allowed = 2 * theirs + rounding * max(1.0, largest)
