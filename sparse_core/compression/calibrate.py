@@ -228,20 +228,12 @@ def input_rows(module: nn.Module, inputs: tuple[Any, ...], channels_last: bool =
 
 def _sparse_rows(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[Tensor]:
     given: SparseTensor = inputs[0]
-    if isinstance(module, SubmanifoldConv2d):
-        neighbours = given.submanifold_map(module.kernel_size).neighbors
-    elif isinstance(module, SparseInverseConv2d):
+    if isinstance(module, SparseInverseConv2d):
         fine: SparseTensor = inputs[1]
-        kernel_map, _ = fine.strided_map(
-            module.kernel_size, module.stride, module.padding, dilating=module.dilating
-        )
-        neighbours = kernel_map.inverse
+        neighbours = module.maps(fine)[0].inverse
     else:
-        assert isinstance(module, SparseConv2d)
-        kernel_map, _ = given.strided_map(
-            module.kernel_size, module.stride, module.padding, dilating=module.dilating
-        )
-        neighbours = kernel_map.neighbors
+        assert isinstance(module, SubmanifoldConv2d | SparseConv2d)
+        neighbours = module.maps(given)[0].neighbors
     features = F.pad(given.features, (0, 0, 0, 1))  # Taps without a cell read the row of zeros behind all.
     for some in neighbours.split(_CHUNK):
         yield features[some].flatten(1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sparse_core.compression.coding import Coding, as_coding
 from sparse_core.compression.compress import compress
-from sparse_core.compression.layouts import COMPRESSIBLE, layout_of
+from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
 from sparse_core.compression.positions import IndexCoding
 from sparse_core.compression.report import CompressionReport, LayerCompression, describe_weight
 from sparse_core.compression.weight import CompressedWeight
@@ -174,8 +174,8 @@ def _settings(
 def _obstacle(module: nn.Module, pattern: NM | None, pad: bool) -> str | None:
     if is_parametrised(module):
         return "its weight is parametrised: bake it in first (MaskedModel.remove, remove_parametrizations)"
-    if isinstance(module, nn.ConvTranspose2d) and module.groups != 1:
-        return "a transposed convolution of several groups"
+    if isinstance(module, (nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)) and module.groups != 1:
+        return "a sparse or transposed convolution of several groups"
     weight = module.weight
     assert isinstance(weight, Tensor)
     columns = len(weight) if isinstance(module, nn.ConvTranspose2d) else weight[0].numel()

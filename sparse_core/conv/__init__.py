@@ -1,5 +1,6 @@
-"""Sparse convolution: coordinate tables, kernel maps and layers."""
+"""Sparse convolution: coordinate tables, kernel maps, layers and pooling."""
 
+from sparse_core.conv.combine import cat
 from sparse_core.conv.convolution import (
     ConvolutionConfig,
     convolution_tuning,
@@ -7,14 +8,23 @@ from sparse_core.conv.convolution import (
     pack_weight,
     sparse_convolution,
 )
-from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map
+from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map, transposed_map
 from sparse_core.conv.modules import (
     SparseConv2d,
     SparseConv3d,
+    SparseConvTranspose2d,
+    SparseConvTranspose3d,
     SparseInverseConv2d,
     SparseInverseConv3d,
     SubmanifoldConv2d,
     SubmanifoldConv3d,
+)
+from sparse_core.conv.pooling import (
+    SparseAvgPool2d,
+    SparseAvgPool3d,
+    SparseMaxPool2d,
+    SparseMaxPool3d,
+    global_pool,
 )
 from sparse_core.conv.table import CoordinateTable, build_table
 from sparse_core.conv.tensor import SparseTensor
@@ -23,18 +33,27 @@ __all__ = [
     "ConvolutionConfig",
     "CoordinateTable",
     "KernelMap",
+    "SparseAvgPool2d",
+    "SparseAvgPool3d",
     "SparseConv2d",
     "SparseConv3d",
+    "SparseConvTranspose2d",
+    "SparseConvTranspose3d",
     "SparseInverseConv2d",
     "SparseInverseConv3d",
+    "SparseMaxPool2d",
+    "SparseMaxPool3d",
     "SparseTensor",
     "SubmanifoldConv2d",
     "SubmanifoldConv3d",
     "build_table",
+    "cat",
     "convolution_tuning",
     "fixed_convolution",
+    "global_pool",
     "pack_weight",
     "sparse_convolution",
     "strided_map",
     "submanifold_map",
+    "transposed_map",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sparse_core.conv.convolution import sparse_convolution
 from sparse_core.conv.kernel_map import KernelMap
+from sparse_core.conv.table import CoordinateTable
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.dispatch import Impl, check_impl
 from sparse_core.errors import ImplementationError
@@ -18,15 +19,18 @@ from sparse_core.errors import ImplementationError
 __all__ = [
     "SparseConv2d",
     "SparseConv3d",
+    "SparseConvTranspose2d",
+    "SparseConvTranspose3d",
     "SparseInverseConv2d",
     "SparseInverseConv3d",
     "SubmanifoldConv2d",
     "SubmanifoldConv3d",
+    "per_axis",
 ]
 
 
 class _SparseConvolution(nn.Module):
-    """Common part of the layers below; ``weight`` is (C_out, *kernel, C_in), the layout of spconv 2."""
+    """Common part of the layers below; ``weight`` is (C_out, *kernel, C_in / groups), as in spconv 2."""
 
     dimensions = 2
     submanifold = False
@@ -39,44 +43,55 @@ class _SparseConvolution(nn.Module):
         *,
         stride: int | Sequence[int] = 1,
         padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
         dilating: bool = True,
         bias: bool = False,
         impl: Impl = "auto",
     ) -> None:
         super().__init__()
         check_impl(impl)
-        self.kernel_size = _per_axis(kernel_size, self.dimensions, "kernel_size")
-        self.stride = _per_axis(stride, self.dimensions, "stride")
-        self.padding = _per_axis(padding, self.dimensions, "padding")
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"groups must divide {in_channels} and {out_channels} channels, got {groups}")
+        self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size")
+        self.stride = per_axis(stride, self.dimensions, "stride")
+        self.padding = per_axis(padding, self.dimensions, "padding")
+        self.dilation = per_axis(dilation, self.dimensions, "dilation")
+        self.groups = groups
         self.dilating = dilating
         self.impl: Impl = impl
-        self.weight = nn.Parameter(torch.empty(out_channels, *self.kernel_size, in_channels))
+        self.weight = nn.Parameter(torch.empty(out_channels, *self.kernel_size, in_channels // groups))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
-        fan_in = in_channels * math.prod(self.kernel_size)
+        fan_in = in_channels // groups * math.prod(self.kernel_size)
         nn.init.normal_(self.weight, std=math.sqrt(2.0 / fan_in))
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
         """(M, C_in) features at M cells to (M', C_out) at M' cells."""
         if self.impl == "vendor":
             return self._forward_vendor(inputs)
+        kernel_map, outputs = self.maps(inputs)
+        return inputs.at_cells(self._convolve(inputs.features, kernel_map), outputs)
+
+    def maps(self, inputs: SparseTensor) -> tuple[KernelMap, CoordinateTable]:
+        """Cached map of this layer over an input's cells, and the table of its outputs."""
         if self.submanifold:
-            kernel_map = inputs.submanifold_map(self.kernel_size)
-            return inputs.with_features(self._convolve(inputs.features, kernel_map))
-        kernel_map, outputs = inputs.strided_map(
-            self.kernel_size, self.stride, self.padding, dilating=self.dilating
-        )
-        return SparseTensor.from_table(
-            self._convolve(inputs.features, kernel_map), outputs, inputs.batch_size
+            return inputs.submanifold_map(self.kernel_size, self.dilation), inputs.table()
+        return inputs.strided_map(
+            self.kernel_size, self.stride, self.padding, dilation=self.dilation, dilating=self.dilating
         )
 
-    def _convolve(self, features: Tensor, kernel_map: Any) -> Tensor:
-        return sparse_convolution(features, self.weight, kernel_map, bias=self.bias, impl=self.impl)
+    def _convolve(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+        return sparse_convolution(
+            features, self.weight, kernel_map, bias=self.bias, groups=self.groups, impl=self.impl
+        )
 
     def _forward_vendor(self, inputs: SparseTensor) -> SparseTensor:
         from sparse_core.conv.convolution import vendor
 
         if not self.dilating:
             raise ImplementationError("spconv's strided layers always dilate; use impl='reference'")
+        if self.groups > 1:
+            raise ImplementationError("spconv has no groups; use impl='reference' or 'triton'")
         layer = self.__dict__.get("_vendor_layer")
         on_cpu = not inputs.features.is_cuda
         if layer is None or layer.weight is not self.weight or self.__dict__["_vendor_on_cpu"] != on_cpu:
@@ -85,6 +100,7 @@ class _SparseConvolution(nn.Module):
                 kernel_size=self.kernel_size,
                 stride=self.stride,
                 padding=self.padding,
+                dilation=self.dilation,
                 submanifold=self.submanifold,
                 on_cpu=on_cpu,
             )
@@ -95,9 +111,11 @@ class _SparseConvolution(nn.Module):
         return output if self.bias is None else output.with_features(output.features + self.bias)
 
     def extra_repr(self) -> str:
+        further = f" dilation={self.dilation}," if max(self.dilation) > 1 else ""
+        further += f" groups={self.groups}," if self.groups > 1 else ""
         return (
-            f"{self.weight.shape[-1]}, {self.weight.shape[0]}, kernel_size={self.kernel_size},"
-            f" stride={self.stride}, padding={self.padding}, impl={self.impl!r}"
+            f"{self.weight.shape[-1] * self.groups}, {self.weight.shape[0]}, kernel_size={self.kernel_size},"
+            f" stride={self.stride}, padding={self.padding},{further} impl={self.impl!r}"
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,7 +124,12 @@ class _SparseConvolution(nn.Module):
         return state
 
 
-def _per_axis(value: int | Sequence[int], dimensions: int, name: str) -> tuple[int, ...]:
+def per_axis(value: int | Sequence[int], dimensions: int, name: str) -> tuple[int, ...]:
+    """One value for every axis, or one each.
+
+    Raises:
+        ValueError: another number of values.
+    """
     values = (value,) * dimensions if isinstance(value, int) else tuple(int(entry) for entry in value)
     if len(values) != dimensions:
         raise ValueError(f"{name} needs {dimensions} entries, got {values}")
@@ -119,6 +142,8 @@ class SubmanifoldConv2d(_SparseConvolution):
     Args:
         in_channels, out_channels: feature widths.
         kernel_size: odd, one value or (ky, kx).
+        dilation: cells from one tap to the next.
+        groups: parts of the channels that are convolved on their own, one after the other.
         bias: learn a bias.
         impl: ``"reference"``, ``"triton"``, ``"vendor"`` (spconv; Native algorithm on a CPU) or ``"auto"``:
             Triton for CUDA tensors of float16, bfloat16 and float32.
@@ -132,14 +157,24 @@ class SubmanifoldConv2d(_SparseConvolution):
         out_channels: int,
         kernel_size: int | Sequence[int] = 3,
         *,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
         bias: bool = False,
         impl: Impl = "auto",
     ) -> None:
-        sizes = _per_axis(kernel_size, self.dimensions, "kernel_size")
+        sizes = per_axis(kernel_size, self.dimensions, "kernel_size")
         if any(size % 2 == 0 for size in sizes):
             raise ValueError(f"a submanifold kernel has odd sizes, got {sizes}")
+        apart = per_axis(dilation, self.dimensions, "dilation")
         super().__init__(
-            in_channels, out_channels, sizes, padding=[size // 2 for size in sizes], bias=bias, impl=impl
+            in_channels,
+            out_channels,
+            sizes,
+            padding=[size // 2 * gap for size, gap in zip(sizes, apart, strict=True)],
+            dilation=apart,
+            groups=groups,
+            bias=bias,
+            impl=impl,
         )
 
 
@@ -154,7 +189,7 @@ class SparseConv2d(_SparseConvolution):
 
     Args:
         in_channels, out_channels: feature widths.
-        kernel_size, stride, padding: as in ``torch.nn.Conv2d``.
+        kernel_size, stride, padding, dilation, groups: as in ``torch.nn.Conv2d``.
         dilating: see ``sparse_core.conv.kernel_map.strided_map``.
         bias: learn a bias.
         impl: ``"reference"``, ``"triton"``, ``"vendor"`` (spconv) or ``"auto"``.
@@ -177,7 +212,8 @@ class SparseInverseConv2d(_SparseConvolution):
 
     Args:
         in_channels, out_channels: feature widths; those of the strided layer swapped, as a rule.
-        kernel_size, stride, padding, dilating: of the strided layer.
+        kernel_size, stride, padding, dilation, dilating: of the strided layer.
+        groups: as in ``torch.nn.Conv2d``.
         bias: learn a bias.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
     """
@@ -197,9 +233,7 @@ class SparseInverseConv2d(_SparseConvolution):
             raise ValueError("an inverse convolution needs the tensor that the strided layer read as target")
         if self.impl == "vendor":
             raise ImplementationError("spconv keeps the maps of its strided layers to itself; use 'triton'")
-        kernel_map, outputs = target.strided_map(
-            self.kernel_size, self.stride, self.padding, dilating=self.dilating
-        )
+        kernel_map, outputs = self.maps(target)
         same = inputs.coordinates is outputs.coordinates
         if inputs.spatial_shape != outputs.spatial_shape or not (
             same or torch.equal(inputs.coordinates.int(), outputs.coordinates)
@@ -211,6 +245,62 @@ class SparseInverseConv2d(_SparseConvolution):
             )
         backwards = KernelMap(kernel_map.inverse, kernel_map.neighbors)
         return target.with_features(self._convolve(inputs.features, backwards))
+
+
+class SparseConvTranspose2d(_SparseConvolution):
+    """2-D transposed convolution that makes cells: every cell that an input reaches becomes active.
+
+    It computes what ``torch.nn.ConvTranspose2d`` does, without its zeros (generative transposed convolution,
+    Gwak, Choy and Savarese, ECCV 2020). To come back onto known cells, see :class:`SparseInverseConv2d`.
+
+    Args:
+        in_channels, out_channels: feature widths.
+        kernel_size, stride, padding, output_padding, dilation, groups: as in ``torch.nn.ConvTranspose2d``.
+        bias: learn a bias; it is added at active cells.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int] = 2,
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+            impl=impl,
+        )
+        self.output_padding = per_axis(output_padding, self.dimensions, "output_padding")
+
+    def maps(self, inputs: SparseTensor) -> tuple[KernelMap, CoordinateTable]:
+        """Cached map of this layer over an input's cells, and the table of its outputs."""
+        return inputs.transposed_map(
+            self.kernel_size, self.stride, self.padding, self.output_padding, self.dilation
+        )
+
+    def _forward_vendor(self, inputs: SparseTensor) -> SparseTensor:
+        raise ImplementationError("transposed layers have no 'vendor' implementation; use 'reference'")
+
+
+class SparseConvTranspose3d(SparseConvTranspose2d):
+    """3-D transposed convolution that makes cells, see :class:`SparseConvTranspose2d`."""
+
+    dimensions = 3
 
 
 class SparseInverseConv3d(SparseInverseConv2d):

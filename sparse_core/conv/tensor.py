@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map
+from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map, transposed_map
 from sparse_core.conv.table import CoordinateTable, build_table
 from sparse_core.dispatch import Impl
+
+#: Functions of torch that look at each row of features, or at all rows as a batch norm does.
+ROW_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    F.batch_norm,
+    F.dropout,
+    F.elu,
+    F.gelu,
+    F.hardswish,
+    F.layer_norm,
+    F.leaky_relu,
+    F.linear,
+    F.mish,
+    F.relu,
+    F.relu6,
+    F.selu,
+    F.silu,
+    F.softplus,
+    torch.relu,
+    torch.sigmoid,
+    torch.tanh,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
     """Features at the active cells of a batch of grids. Frames may differ in how many cells are active.
+
+    Norms, activations and linear layers of torch take it as it is (``nn.Sequential(SubmanifoldConv2d(4, 8),
+    nn.BatchNorm1d(8), nn.ReLU())``): they work on the features, and empty cells stay empty.
 
     Attributes:
         features: (M, C) floating point.
@@ -24,6 +49,10 @@ class SparseTensor:
         spatial_shape: D sizes of the grid in cells.
         batch_size: number of frames; frames without an active cell count too.
         cache: kernel maps and tables of this set of coordinates, shared by every tensor on it.
+
+    Raises:
+        ValueError: features and coordinates of other shapes, or a cell outside the grid or the batch. Tensors
+            made from others, and :meth:`from_table`, need not look at every cell for that.
     """
 
     features: Tensor
@@ -44,10 +73,20 @@ class SparseTensor:
                 f"coordinates must be (M, {columns}) for a {columns - 1}-D grid,"
                 f" got {tuple(self.coordinates.shape)}"
             )
+        if not self.cache.keys() & {"table", "checked"}:
+            _check_cells(self.coordinates, (self.batch_size, *self.spatial_shape))
+            self.cache["checked"] = True
 
     @classmethod
     def from_table(cls, features: Tensor, table: CoordinateTable, batch_size: int) -> SparseTensor:
-        """Features (M, C) in the row order of ``table``."""
+        """Features (M, C) in the row order of ``table``.
+
+        Raises:
+            ValueError: a cell of a frame beyond the batch.
+        """
+        last = table.coordinates[-1:, 0].tolist()
+        if last and last[0] >= batch_size:
+            raise ValueError(f"a batch of {batch_size} frames has no cell of frame {last[0]}")
         return cls(features, table.coordinates, table.spatial_shape, batch_size, {"table": table})
 
     def __len__(self) -> int:
@@ -56,6 +95,82 @@ class SparseTensor:
     def with_features(self, features: Tensor) -> SparseTensor:
         """The same coordinates and cached maps under other features."""
         return replace(self, features=features)
+
+    def at_cells(self, features: Tensor, table: CoordinateTable) -> SparseTensor:
+        """Features (M', C) at the cells of a table that was made from this tensor's."""
+        if table is self.cache.get("table"):
+            return self.with_features(features)
+        return SparseTensor(
+            features, table.coordinates, table.spatial_shape, self.batch_size, {"table": table}
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Of the features."""
+        return self.features.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the features."""
+        return self.features.dtype
+
+    def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
+        """Features as ``torch.Tensor.to`` makes them, and the coordinates on their device."""
+        features = self.features.to(*args, **kwargs)
+        if features.device == self.coordinates.device:
+            return self.with_features(features)
+        coordinates = self.coordinates.to(features.device)
+        return SparseTensor(features, coordinates, self.spatial_shape, self.batch_size, {"checked": True})
+
+    def half(self) -> SparseTensor:
+        """Features in float16."""
+        return self.to(torch.float16)
+
+    def float(self) -> SparseTensor:
+        """Features in float32."""
+        return self.to(torch.float32)
+
+    def double(self) -> SparseTensor:
+        """Features in float64."""
+        return self.to(torch.float64)
+
+    def dim(self) -> int:
+        """2: features are (M, C), which is what layers of torch ask for."""
+        return 2
+
+    def __add__(self, other: SparseTensor) -> SparseTensor:
+        """Sums where both are active, the one there is elsewhere; grids and channels must agree."""
+        if not isinstance(other, SparseTensor):
+            return NotImplemented
+        from sparse_core.conv.combine import add
+
+        return add(self, other)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> SparseTensor:
+        """What makes :data:`ROW_FUNCTIONS` take a sparse tensor as their first argument."""
+        kwargs = dict(kwargs or {})
+        given = args[0] if args else kwargs.get("input")
+        rest = [*args[1:], *(value for name, value in kwargs.items() if name != "input")]
+        if (
+            function not in ROW_FUNCTIONS
+            or not isinstance(given, cls)
+            or any(isinstance(x, cls) for x in rest)
+        ):
+            name = getattr(function, "__name__", str(function))
+            raise TypeError(
+                f"{name} takes no SparseTensor here: apply it to the features, as in"
+                " tensor.with_features(function(tensor.features))"
+            )
+        if args:
+            return given.with_features(function(given.features, *args[1:], **kwargs))
+        return given.with_features(function(**{**kwargs, "input": given.features}))
 
     def table(self) -> CoordinateTable:
         """Table whose rows are this tensor's rows.
@@ -80,11 +195,11 @@ class SparseTensor:
         order = torch.argsort(table.rows)
         return SparseTensor.from_table(self.features[order], table, self.batch_size)
 
-    def submanifold_map(self, kernel_size: Sequence[int]) -> KernelMap:
+    def submanifold_map(self, kernel_size: Sequence[int], dilation: Sequence[int] | None = None) -> KernelMap:
         """Cached map of a submanifold convolution over these coordinates."""
-        key = ("submanifold", tuple(kernel_size))
+        key = ("submanifold", tuple(kernel_size), _ones_or(dilation, kernel_size))
         if key not in self.cache:
-            self.cache[key] = submanifold_map(self.table(), kernel_size)
+            self.cache[key] = submanifold_map(self.table(), kernel_size, dilation)
         found = self.cache[key]
         assert isinstance(found, KernelMap)
         return found
@@ -95,14 +210,35 @@ class SparseTensor:
         stride: Sequence[int],
         padding: Sequence[int],
         *,
+        dilation: Sequence[int] | None = None,
         dilating: bool = True,
         impl: Impl = "auto",
     ) -> tuple[KernelMap, CoordinateTable]:
         """Cached map of a strided convolution and the table of its outputs."""
-        key = ("strided", tuple(kernel_size), tuple(stride), tuple(padding), dilating)
+        apart = _ones_or(dilation, kernel_size)
+        key = ("strided", tuple(kernel_size), tuple(stride), tuple(padding), apart, dilating)
         if key not in self.cache:
             self.cache[key] = strided_map(
-                self.table(), kernel_size, stride, padding, dilating=dilating, impl=impl
+                self.table(), kernel_size, stride, padding, dilation=apart, dilating=dilating, impl=impl
+            )
+        kernel_map, outputs = self.cache[key]
+        return kernel_map, outputs
+
+    def transposed_map(
+        self,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        dilation: Sequence[int] | None = None,
+    ) -> tuple[KernelMap, CoordinateTable]:
+        """Cached map of a transposed convolution and the table of the cells it makes."""
+        apart = _ones_or(dilation, kernel_size)
+        sizes = tuple(kernel_size), tuple(stride), tuple(padding), tuple(output_padding)
+        key = ("transposed", *sizes, apart)
+        if key not in self.cache:
+            self.cache[key] = transposed_map(
+                self.table(), kernel_size, stride, padding, dilation=apart, output_padding=output_padding
             )
         kernel_map, outputs = self.cache[key]
         return kernel_map, outputs
@@ -117,3 +253,23 @@ class SparseTensor:
         canvas = canvas.index_put(tuple(self.coordinates.long().unbind(1)), self.features)
         dense = canvas.movedim(-1, 1)
         return dense if channels_last else dense.contiguous()
+
+
+def _ones_or(dilation: Sequence[int] | None, kernel_size: Sequence[int]) -> tuple[int, ...]:
+    return (1,) * len(kernel_size) if dilation is None else tuple(dilation)
+
+
+def _check_cells(coordinates: Tensor, sizes: tuple[int, ...]) -> None:
+    """Raise ``ValueError`` for the first cell outside the batch or the grid."""
+    if len(coordinates) == 0:
+        return
+    low, high = torch.aminmax(coordinates, dim=0)
+    bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
+    for column, (least, most, size) in enumerate(bounds):
+        if least >= 0 and most < size:
+            continue
+        wrong = (coordinates[:, column] < 0) | (coordinates[:, column] >= size)
+        row = int(wrong.nonzero()[0, 0])
+        cell = tuple(coordinates[row].tolist())
+        what = f"a batch of {size} frames" if column == 0 else f"a grid of {sizes[1:]} cells"
+        raise ValueError(f"coordinates[{row}] = {cell} (batch, *cell) lies outside {what}")

@@ -20,6 +20,7 @@ def sparse_convolution(
     kernel_map: KernelMap,
     *,
     bias: Tensor | None = None,
+    groups: int = 1,
     impl: Impl = "auto",
 ) -> Tensor:
     """Convolve features over a kernel map, with gradients for features, weight and bias.
@@ -28,9 +29,10 @@ def sparse_convolution(
 
     Args:
         features: (N, C_in) floating point.
-        weight: (C_out, *kernel, C_in), the layout of spconv 2.
+        weight: (C_out, *kernel, C_in / groups), the layout of spconv 2.
         kernel_map: pairs for N inputs and M outputs, with as many taps as the kernel has.
         bias: (C_out,) or None.
+        groups: parts of the channels that are convolved on their own, one after the other.
         impl: ``"triton"`` (float16, bfloat16 or float32, sums in float32), ``"reference"`` or ``"auto"``:
             Triton for CUDA tensors of its types. spconv runs whole layers (it owns its maps): ask the modules
             of ``sparse_core.conv.modules`` for ``impl="vendor"``.
@@ -45,6 +47,8 @@ def sparse_convolution(
     check_impl(impl)
     if impl == "vendor":
         raise ImplementationError("sparse_convolution has no 'vendor' implementation; use 'reference'")
+    if groups != 1:
+        return _grouped(features, weight, kernel_map, bias, groups, impl)
     kernel_taps = kernel_map.neighbors.shape[1]
     if weight.ndim < 3 or weight.shape[-1] != features.shape[-1] or weight[0, ..., 0].numel() != kernel_taps:
         raise ValueError(
@@ -75,3 +79,14 @@ def sparse_convolution(
             f" got {features.dtype} and {weight.dtype}"
         )
     return gradient.sparse_convolution(features, weight, kernel_map, bias)
+
+
+def _grouped(
+    features: Tensor, weight: Tensor, kernel_map: KernelMap, bias: Tensor | None, groups: int, impl: Impl
+) -> Tensor:
+    if groups < 1 or len(weight) % groups or features.shape[-1] % groups:
+        raise ValueError(f"groups must divide {features.shape[-1]} and {len(weight)} channels, got {groups}")
+    parts = zip(features.chunk(groups, 1), weight.chunk(groups), strict=True)
+    found = [sparse_convolution(some, matrix, kernel_map, impl=impl) for some, matrix in parts]
+    result = torch.cat(found, 1)
+    return result if bias is None else result + bias.to(result.dtype)

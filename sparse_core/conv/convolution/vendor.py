@@ -34,6 +34,7 @@ def make_layer(
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
+    dilation: Sequence[int],
     submanifold: bool,
     on_cpu: bool,
 ) -> Any:
@@ -43,9 +44,9 @@ def make_layer(
 
     dimensions = len(kernel_size)
     prefix = "SubMConv" if submanifold else "SparseConv"
-    arguments: dict[str, Any] = {"bias": False, "padding": list(padding)}
+    arguments: dict[str, Any] = {"bias": False, "padding": list(padding), "dilation": list(dilation)}
     if submanifold:
-        arguments["indice_key"] = f"submanifold{tuple(kernel_size)}"
+        arguments["indice_key"] = f"submanifold{tuple(kernel_size)}{tuple(dilation)}"
     else:
         arguments["stride"] = list(stride)
     if on_cpu:
@@ -71,7 +72,7 @@ def run_layer(layer: Any, inputs: SparseTensor) -> SparseTensor:
     if layer.subm:
         return inputs.with_features(result)
     shape = tuple(int(size) for size in output.spatial_shape)
-    return SparseTensor(result, output.indices, shape, inputs.batch_size)
+    return SparseTensor(result, output.indices, shape, inputs.batch_size, {"checked": True})
 
 
 def _product(layer: Any, inputs: SparseTensor) -> SparseTensor:
@@ -83,5 +84,5 @@ def _product(layer: Any, inputs: SparseTensor) -> SparseTensor:
     features = inputs.features @ layer.weight.flatten(1, -2)[:, 0].T
     if layer.subm:
         return inputs.with_features(features)
-    shape = output_shape(inputs.spatial_shape, layer.kernel_size, layer.stride, layer.padding)
-    return SparseTensor(features, inputs.coordinates.int(), shape, inputs.batch_size)
+    shape = output_shape(inputs.spatial_shape, layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    return SparseTensor(features, inputs.coordinates.int(), shape, inputs.batch_size, {"checked": True})

@@ -29,6 +29,10 @@ CASES: dict[str, Callable[..., nn.Module]] = {
     "strided 2-D": lambda **kwargs: SparseConv2d(6, 5, 3, stride=2, padding=1, **kwargs),
     "strided 2-D 2x3": lambda **kwargs: SparseConv2d(6, 5, (2, 3), stride=(2, 1), padding=(0, 1), **kwargs),
     "strided 3-D": lambda **kwargs: SparseConv3d(6, 5, 3, stride=2, padding=1, **kwargs),
+    "dilated submanifold 2-D": lambda **kwargs: SubmanifoldConv2d(6, 5, (3, 5), dilation=(4, 1), **kwargs),
+    "dilated strided 3-D": lambda **kwargs: SparseConv3d(
+        6, 5, 3, stride=(1, 2, 1), padding=2, dilation=(1, 2, 2), **kwargs
+    ),
 }
 cases = pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 
@@ -38,11 +42,13 @@ def dense_layer(layer: Any) -> nn.Module:
     kind: Any = nn.Conv2d if layer.dimensions == 2 else nn.Conv3d
     channels_out, *kernel, channels_in = layer.weight.shape
     dense = kind(
-        channels_in,
+        channels_in * layer.groups,
         channels_out,
         tuple(kernel),
         stride=layer.stride,
         padding=layer.padding,
+        dilation=layer.dilation,
+        groups=layer.groups,
         bias=layer.bias is not None,
     )
     dense.weight = nn.Parameter(layer.weight.detach().movedim(-1, 1).contiguous())
@@ -67,6 +73,38 @@ def test_layers_match_dense_layers(random_sparse: Sparse, make: Callable[..., An
     if not layer.submanifold and not bias:
         # Everything that the dense layer finds is at an active cell.
         torch.testing.assert_close(output.to_dense(), expected, rtol=0, atol=1e-10)
+
+
+GROUPED: dict[str, Callable[..., nn.Module]] = {
+    "submanifold": lambda: SubmanifoldConv2d(6, 9, 3, groups=3, bias=True),
+    "depthwise strided": lambda: SparseConv3d(6, 6, 3, stride=2, padding=1, groups=6),
+    "dilated": lambda: SubmanifoldConv2d(6, 4, 3, dilation=2, groups=2),
+}
+
+
+@pytest.mark.parametrize("make", GROUPED.values(), ids=GROUPED.keys())
+def test_groups_match_dense_layers(random_sparse: Sparse, make: Callable[[], Any]) -> None:
+    layer = make().double()
+    inputs = random_sparse(SHAPES[layer.dimensions], 6, batch_size=3, empty_frame=1)
+    results = []
+    for run in (layer, dense_layer(layer)):
+        features = inputs.features.clone().requires_grad_()
+        given = inputs.with_features(features)
+        found = layer(given) if run is layer else run(given.to_dense()).movedim(1, -1)
+        if run is layer:
+            cells, values = found.coordinates.long().unbind(1), found.features
+        else:
+            values = found[cells]
+        (values * torch.sin(values)).sum().backward()
+        weight = run.weight.grad if run is layer else run.weight.grad.movedim(1, -1)
+        results.append((values, features.grad, weight))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    with pytest.raises(ValueError, match="groups must divide 6 and 5 channels, got 3"):
+        SubmanifoldConv2d(6, 5, groups=3)
+    layer.impl = "vendor"
+    with pytest.raises(ImplementationError, match="no groups"):
+        layer(inputs)
 
 
 def sorted_output(output: SparseTensor) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sparse_core.conv import SparseTensor, build_table
 
@@ -76,6 +78,71 @@ def test_maps_are_cached_by_their_geometry(random_sparse: Sparse) -> None:
 def test_wrong_shapes(features: Tensor, coordinates: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SparseTensor(features, coordinates.int(), (6, 7), 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ([2, 0, 0], r"coordinates\[1\] = \(2, 0, 0\) \(batch, \*cell\) lies outside a batch of 2 frames"),
+        ([-1, 0, 0], "outside a batch of 2 frames"),
+        ([1, 6, 0], r"outside a grid of \(6, 7\) cells"),
+        ([1, 0, -3], r"\(1, 0, -3\).* outside a grid"),
+    ],
+)
+def test_cells_outside(cell: list[int], message: str, device: torch.device) -> None:
+    cells = torch.tensor([[0, 5, 6], cell], dtype=torch.int32, device=device)
+    with pytest.raises(ValueError, match=message):
+        SparseTensor(torch.zeros(2, 1, device=device), cells, (6, 7), 2)
+
+
+def test_a_table_of_more_frames_than_the_batch() -> None:
+    table = build_table(torch.tensor([[0, 0, 0], [3, 1, 1]]), (6, 7))
+    with pytest.raises(ValueError, match="a batch of 3 frames has no cell of frame 3"):
+        SparseTensor.from_table(torch.zeros(2, 1), table, 3)
+    assert len(SparseTensor.from_table(torch.zeros(2, 1), table, 4)) == 2
+
+
+def test_moved_and_converted(random_sparse: Sparse, device: torch.device) -> None:
+    inputs = random_sparse((6, 7), 2)
+    table = inputs.table()
+    assert (inputs.half().dtype, inputs.float().dtype, inputs.half().double().dtype) == (
+        torch.float16,
+        torch.float32,
+        torch.float64,
+    )
+    assert inputs.half().table() is table
+    moved = inputs.to(device, torch.float32)
+    assert (moved.device.type, moved.coordinates.device.type) == (device.type, device.type)
+    assert torch.equal(moved.to("cpu").to_dense(), inputs.float().to_dense())
+
+
+def test_layers_of_torch_take_it_as_it_is(random_sparse: Sparse) -> None:
+    inputs = random_sparse((6, 7), 4)
+    layers = [
+        nn.BatchNorm1d(4),
+        nn.ReLU(),
+        nn.LeakyReLU(),
+        nn.GELU(),
+        nn.SiLU(),
+        nn.Sigmoid(),
+        nn.Tanh(),
+        nn.Dropout(0.0),
+        nn.LayerNorm(4),
+        nn.Linear(4, 4),
+        nn.Softplus(),
+        nn.Hardswish(),
+        nn.Identity(),
+    ]
+    network = nn.Sequential(*layers).double()
+    found = network(inputs)
+    assert isinstance(found, SparseTensor)
+    assert found.coordinates is inputs.coordinates
+    assert torch.equal(found.features, copy.deepcopy(network)(inputs.features))
+    assert torch.equal(torch.relu(inputs).features, torch.relu(inputs.features))
+    assert torch.equal(F.relu(input=inputs).features, torch.relu(inputs.features))
+    for wrong in (lambda: torch.softmax(inputs, 0), lambda: F.linear(inputs.features, inputs)):  # type: ignore[arg-type,call-overload]
+        with pytest.raises(TypeError, match=r"takes no SparseTensor here.*with_features"):
+            wrong()
 
 
 def test_repeated_cells() -> None:

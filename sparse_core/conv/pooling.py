@@ -1,0 +1,173 @@
+"""Pooling of sparse maps: over the active cells of a window, or of a whole frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from sparse_core.conv.kernel_map import KernelMap
+from sparse_core.conv.modules import per_axis
+from sparse_core.conv.tensor import SparseTensor
+
+__all__ = ["SparseAvgPool2d", "SparseAvgPool3d", "SparseMaxPool2d", "SparseMaxPool3d", "global_pool"]
+
+
+class _SparsePool(nn.Module):
+    dimensions = 2
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        *,
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size")
+        self.stride = self.kernel_size if stride is None else per_axis(stride, self.dimensions, "stride")
+        self.padding = per_axis(padding, self.dimensions, "padding")
+        self.dilation = per_axis(dilation, self.dimensions, "dilation")
+
+    def forward(self, inputs: SparseTensor) -> SparseTensor:
+        """(M, C) features at M cells to (M', C) at every window that holds an active cell."""
+        kernel_map, outputs = inputs.strided_map(
+            self.kernel_size, self.stride, self.padding, dilation=self.dilation
+        )
+        return inputs.at_cells(self.pooled(inputs.features, kernel_map), outputs)
+
+    def pooled(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+        """(N, C) input rows to (M, C) output rows."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding},"
+            f" dilation={self.dilation}"
+        )
+
+
+class SparseMaxPool2d(_SparsePool):
+    """2-D maximum of the active cells of each window; empty cells take no part, not even as zeros.
+
+    Args:
+        kernel_size, stride, padding, dilation: as in ``torch.nn.MaxPool2d``; the stride is the kernel size by
+            default.
+    """
+
+    def pooled(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+        """(N, C) input rows to (M, C) output rows."""
+        result = _Maximum.apply(features, kernel_map.neighbors, kernel_map.inverse)
+        assert isinstance(result, Tensor)
+        return result
+
+
+class SparseMaxPool3d(SparseMaxPool2d):
+    """3-D maximum, see :class:`SparseMaxPool2d`."""
+
+    dimensions = 3
+
+
+class SparseAvgPool2d(_SparsePool):
+    """2-D mean of the active cells of each window; empty cells do not count.
+
+    Args:
+        kernel_size, stride, padding, dilation: as in ``torch.nn.AvgPool2d``; the stride is the kernel size by
+            default.
+    """
+
+    def pooled(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+        """(N, C) input rows to (M, C) output rows."""
+        total = _Sum.apply(features, kernel_map.neighbors, kernel_map.inverse)
+        assert isinstance(total, Tensor)
+        count = (kernel_map.neighbors < len(features)).sum(1, keepdim=True)
+        return total / count.to(total.dtype)
+
+
+class SparseAvgPool3d(SparseAvgPool2d):
+    """3-D mean, see :class:`SparseAvgPool2d`."""
+
+    dimensions = 3
+
+
+def global_pool(inputs: SparseTensor, reduce: Literal["mean", "max", "sum"] = "mean") -> Tensor:
+    """(B, C) features of each frame, over its active cells; zeros for a frame without one.
+
+    Args:
+        inputs: of B frames.
+        reduce: how.
+
+    Raises:
+        ValueError: another way.
+    """
+    if reduce not in ("mean", "max", "sum"):
+        raise ValueError(f"reduce must be 'mean', 'max' or 'sum', got {reduce!r}")
+    frames = []
+    for frame in range(inputs.batch_size):
+        own = inputs.features[inputs.coordinates[:, 0] == frame]
+        if len(own) == 0:
+            frames.append(inputs.features.new_zeros(inputs.features.shape[1]))
+        elif reduce == "max":
+            frames.append(own.max(0).values)
+        else:
+            frames.append(own.sum(0) / (len(own) if reduce == "mean" else 1))
+    if not frames:
+        return inputs.features.new_zeros((0, inputs.features.shape[1]))
+    return torch.stack(frames)
+
+
+class _Sum(torch.autograd.Function):
+    """Sum of the rows under all taps, in their order; its gradient is the sum over the inverse map."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, inverse)
+        padded = F.pad(features, (0, 0, 0, 1))
+        total = features.new_zeros((len(rows), features.shape[1]))
+        for tap in range(rows.shape[1]):
+            total = total + padded[rows[:, tap]]
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None, None]:
+        rows, inverse = ctx.saved_tensors
+        return _Sum.apply(grad, inverse, rows), None, None
+
+
+class _Maximum(torch.autograd.Function):
+    """Maximum of the rows under all taps; of equal ones the first tap gets the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
+        padded = F.pad(features, (0, 0, 0, 1), value=-torch.inf)
+        best = padded[rows[:, 0]]
+        chosen = torch.zeros(best.shape, dtype=torch.int16, device=best.device)
+        nothing = rows[:, :1] == len(features)
+        for tap in range(1, rows.shape[1]):
+            other = padded[rows[:, tap]]
+            # NaN wins, as in torch.
+            takes = (other > best) | (other.isnan() & ~best.isnan())
+            # The first active tap is taken whatever it holds.
+            takes |= nothing
+            nothing = nothing & (rows[:, tap, None] == len(features))
+            best = torch.where(takes, other, best)
+            chosen = torch.where(takes, tap, chosen)
+        ctx.save_for_backward(chosen, inverse)
+        return best
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        chosen, inverse = ctx.saved_tensors
+        # Behind the last output stands one that chose no tap.
+        padded, taken = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)
+        total = grad.new_zeros((len(inverse), grad.shape[1]))
+        for tap in range(inverse.shape[1]):
+            read = inverse[:, tap]
+            total = total + torch.where(taken[read] == tap, padded[read], 0.0)
+        return total, None, None
