@@ -3,12 +3,14 @@
 from sparse_core.attention.api import sparse_attention
 from sparse_core.attention.builders import (
     bigbird,
+    documents,
     full,
     global_tokens,
     local_window,
     random_blocks,
     strided,
 )
+from sparse_core.attention.combine import per_sequence
 from sparse_core.attention.describe import PatternDescription
 from sparse_core.attention.distance import from_distance
 from sparse_core.attention.gathered import gathered_attention
@@ -19,6 +21,7 @@ from sparse_core.attention.modules import (
     PatternCache,
     Selector,
     SparseAttention,
+    SparseMultiheadAttention,
     SparseTransformer,
     SparseTransformerLayer,
     TopKBlocks,
@@ -36,6 +39,7 @@ from sparse_core.attention.pruning import (
     block_importance,
     patterns_from_importance,
 )
+from sparse_core.attention.scores import ScoreFunction, alibi, relative_positions, soft_cap
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
 __all__ = [
@@ -54,13 +58,17 @@ __all__ = [
     "PatternDescription",
     "PrunableAttention",
     "PruningReport",
+    "ScoreFunction",
     "Selector",
     "SparseAttention",
+    "SparseMultiheadAttention",
     "SparseTransformer",
     "SparseTransformerLayer",
     "TopKBlocks",
+    "alibi",
     "bigbird",
     "block_importance",
+    "documents",
     "dynamic_blocks",
     "from_block_mask",
     "from_distance",
@@ -70,7 +78,10 @@ __all__ = [
     "global_tokens",
     "local_window",
     "patterns_from_importance",
+    "per_sequence",
     "random_blocks",
+    "relative_positions",
+    "soft_cap",
     "sparse_attention",
     "strided",
     "top_k_blocks",

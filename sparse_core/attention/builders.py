@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -129,6 +129,50 @@ def global_tokens(
     place = torch.arange(block_size, device=device)
     rows = place[:, None] < (kinds // (block_size + 1))[:, None, None]
     masks = rows | (place < (kinds % (block_size + 1))[:, None, None])
+    return assemble(grid, torch.zeros_like(row), row, column, mask, masks)
+
+
+def documents(
+    lengths: Sequence[int] | Tensor,
+    block_size: int = 64,
+    *,
+    device: torch.device | str | None = None,
+) -> BlockPattern:
+    """Sequences that stand behind each other in one, without padding: each attends to itself alone.
+
+    Joined with other patterns, ``documents(lengths) & local_window(n, 64)``, it keeps these within sequences.
+
+    Args:
+        lengths: tokens of each sequence, in their order; their sum is the length of the pattern.
+        block_size, device: as for :func:`full`.
+
+    Raises:
+        ValueError: a negative length, none above 0, or a bad block size.
+    """
+    counts = torch.as_tensor(lengths, dtype=torch.int64, device="cpu").flatten()
+    if len(counts) and int(counts.min()) < 0:
+        raise ValueError(f"lengths must be at least 0, got {int(counts.min())}")
+    length = int(counts.sum())
+    grid = _grid(length, None, block_size)
+    ends = counts.cumsum(0)
+    starts = ends - counts
+    number = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    first = torch.arange(grid.rows) * block_size
+    last = (first + block_size).clamp(max=length) - 1
+    low = starts[number[first]] // block_size
+    columns = (ends[number[last]] - 1) // block_size - low + 1
+    row = torch.repeat_interleave(torch.arange(grid.rows), columns)
+    place = torch.arange(len(row)) - torch.repeat_interleave(columns.cumsum(0) - columns, columns)
+    column = low[row] + place
+    # Blocks within one sequence are whole.
+    whole = (number[first[row]] == number[last[column]]) & (number[last[row]] == number[first[column]])
+    mask = torch.full_like(row, FULL)
+    mask[~whole] = torch.arange(int((~whole).sum()))
+    filled = torch.cat([number, number.new_full((grid.rows * block_size - length,), -1)])
+    tiles = filled.view(grid.rows, block_size)
+    masks = tiles[row[~whole]][:, :, None] == tiles[column[~whole]][:, None, :]
+    where = torch.get_default_device() if device is None else device
+    row, column, mask, masks = (part.to(where) for part in (row, column, mask, masks))
     return assemble(grid, torch.zeros_like(row), row, column, mask, masks)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -106,12 +108,41 @@ def shifted(pattern: BlockPattern, rows: int = 0, columns: int = 0) -> BlockPatt
     return result
 
 
+def per_sequence(patterns: Sequence[BlockPattern], heads: int) -> BlockPattern:
+    """One pattern for each sequence of a batch, as ``sparse_attention`` takes them.
+
+    Args:
+        patterns: of equal lengths, block size and device, each with 1 head or ``heads``.
+        heads: query heads.
+
+    Returns:
+        A pattern with ``len(patterns) * heads`` heads, sequence after sequence.
+
+    Raises:
+        ValueError: no pattern, or patterns that do not fit each other.
+    """
+    if not patterns:
+        raise ValueError("per_sequence needs at least one pattern")
+    grid = patterns[0].grid
+    parts: list[tuple[Tensor, ...]] = []
+    masks, offset = [], 0
+    for place, pattern in enumerate(patterns):
+        if pattern.heads not in (1, heads):
+            raise ValueError(f"patterns[{place}] has {pattern.heads} heads: give 1 or {heads}")
+        _check_alike(patterns[0], pattern)
+        own = pattern.expand_heads(heads)
+        head, row, column = own.coordinates()
+        mask = own.partial.long()
+        parts.append((head + place * heads, row, column, torch.where(mask == FULL, FULL, mask + offset)))
+        masks.append(own.token_masks)
+        offset += len(own.token_masks)
+    head, row, column, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return assemble(grid._replace(heads=heads * len(patterns)), head, row, column, mask, torch.cat(masks))
+
+
 def matched(first: BlockPattern, second: BlockPattern) -> tuple[BlockPattern, BlockPattern]:
     """Both patterns with the same number of heads, or an error that says what does not fit."""
-    for name in ("query_length", "key_length", "block_size", "device"):
-        left, right = getattr(first, name), getattr(second, name)
-        if left != right:
-            raise ValueError(f"patterns to combine need the same {name}, got {left} and {right}")
+    _check_alike(first, second)
     heads = max(first.heads, second.heads)
     if {first.heads, second.heads} - {1, heads}:
         raise ValueError(
@@ -119,6 +150,13 @@ def matched(first: BlockPattern, second: BlockPattern) -> tuple[BlockPattern, Bl
             f" got {first.heads} and {second.heads}"
         )
     return first.expand_heads(heads), second.expand_heads(heads)
+
+
+def _check_alike(first: BlockPattern, second: BlockPattern) -> None:
+    for name in ("query_length", "key_length", "block_size", "device"):
+        left, right = getattr(first, name), getattr(second, name)
+        if left != right:
+            raise ValueError(f"patterns to combine need the same {name}, got {left} and {right}")
 
 
 def _keys(pattern: BlockPattern) -> Tensor:

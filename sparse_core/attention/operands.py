@@ -52,6 +52,22 @@ def check_attention_impl(impl: str) -> None:
         raise ValueError(f"impl must be one of {', '.join(get_args(AttentionImpl))}; got {impl!r}")
 
 
+def padded_dims(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Operands with zeros behind each row, so that any dim from 1 to 256 is one that attention takes.
+
+    Scores and results are those of the rows themselves if the scale is; results have zeros behind them too.
+    What does not fit together is left to :func:`check_operands`.
+    """
+    if any(tensor.ndim != 4 or tensor.shape[3] != q.shape[3] for tensor in (q, k, v)):
+        return q, k, v
+    dim = q.shape[3]
+    more = max(SMALLEST_DIM, -(-dim // DIM_STEP) * DIM_STEP) - dim
+    if not more or not 1 <= dim <= LARGEST_DIM:
+        return q, k, v
+    padded = [torch.nn.functional.pad(tensor, (0, more)) for tensor in (q, k, v)]
+    return padded[0], padded[1], padded[2]
+
+
 def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
     """Raise unless ``q`` and ``k`` fit together.
 
@@ -78,11 +94,6 @@ def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
             f"k must have batch {batch} and dim {dim} like q, got shape {tuple(k.shape)}"
             f" beside {tuple(q.shape)}"
         )
-    if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
-        raise ValueError(
-            f"dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM}, got {dim}:"
-            " pad q, k and v with zeros and give scale=dim ** -0.5 of the original dim"
-        )
     key_heads = k.shape[1]
     if not heads or not key_heads or heads % key_heads:
         raise ValueError(f"heads of q ({heads}) must be a multiple of the heads of k and v ({key_heads})")
@@ -90,8 +101,13 @@ def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
 
 
 def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
-    """As :func:`check_queries_and_keys`, and ``v`` must be like ``k``."""
+    """As :func:`check_queries_and_keys`; ``v`` must be like ``k``, and dim one that attention takes."""
     shape = check_queries_and_keys(q, k)
+    dim = shape.dim
+    if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
+        raise ValueError(
+            f"dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM}, got {dim}"
+        )
     if v.shape != k.shape:
         raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
     _check_like("v", v, "q", q)
@@ -112,7 +128,8 @@ def check_pattern(pattern: BlockPattern, shape: AttentionShape, device: torch.de
         )
     if pattern.heads not in (1, shape.heads):
         raise ValueError(
-            f"pattern has {pattern.heads} heads but q has {shape.heads}: give 1 or {shape.heads}"
+            f"pattern has {pattern.heads} heads but q has {shape.heads}: give 1 or {shape.heads}, or"
+            f" {shape.batch * shape.heads} for a batch of {shape.batch} (per_sequence)"
         )
     lengths = (pattern.query_length, pattern.key_length)
     if lengths != (shape.query_length, shape.key_length):

@@ -20,6 +20,7 @@ from sparse_core.attention.operands import (
     default_scale,
 )
 from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.scores import ScoreFunction
 from sparse_core.attention.softmax import CHUNK_SCORES, KEPT_SCORES, masked_softmax, run_chunk, take
 
 
@@ -34,6 +35,7 @@ def sparse_attention(
     seed: int | None = None,
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
+    score_mod: ScoreFunction | None = None,
 ) -> AttentionResult:
     """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
 
@@ -56,6 +58,7 @@ def sparse_attention(
             and may hold anything, NaN too.
         key_lengths: (batch,) likewise for keys; nobody attends to the padding. The pattern stays where it
             is: a causal one remains aligned at the padded ends.
+        score_mod: changes the scaled scores, see :mod:`sparse_core.attention.scores`.
 
     Returns:
         ``out`` and ``lse`` (without dropout).
@@ -81,6 +84,7 @@ def sparse_attention(
             key_lengths=None if keys is None else layout.per_sequence(keys),
             states=layout.row_states(seed, q.device) if dropout_p and seed is not None else None,
             dropout_p=dropout_p,
+            score_mod=score_mod,
         )
         out, lse = _attend(operands, pattern, layout)
         if queries is not None:
@@ -99,6 +103,7 @@ class _Operands(NamedTuple):
     key_lengths: Tensor | None  # (leading,)
     states: Tensor | None  # (leading, query units, rows, 2)
     dropout_p: float
+    score_mod: ScoreFunction | None
 
 
 class _Layout:
@@ -150,6 +155,29 @@ class _Layout:
             return column
         key_head = unit // self.block_rows // self.shape.group
         return key_head[:, None] * self.block_columns + column
+
+    def changed(self, scores: Tensor, score_mod: ScoreFunction, unit: Tensor, keys: Tensor) -> Tensor:
+        """Scores (leading, n, rows, keys) of units (n,) after ``score_mod``.
+
+        Queries and keys that fill up blocks count as the last ones; nothing is made of their scores.
+        """
+        shape, device = self.shape, scores.device
+        leading = torch.arange(self.leading, device=device)[:, None, None, None]
+        row = torch.arange(scores.shape[2], device=device)[:, None]
+        block_row = unit % self.block_rows
+        if self.shared:
+            batch = leading // shape.key_heads
+            head = leading % shape.key_heads * shape.group + row // self.size
+        else:
+            batch, head = leading, (unit // self.block_rows)[:, None, None]
+        query = block_row[:, None, None] * self.size + row % self.size
+        return score_mod(
+            scores,
+            batch,
+            head,
+            query.clamp(max=shape.query_length - 1),
+            keys[:, None, :].clamp(max=shape.key_length - 1),
+        )
 
     def per_sequence(self, lengths: Tensor) -> Tensor:
         """(batch,) to (leading,)."""
@@ -235,6 +263,8 @@ def _attend_rows(
     scores = take(operands.q, rows.unit) @ k.transpose(2, 3)
     place = torch.arange(layout.size, device=scores.device)
     keys = (rows.column[..., None] * layout.size + place).flatten(1)
+    if operands.score_mod is not None:
+        scores = layout.changed(scores, operands.score_mod, rows.unit, keys)
     weights, total, lse = masked_softmax(scores, _allowed(operands, rows, keys, masks, layout))
     if operands.states is not None:
         kept = kept_weights(take(operands.states, rows.unit), keys[:, None, :], operands.dropout_p)

@@ -18,6 +18,7 @@ from sparse_core.attention.operands import (
     default_scale,
 )
 from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.scores import ScoreFunction
 from sparse_core.errors import ImplementationError
 
 #: Scores that may be held at once where nothing is compiled, which is on a CPU.
@@ -41,6 +42,7 @@ def sparse_attention(
     seed: int | None = None,
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
+    score_mod: ScoreFunction | None = None,
     autotune: bool | None = None,
 ) -> AttentionResult:
     """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows, by FlexAttention.
@@ -66,6 +68,7 @@ def sparse_attention(
         seed: without effect.
         query_lengths, key_lengths: None; FlexAttention skips the masks of full blocks, so that each sequence
             would need its own lists.
+        score_mod: changes the scaled scores, see :mod:`sparse_core.attention.scores`.
         autotune: let torch time several tilings when it compiles; by default only where it has to.
 
     Returns:
@@ -96,7 +99,13 @@ def sparse_attention(
         # On a CPU it refuses operands that could have gradients, even where none are recorded.
         q, k, v = q.detach(), k.detach(), v.detach()
     options = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained, autotune=autotune)
-    arguments = (prepared(pattern), default_scale(scale, shape.dim), shape.group > 1, options.kernel)
+    arguments = (
+        prepared(pattern),
+        default_scale(scale, shape.dim),
+        shape.group > 1,
+        options.kernel,
+        score_mod,
+    )
     with torch.autocast(q.device.type, enabled=False):
         if torch.compiler.is_compiling():
             out, lse = _attend(q, k, v, *arguments)
@@ -264,12 +273,20 @@ def compiled(device: str, search: str) -> Any:
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, block_mask: Any, scale: float, grouped: bool, kernel: dict[str, Any]
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    block_mask: Any,
+    scale: float,
+    grouped: bool,
+    kernel: dict[str, Any],
+    score_mod: ScoreFunction | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Out and lse, whichever way this version of torch returns them."""
     from torch.nn.attention import flex_attention as library
 
     arguments: dict[str, Any] = {
+        "score_mod": score_mod,
         "block_mask": block_mask,
         "scale": scale,
         "enable_gqa": grouped,

@@ -20,7 +20,7 @@ def page(repository: Path) -> str:
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    assert len(blocks) == page.count("```") // 2 == 6
+    assert len(blocks) == page.count("```") // 2 == 7
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "attention.md", "exec"), names)

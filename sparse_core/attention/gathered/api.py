@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.gathered import reference
-from sparse_core.attention.operands import AttentionResult, AttentionShape, check_operands, default_scale
+from sparse_core.attention.operands import (
+    LARGEST_DIM,
+    AttentionResult,
+    AttentionShape,
+    check_operands,
+    default_scale,
+    padded_dims,
+)
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
 
@@ -63,7 +70,8 @@ def gathered_attention(
     many queries attend to is shared out among programs. Gradients can be taken once.
 
     Args:
-        q: (batch, heads, queries, dim) floating; dim a multiple of 8 from 16 to 256.
+        q: (batch, heads, queries, dim) floating; dim from 1 to 256. Multiples of 8 from 16 on need no copies
+            with zeros behind.
         k: (batch, key_heads, key_length, dim), keys as they lie in memory; each key head serves
             heads / key_heads neighbouring heads.
         v: as k.
@@ -85,6 +93,10 @@ def gathered_attention(
         ImplementationError: a named ``impl`` cannot run here.
     """
     check_impl(impl)
+    dim = q.shape[-1]
+    if 1 <= dim <= LARGEST_DIM:
+        scale = default_scale(scale, dim)
+    q, k, v = padded_dims(q, k, v)
     shape = check_operands(q, k, v)
     _check_index(index, shape, q.device)
     scale = default_scale(scale, shape.dim)
@@ -94,7 +106,10 @@ def gathered_attention(
         result = gradient.gathered_attention(q, k, v, index, scale=scale)
     else:
         result = reference.gathered_attention(q, k, v, index, scale=scale)
-    return result if return_lse else result.out
+    out, lse = result
+    if out.shape[-1] != dim:
+        out = out[..., :dim]
+    return AttentionResult(out, lse) if return_lse else out
 
 
 def _use_triton(q: Tensor, impl: Impl) -> bool:

@@ -4,6 +4,7 @@ from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.feed_forward import FeedForward
 from sparse_core.attention.modules.layer import SparseTransformerLayer
 from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.multihead import SparseMultiheadAttention
 from sparse_core.attention.modules.selectors import DynamicBlocks, Selector, TopKBlocks
 from sparse_core.attention.modules.sources import PatternCache
 from sparse_core.attention.modules.transformer import SparseTransformer
@@ -15,6 +16,7 @@ __all__ = [
     "PatternCache",
     "Selector",
     "SparseAttention",
+    "SparseMultiheadAttention",
     "SparseTransformer",
     "SparseTransformerLayer",
     "TopKBlocks",

@@ -12,9 +12,7 @@ from sparse_core.attention.modules.learned import LearnedBlocks
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.modules.sources import PatternSource, Source, pattern_for, pattern_source
 from sparse_core.attention.operands import (
-    DIM_STEP,
     LARGEST_DIM,
-    SMALLEST_DIM,
     AttentionImpl,
     check_attention_impl,
 )
@@ -36,7 +34,7 @@ class SparseAttention(nn.Module):
             :class:`DynamicBlocks`, :class:`LearnedBlocks`); or None for dense attention.
         key_heads: heads of keys and values, each for heads / key_heads neighbouring heads; ``heads`` by
             default.
-        head_dim: a multiple of 8 from 16 to 256, by default dim / heads.
+        head_dim: from 1 to 256, by default dim / heads; best a multiple of 8 from 16 on.
         memory_dim: width of the memory, ``dim`` by default.
         bias: whether the Linear layers have one.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
@@ -270,10 +268,10 @@ class SparseAttention(nn.Module):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.heads % self.key_heads:
             raise ValueError(f"heads ({self.heads}) must be a multiple of key_heads ({self.key_heads})")
-        if not SMALLEST_DIM <= self.head_dim <= LARGEST_DIM or self.head_dim % DIM_STEP:
+        if not 1 <= self.head_dim <= LARGEST_DIM:
             raise ValueError(
-                f"head_dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM},"
-                f" got {self.head_dim}: choose other heads or give head_dim"
+                f"head_dim must be from 1 to {LARGEST_DIM}, got {self.head_dim}: choose other heads or give"
+                " head_dim"
             )
 
     def _check_heads(self, source: object) -> None:

@@ -366,7 +366,7 @@ def test_state_dict_is_that_of_four_layers() -> None:
         ({"dim": 0}, "dim must be at least 1"),
         ({"dim": 33}, r"dim \(33\) must be a multiple of heads \(2\)"),
         ({"heads": 0}, "heads must be at least 1"),
-        ({"dim": 16}, "head_dim must be a multiple of 8 from 16 to 256, got 8"),
+        ({"head_dim": 257}, "head_dim must be from 1 to 256, got 257"),
         ({"key_heads": 3}, r"heads \(2\) must be a multiple of key_heads \(3\)"),
         ({"key_heads": 0}, "key_heads must be at least 1"),
         ({"memory_dim": 0}, "memory_dim must be at least 1"),

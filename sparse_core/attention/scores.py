@@ -1,0 +1,77 @@
+"""Functions that change scores before the softmax: ALiBi, relative positions, a soft cap, or your own.
+
+Such a function is called with the scaled scores and the numbers of batch entry, head, query and key: tensors
+of int64 that broadcast to the scores. It works element by element. FlexAttention calls its ``score_mod``
+likewise, so that one function serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["ScoreFunction", "alibi", "relative_positions", "soft_cap"]
+
+#: ``function(scores, batch, head, query, key) -> scores``.
+ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def alibi(heads: int, *, device: torch.device | str | None = None) -> ScoreFunction:
+    """Each token of distance lowers a score by a slope of the head (Press et al. 2022).
+
+    Args:
+        heads: query heads; for a power of two the slopes are 2^(-8/heads), its square, and so on, for other
+            numbers those that the paper's code gives.
+        device: of the operands.
+
+    Raises:
+        ValueError: no heads.
+    """
+    if heads < 1:
+        raise ValueError(f"heads must be at least 1, got {heads}")
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * place / power) for place in range(1, power + 1)]
+    slopes += [2.0 ** (-4.0 * place / power) for place in range(1, 2 * (heads - power) + 1, 2)]
+    table = torch.tensor(slopes, device=device)
+
+    def lowered(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return scores - table[head] * (query - key).abs()
+
+    return lowered
+
+
+def relative_positions(table: Tensor) -> ScoreFunction:
+    """A learned number for each head and distance is added (Raffel et al. 2020, without their buckets).
+
+    Args:
+        table: (heads, 2 * reach + 1) floating: column ``reach + key - query``; beyond ``reach`` the outermost
+            columns count. Gradients reach it with ``impl="reference"``.
+
+    Raises:
+        ValueError: another shape.
+    """
+    if table.ndim != 2 or table.shape[1] % 2 == 0:
+        raise ValueError(f"table must be (heads, 2 * reach + 1), got {tuple(table.shape)}")
+    reach = table.shape[1] // 2
+
+    def added(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return scores + table[head, (key - query).clamp(-reach, reach) + reach]
+
+    return added
+
+
+def soft_cap(limit: float) -> ScoreFunction:
+    """``limit * tanh(scores / limit)``, as in Gemma 2 (Gemma Team 2024).
+
+    Raises:
+        ValueError: a limit that is not positive.
+    """
+    if not limit > 0.0:
+        raise ValueError(f"limit must be above 0, got {limit}")
+
+    def capped(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return limit * torch.tanh(scores / limit)
+
+    return capped
