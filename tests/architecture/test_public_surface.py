@@ -215,7 +215,7 @@ PUBLIC = {
         "LayerwiseSchedule",
         "MaskRefresher",
         "MaskedModel",
-        "NM",
+        "NMPattern",
         "PackedNM",
         "PackedSizeReport",
         "Permutation",
@@ -344,6 +344,16 @@ def test_promised_names_exist(module: str) -> None:
 )
 def test_surface_of_a_package_is_exactly_what_is_promised(module: str) -> None:
     assert set(importlib.import_module(module).__all__) == PUBLIC[module]
+
+
+def test_a_public_name_means_one_thing_in_all_packages() -> None:
+    meanings: dict[str, set[int]] = {}
+    for module, names in PUBLIC.items():
+        found = importlib.import_module(module)
+        for name in names:
+            meanings.setdefault(name, set()).add(id(getattr(found, name)))
+    # What a cache did: one record for the cache of masks, one for that of merged weights.
+    assert {name for name, found in meanings.items() if len(found) > 1} == {"CacheStatistics"}
 
 
 def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> None:
