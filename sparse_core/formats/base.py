@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import torch
 from torch import Tensor
 
-from sparse_core.formats.validation import VALUE_DTYPES, check_shape, check_values_dtype
+from sparse_core.formats.validation import VALUE_DTYPES, can_read, check_shape, check_values_dtype
 
 if TYPE_CHECKING:
     from sparse_core.formats.coo import COO
@@ -74,7 +74,12 @@ class SparseMatrix(ABC):
 
     @abstractmethod
     def validate(self) -> None:
-        """Check everything, element by element (synchronises with a CUDA device).
+        """Check everything, element by element.
+
+        Constructors do so unless they are told ``validate=False``: the caller then vouches for the elements,
+        and a wrong one may give a wrong result or end the process. The arrays are read, so that a CUDA device
+        is waited for; constructors leave the check out where nothing can be read: on the meta device, inside
+        ``torch.compile`` and while a CUDA graph is captured.
 
         Raises:
             ValueError: names the array, the position and what is wrong there.
@@ -87,6 +92,11 @@ class SparseMatrix(ABC):
     @abstractmethod
     def _to_csr(self) -> CSR:
         """This matrix as CSR, differentiable in ``values``."""
+
+    def _check(self, validate: bool) -> None:
+        # The last step of every constructor.
+        if validate and can_read(next(iter(self._index_tensors().values()))):
+            self.validate()
 
     # Numbers.
 

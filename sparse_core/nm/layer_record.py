@@ -128,7 +128,7 @@ class LayerRecord:
         row_ptr = (rows * across).clamp(max=blocks).to(index)
         col = (torch.arange(blocks, device=device) % across).to(index)
         values: Tensor = torch.zeros(blocks, size, size, dtype=dtype, device=device)
-        return BSR(row_ptr, col, values, self.shape)
+        return BSR(row_ptr, col, values, self.shape, validate=False)
 
 
 def record_of(layer: PackedModule) -> LayerRecord:

@@ -112,7 +112,8 @@ class PackedNM:
         """The same weight as ``sparse_core.formats.NM``, for solvers and products."""
         out, columns = self.shape
         values = self.values.reshape(out, columns // self.pattern.m, self.pattern.n)
-        return NM(values, self.index(), self.shape, n=self.pattern.n, m=self.pattern.m)
+        n, m = self.pattern.n, self.pattern.m
+        return NM(values, self.index(), self.shape, n=n, m=m, validate=False)
 
     def with_values(self, values: Tensor) -> PackedNM:
         """The same positions with other values (out, groups * n)."""

@@ -254,6 +254,6 @@ def check_metadata(
     values = torch.zeros((), device=metadata.device).expand(out, columns // pattern.m * pattern.n)
     matrix = PackedNM(values, metadata, shape, pattern).to_matrix()
     try:
-        NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m, validate=True)
+        NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m)
     except ValueError as error:
         raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
