@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
@@ -195,7 +196,7 @@ class CompactCSR(SparseMatrix):
         rest = gaps - fillers * LARGEST_GAP
         rest = torch.where(rest > LARGEST_GAP // 2, rest - (LARGEST_GAP + 1), rest).to(torch.int16)
         delta = torch.full((stored,), -1, dtype=torch.int16, device=csr.device).index_copy_(0, places, rest)
-        filled = torch.full((stored,), -0.0, dtype=dtype, device=csr.device).index_copy(0, places, values)
+        filled = _fill(torch.full((stored,), -0.0, dtype=dtype, device=csr.device), places, values)
         index = index_dtype_for(*csr.shape, stored)
         return cls(row_ptr.to(index), delta, filled, csr.shape, anchor_offset=anchor, validate=False)
 
@@ -223,6 +224,12 @@ class CompactCSR(SparseMatrix):
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row_ptr": self.row_ptr, "delta": self.delta}
+
+
+@without_autocast
+def _fill(fillers: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    # Autocast on a CPU would refuse float16.
+    return fillers.index_copy(0, places, values)
 
 
 def is_negative_zero(values: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.ell import ELL
-from sparse_core.formats.indexing import narrow, pointers_from_rows, rank_within_rows
+from sparse_core.formats.indexing import concatenate, narrow, pointers_from_rows, rank_within_rows
 
 
 class HYB(SparseMatrix):
@@ -59,7 +59,7 @@ class HYB(SparseMatrix):
 
         A copy: change values with :meth:`with_values`.
         """
-        return torch.cat([self.ell.values.reshape(-1), self.coo.values])
+        return concatenate(self.ell.values.reshape(-1), self.coo.values)
 
     def _set_values(self, values: Tensor) -> None:
         split = self.ell.values.numel()
@@ -156,7 +156,7 @@ class HYB(SparseMatrix):
         both = COO(
             torch.cat([regular.row_indices(), self.coo.row]),
             torch.cat([regular.col, self.coo.col]),
-            torch.cat([regular.values, self.coo.values]),
+            concatenate(regular.values, self.coo.values),
             self.shape,
             validate=False,
         )
