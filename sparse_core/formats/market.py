@@ -173,23 +173,17 @@ class _Pieces(io.RawIOBase):
     """What scipy reads: the header as it likes it, then the checked text."""
 
     def __init__(self, header: _Header, pieces: Iterator[bytes]) -> None:
-        self._held, self._pieces = str(header).encode(), pieces
+        self._piece, self._pieces = io.BytesIO(str(header).encode()), pieces
 
     def readable(self) -> bool:
         """Always."""
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes, at most ``size``; all that is left without it."""
-        wanted = -1 if size is None else size
-        parts, count = [self._held], len(self._held)
-        while wanted < 0 or count < wanted:
+        """The next bytes, at most ``size`` and at most what is at hand; none at the end."""
+        while not (found := self._piece.read(size)):
             piece = next(self._pieces, None)
             if piece is None:
                 break
-            parts.append(piece)
-            count += len(piece)
-        held = b"".join(parts)
-        end = len(held) if wanted < 0 else wanted
-        self._held = held[end:]
-        return held[:end]
+            self._piece = io.BytesIO(piece)
+        return found
