@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -76,11 +76,11 @@ def read_market(file: Path, check_rows: Callable[[int, int], None]) -> Any:
         header, above = _read_header(stream)
         # An entry takes two indices and a value; packed text grows a thousand times at most.
         check_claim(f"{header.lines} entries", 24 * header.lines, file.stat().st_size, growth=1000)
-        text_bytes = sum(len(piece) for piece in _checked_pieces(stream, header, above))
+        text_bytes = _check_text(stream, header, above)
     check_rows(header.sizes[0], text_bytes)
     with _opened(file) as stream:
         _read_header(stream)
-        return scipy.io.mmread(_Pieces(header, _checked_pieces(stream, header, above)), spmatrix=False)
+        return scipy.io.mmread(_Pieces(header, stream), spmatrix=False)
 
 
 def _opened(file: Path) -> IO[bytes]:
@@ -124,13 +124,14 @@ def _read_header(stream: IO[bytes]) -> tuple[_Header, int]:
     return _Header(kind, field, symmetry, sizes), number
 
 
-def _checked_pieces(stream: IO[bytes], header: _Header, above: int) -> Iterator[bytes]:
-    # Whole lines as scipy reads them right; raises where the text is no matrix of the header's kind.
+def _check_text(stream: IO[bytes], header: _Header, above: int) -> int:
+    # Bytes of the text; raises where it is no matrix of the header's kind.
     pattern = header.line_pattern
-    number, entries, rest, ended = above, 0, b"", False
+    number, entries, length, rest, ended = above, 0, 0, b"", False
     while not ended:
         piece = stream.read(_PIECE_BYTES)
         ended = not piece
+        length += len(piece)
         lines, newline, rest = (rest + piece).rpartition(b"\n")
         text, rest = (rest, b"") if ended else (lines + newline, rest)
         if len(rest) > _LINE_BYTES:
@@ -140,9 +141,9 @@ def _checked_pieces(stream: IO[bytes], header: _Header, above: int) -> Iterator[
         entries += kept.count(b"\n") + (kept[-1:] not in (b"", b"\n"))
         if entries > header.lines or number - above > 2 * header.lines + 1000:
             raise ValueError(f"more than the {header.lines} lines that the header announces")
-        yield _as_scipy_reads(kept)
     if entries != header.lines:
         raise ValueError(f"{entries} lines of entries where the header announces {header.lines}")
+    return length
 
 
 def _entry_lines(text: bytes, pattern: re.Pattern[bytes], above: int) -> bytes:
@@ -158,7 +159,8 @@ def _entry_lines(text: bytes, pattern: re.Pattern[bytes], above: int) -> bytes:
 
 
 def _as_scipy_reads(text: bytes) -> bytes:
-    # Fortran writes exponents with D; a sign in front of a positive number is no number to scipy.
+    # Fortran writes exponents with D; a sign in front of a positive number is no number to scipy. Where a
+    # piece ends does not matter: a sign that is lost behind an E changes nothing.
     if b"d" in text or b"D" in text:
         text = text.translate(bytes.maketrans(b"dD", b"ee"))
     return re.sub(rb"(?<![eE])\+", b"", text) if b"+" in text else text
@@ -170,10 +172,10 @@ def _shown(line: bytes) -> str:
 
 
 class _Pieces(io.RawIOBase):
-    """What scipy reads: the header as it likes it, then the checked text."""
+    """What scipy reads: the header as it likes it, then the text that was checked."""
 
-    def __init__(self, header: _Header, pieces: Iterator[bytes]) -> None:
-        self._piece, self._pieces = io.BytesIO(str(header).encode()), pieces
+    def __init__(self, header: _Header, text: IO[bytes]) -> None:
+        self._piece, self._text = io.BytesIO(str(header).encode()), text
 
     def readable(self) -> bool:
         """Always."""
@@ -182,8 +184,8 @@ class _Pieces(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """The next bytes, at most ``size`` and at most what is at hand; none at the end."""
         while not (found := self._piece.read(size)):
-            piece = next(self._pieces, None)
-            if piece is None:
+            piece = self._text.read(_PIECE_BYTES)
+            if not piece:
                 break
-            self._piece = io.BytesIO(piece)
+            self._piece = io.BytesIO(_as_scipy_reads(piece))
         return found
