@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
 
+from sparse_core.formats.operators import Operators
 from sparse_core.formats.validation import VALUE_DTYPES, can_read, check_shape, check_values_dtype
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def index_dtype_for(*sizes: int) -> torch.dtype:
     return torch.int32 if max(sizes, default=0) <= torch.iinfo(torch.int32).max else torch.int64
 
 
-class SparseMatrix(ABC):
+class SparseMatrix(Operators):
     """A sparse matrix of ``shape[0]`` rows and ``shape[1]`` columns.
 
     The structure (shape and index tensors) is fixed at construction. Values may be exchanged with
@@ -325,26 +326,6 @@ class SparseMatrix(ABC):
         from sparse_core.formats.describe import describe
 
         return describe(self)
-
-    # Products. linalg imports formats, so it is imported here only when needed.
-
-    def __matmul__(self, other: Any) -> Any:
-        from sparse_core import linalg
-
-        if isinstance(other, SparseMatrix):
-            return linalg.spgemm(self, other)
-        if isinstance(other, Tensor):
-            return linalg.spmv(self, other) if other.ndim == 1 else linalg.spmm(self, other)
-        return NotImplemented
-
-    def __rmatmul__(self, other: Any) -> Any:
-        from sparse_core import linalg
-
-        if not isinstance(other, Tensor):
-            return NotImplemented
-        if other.ndim == 1:
-            return linalg.spmv(self, other, transpose=True)
-        return linalg.spmm(self, other.mT, transpose=True).mT
 
 
 def _identical(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> bool:

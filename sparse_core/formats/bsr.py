@@ -143,14 +143,19 @@ class BSR(SparseMatrix):
         check_rising("col", self.col, self.row_ptr, "BSR.from_coo sorts and sums duplicates", "block row")
         if self._edges_are_zero():
             return
-        row, column = scalar_places(self.row_ptr, self.col, self.block_size)
-        outside = (row >= self.shape[0]) | (column >= self.shape[1])
-        at = first_true(outside & (self.values.detach() != 0))
+        at = first_true(self._outside() & (self.values.detach() != 0))
         if at is not None:
             raise ValueError(
                 f"{element('values', self.values, at)} lies outside the {self.shape[0]}x{self.shape[1]}"
                 f" matrix and must be 0, got {self.values.detach().reshape(-1)[at].item()}"
             )
+
+    def _outside(self) -> Tensor:
+        row, column = scalar_places(self.row_ptr, self.col, self.block_size)
+        return (row >= self.shape[0]) | (column >= self.shape[1])
+
+    def _padding(self) -> Tensor | None:
+        return self._outside() if self.is_ragged else None
 
     def _edges_are_zero(self) -> bool:
         # Whether blocks at the lower and right edge hold nothing outside the matrix.

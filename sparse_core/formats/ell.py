@@ -102,7 +102,7 @@ class ELL(SparseMatrix):
         check_range("lengths", self.lengths, self.width + 1)
         # Padding may stand at column 0 even where no column is.
         check_range("col", self.col, self.shape[1] if self.nnz else max(self.shape[1], 1))
-        padding = torch.arange(self.width, device=self.device)[:, None] >= self.lengths
+        padding = self._padding()
         at = first_true((self.col[1:] <= self.col[:-1]).logical_and_(~padding[1:]))
         if at is not None:
             step, row = divmod(at, self.shape[0])
@@ -110,6 +110,9 @@ class ELL(SparseMatrix):
             raise order_error(entry, before, row, "ELL.from_coo sorts and sums duplicates")
         check_padding("values", self.values, padding)
         check_padding("col", self.col, padding)
+
+    def _padding(self) -> Tensor:
+        return torch.arange(self.width, device=self.device)[:, None] >= self.lengths
 
     def _entry_places(self) -> tuple[Tensor, Tensor]:
         # Flat positions of the entries in col and values, row after row, and the row of each.

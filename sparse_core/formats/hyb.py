@@ -149,6 +149,9 @@ class HYB(SparseMatrix):
         value = csr.dtype.itemsize
         return rows * width * (index + value) + rows * 4 + rest * (2 * index + value)
 
+    def _padding(self) -> Tensor:
+        return torch.nn.functional.pad(self.ell._padding().reshape(-1), (0, self.coo.nnz))
+
     def _to_csr(self) -> CSR:
         regular = self.ell._to_csr()
         if self.coo.nnz == 0:

@@ -100,6 +100,9 @@ class NM(SparseMatrix):
     def _inside(self) -> Tensor:
         return self._columns() < self.shape[1]
 
+    def _padding(self) -> Tensor | None:
+        return ~self._inside() if self._is_partial else None
+
     @property
     def T(self) -> NM:
         """The transposed matrix with the same n and m; slots of value 0 are left out first.

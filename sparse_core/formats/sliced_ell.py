@@ -143,10 +143,13 @@ class SlicedELL(SparseMatrix):
         check_range("entries of col", col, self.shape[1], row_finder(row_ptr))
         advice = "SlicedELL.from_coo sorts and sums duplicates"
         check_rising("entries of col", col, row_ptr, advice, "stored row")
-        padding = torch.ones(len(self.col), dtype=torch.bool, device=self.device)
-        padding[places] = False
+        padding = self._padding()
         check_padding("values", self.values, padding)
         check_padding("col", self.col, padding)
+
+    def _padding(self) -> Tensor:
+        padding = torch.ones(len(self.col), dtype=torch.bool, device=self.device)
+        return padding.index_fill_(0, self._entry_places()[0], False)
 
     def _columns_are_sound(self) -> bool:
         # Line by line: one place of each row of a slice. What is wrong is looked for elsewhere.
