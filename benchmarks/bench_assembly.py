@@ -140,8 +140,8 @@ def _sides(entries: Entries) -> dict[str, Side]:
     row, col = entries.indices
     short_row, short_col = row.int(), col.int()
     sides: dict[str, Side] = {
-        OURS: lambda: CSR(*assemble_csr(short_row, short_col, entries.values, shape), shape),
-        OURS_LONG: lambda: CSR(*assemble_csr(row, col, entries.values, shape), shape),
+        OURS: lambda: CSR(*assemble_csr(short_row, short_col, entries.values, shape), shape, validate=False),
+        OURS_LONG: lambda: CSR(*assemble_csr(row, col, entries.values, shape), shape, validate=False),
         TORCH: lambda: _torch_csr(entries, entries.values),
     }
     if row.device.type == "cpu":

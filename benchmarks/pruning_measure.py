@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks.pruning_models import Split, accuracy, build, fit, load_split, pruned_layer
 from benchmarks.pruning_rows import LAYOUT, Pruned, Task, Ways, sensitivity_of, train_on
 from sparse_core.nm.masks import check_nm
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.selection import selected_layers, weight_parameter
 
 DENSE, TRAINED_ON = "dense", "dense, trained on"
@@ -37,8 +37,8 @@ def measure(task: Task) -> dict[str, Any]:
     sensitivity = sensitivity_of(dense, digits)
     found: dict[str, dict[str, Any]] = {}
     for text in task.patterns:
-        plain = NM.parse(text)
-        ways = Ways(dense, NM(plain.n, plain.m, LAYOUT), digits, sensitivity, task)
+        plain = NMPattern.parse(text)
+        ways = Ways(dense, NMPattern(plain.n, plain.m, LAYOUT), digits, sensitivity, task)
         found[text] = {
             name: {"group": group, **_measured(make(), split, task)}
             for name, (group, make) in ways.rows().items()
@@ -58,7 +58,7 @@ def check(pruned: Pruned) -> None:
     for name, mask in pruned.masks.items():
         weight = weight_parameter(pruned.model.get_submodule(name))
         pattern = pruned.patterns[name] if isinstance(pruned.patterns, Mapping) else pruned.patterns
-        if isinstance(pattern, NM):
+        if isinstance(pattern, NMPattern):
             check_nm(mask, pattern.n, pattern.m, conv_layout=pattern.conv_layout, name=name)
             check_nm(weight, pattern.n, pattern.m, conv_layout=pattern.conv_layout, name=name)
         if bool(weight[~mask].any()):
@@ -69,7 +69,7 @@ def _measured(pruned: Pruned, split: Split, task: Task) -> dict[str, float]:
     check(pruned)
     kept = total = 0.0
     zeros = count = 0
-    for name, layer in selected_layers(pruned.reference, NM(1, 1), pruned_layer).layers.items():
+    for name, layer in selected_layers(pruned.reference, NMPattern(1, 1), pruned_layer).layers.items():
         before = weight_parameter(layer).detach().double().abs()
         mask = pruned.masks.get(name, torch.ones_like(before, dtype=torch.bool))
         kept += float((before * mask).sum())
@@ -85,7 +85,7 @@ def _measured(pruned: Pruned, split: Split, task: Task) -> dict[str, float]:
 
 def _sizes(model: nn.Module) -> dict[str, int]:
     """How many numbers the network has, and how many of them are weights that the patterns apply to."""
-    layers = selected_layers(model, NM(1, 1), pruned_layer).layers.values()
+    layers = selected_layers(model, NMPattern(1, 1), pruned_layer).layers.values()
     return {
         "all": sum(parameter.numel() for parameter in model.parameters()),
         "pruned_layers": sum(weight_parameter(layer).numel() for layer in layers),

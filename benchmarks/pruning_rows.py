@@ -19,7 +19,7 @@ from benchmarks.pruning_models import (
     pruned_layer,
 )
 from sparse_core.nm.allocation import CANDIDATES, allocate
-from sparse_core.nm.pattern import NM, Block, Pattern
+from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.permutation import permute_model
 from sparse_core.nm.prune_report import PruneReport
 from sparse_core.nm.pruning import prune
@@ -97,7 +97,7 @@ class Ways:
     """
 
     dense: nn.Module
-    pattern: NM
+    pattern: NMPattern
     digits: Digits
     sensitivity: SensitivityReport
     task: Task
@@ -237,8 +237,8 @@ def train_on(
     )
 
 
-def _candidates() -> list[NM | None]:
-    return [None if found is None else NM(found.n, found.m, LAYOUT) for found in CANDIDATES]
+def _candidates() -> list[NMPattern | None]:
+    return [None if found is None else NMPattern(found.n, found.m, LAYOUT) for found in CANDIDATES]
 
 
 def sensitivity_of(dense: nn.Module, digits: Digits) -> SensitivityReport:

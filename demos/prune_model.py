@@ -43,11 +43,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from sparse_core.nm import (
-    NM,
     Block,
     DistillationLoss,
     GradientScore,
     MaskRefresher,
+    NMPattern,
     PruneReport,
     attach_masks,
     collect_inputs,
@@ -213,11 +213,11 @@ def picture(table: dict[str, Any], path: Path, title: str) -> Path:
     return path
 
 
-def parse_pattern(text: str) -> NM | Block:
+def parse_pattern(text: str) -> NMPattern | Block:
     """``2:4``, ``block:16`` or ``block:16:0.75``."""
     size, _, dropped = text.removeprefix("block:").partition(":")
     try:
-        return Block(int(size), float(dropped or 0.5)) if text.startswith("block:") else NM.parse(text)
+        return Block(int(size), float(dropped or 0.5)) if text.startswith("block:") else NMPattern.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

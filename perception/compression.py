@@ -26,13 +26,13 @@ from sparse_core.compression import (
     save_compressed,
 )
 from sparse_core.compression.layouts import COMPRESSIBLE, layout_of, pad_columns
-from sparse_core.nm import NM
+from sparse_core.nm import NMPattern
 from sparse_core.nm.layers import fits
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.selection import selected_layers
 
 #: Two of four neighbouring input channels are kept.
-PATTERN = NM(2, 4, "channels_last")
+PATTERN = NMPattern(2, 4, "channels_last")
 #: Layers that are pruned and stored in few bits: the first ones see few inputs, the last ones are small and
 #: decide.
 INNER = r"^(?!encoder\.)(?!head\.(heat|box)$)(?!refinements\.\d+\.out$)"
@@ -41,7 +41,7 @@ _CONFIG_KEY = "detector"
 
 def inner_layers(network: Network) -> dict[str, nn.Module]:
     """The layers of ``INNER`` by name."""
-    return selected_layers(network, NM(1, 1), INNER, types=COMPRESSIBLE).layers
+    return selected_layers(network, NMPattern(1, 1), INNER, types=COMPRESSIBLE).layers
 
 
 def kept_masks(network: Network) -> dict[str, Tensor] | None:
@@ -50,7 +50,7 @@ def kept_masks(network: Network) -> dict[str, Tensor] | None:
     Where fewer than two of a group are not zero, zeros are kept too, so that each group has two.
     """
     masks = {}
-    plain = NM(PATTERN.n, PATTERN.m)
+    plain = NMPattern(PATTERN.n, PATTERN.m)
     for name, module in inner_layers(network).items():
         weight = module.weight
         assert isinstance(weight, Tensor)
@@ -107,7 +107,7 @@ def compress_network(
     network: Network,
     coding: str = "int8",
     *,
-    pattern: NM | None = PATTERN,
+    pattern: NMPattern | None = PATTERN,
     masks: Mapping[str, Tensor] | None = None,
     dtype: torch.dtype = torch.float16,
 ) -> CompressedModel:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sparse_core.compression import Coding, CompressedWeight, compress, quantise_groups
 from sparse_core.compression.layouts import Layout, pad_columns
-from sparse_core.nm import NM
+from sparse_core.nm import NMPattern
 
 
 class RoundedWeight(nn.Module):
@@ -29,7 +29,7 @@ class RoundedWeight(nn.Module):
     order: Tensor
 
     def __init__(
-        self, weight: Tensor, coding: Coding, pattern: NM | None, layout: Layout, mask: Tensor | None
+        self, weight: Tensor, coding: Coding, pattern: NMPattern | None, layout: Layout, mask: Tensor | None
     ) -> None:
         super().__init__()
         # Where the values that are stored lie in their rows, in the order in which they share scales.

@@ -24,7 +24,7 @@ from sparse_core.compression.layouts import (
     pad_columns,
 )
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.selection import Select, selected_layers
 from sparse_core.nm.sparsegpt import sparsegpt
 from sparse_core.nm.text_table import shape_cell, text_table
@@ -94,7 +94,7 @@ class CalibrationReport:
 def prune_in_one_pass(
     model: nn.Module,
     forward: Callable[[], Any],
-    pattern: NM,
+    pattern: NMPattern,
     *,
     select: Select = None,
     damping: float = 0.01,
@@ -120,7 +120,7 @@ def prune_in_one_pass(
     Warns:
         CalibrationWarning: SparseGPT needed more damping.
     """
-    selection = selected_layers(model, NM(1, 1), select, types=COMPRESSIBLE)
+    selection = selected_layers(model, NMPattern(1, 1), select, types=COMPRESSIBLE)
     grouped = [name for name, module in selection.layers.items() if getattr(module, "groups", 1) != 1]
     if grouped:
         raise ValueError(f"SparseGPT takes no convolution of several groups: deselect {', '.join(grouped)}")
@@ -153,7 +153,12 @@ def prune_in_one_pass(
 
 @torch.no_grad()
 def _prune(
-    name: str, module: nn.Module, inputs: tuple[Any, ...], pattern: NM, damping: float, correct_bias: bool
+    name: str,
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    pattern: NMPattern,
+    damping: float,
+    correct_bias: bool,
 ) -> tuple[CalibratedLayer, Tensor]:
     weight = cast(Tensor, module.weight)
     view = MatrixView(tuple(weight.shape), layout_of(module, pattern.conv_layout))
@@ -173,7 +178,7 @@ def _prune(
     result = sparsegpt(
         pad_columns(before, pattern.m),
         F.pad(hessian, (0, missing, 0, missing)),
-        NM(pattern.n, pattern.m),
+        NMPattern(pattern.n, pattern.m),
         damping=damping,
         name=name,
     )

@@ -17,10 +17,10 @@ from sparse_core.compression.weight import CompressedWeight
 from sparse_core.nm.layers import fits
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 #: The pattern of a weight that stays dense: every value is kept, and no position stored.
-DENSE = NM(1, 1)
+DENSE = NMPattern(1, 1)
 
 
 class _Stored(NamedTuple):
@@ -34,7 +34,7 @@ class _Stored(NamedTuple):
 
 def compress(
     weight: Tensor,
-    pattern: NM | None = TWO_FOUR,
+    pattern: NMPattern | None = TWO_FOUR,
     coding: Coding | str = "int8",
     *,
     mask: Tensor | None = None,
@@ -92,12 +92,12 @@ def compress(
     )
 
 
-def _default_layout(weight: Tensor, pattern: NM | None) -> Layout:
+def _default_layout(weight: Tensor, pattern: NMPattern | None) -> Layout:
     channels_last = pattern is not None and pattern.conv_layout == "channels_last" and weight.ndim == 4
     return "channels_last" if channels_last else "rows"
 
 
-def _kept(matrix: Tensor, pattern: NM, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _kept(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Values (rows, kept) and positions (rows, groups, n) of a matrix of whole groups."""
     if pattern.n == pattern.m:
         rows, columns = matrix.shape
@@ -107,7 +107,7 @@ def _kept(matrix: Tensor, pattern: NM, mask: Tensor | None) -> tuple[Tensor, Ten
         return matrix, every.expand(rows, columns // pattern.m, pattern.m)
     if mask is None and not fits(matrix, pattern):
         mask = nm_mask(matrix, pattern.n, pattern.m)
-    packed = PackedNM.from_dense(matrix, NM(pattern.n, pattern.m), mask)
+    packed = PackedNM.from_dense(matrix, NMPattern(pattern.n, pattern.m), mask)
     return packed.values, packed.index()
 
 
@@ -146,7 +146,7 @@ def _check_finite(matrix: Tensor, name: str) -> None:
         )
 
 
-def _check_width(view: MatrixView, pattern: NM, pad: bool, name: str) -> None:
+def _check_width(view: MatrixView, pattern: NMPattern, pad: bool, name: str) -> None:
     if view.columns % pattern.m and not pad:
         raise ValueError(
             f"the input dimension of {name} is {view.columns}, which is not divisible by m={pattern.m}:"
@@ -154,7 +154,7 @@ def _check_width(view: MatrixView, pattern: NM, pad: bool, name: str) -> None:
         )
 
 
-def _mask_matrix(mask: Tensor, view: MatrixView, pattern: NM, name: str) -> Tensor:
+def _mask_matrix(mask: Tensor, view: MatrixView, pattern: NMPattern, name: str) -> Tensor:
     """The mask as a matrix of whole groups, with exactly n true in each whole group."""
     if mask.dtype != torch.bool or tuple(mask.shape) != view.shape:
         raise ValueError(

@@ -24,7 +24,7 @@ from sparse_core.compression.layouts import MatrixView
 from sparse_core.compression.model import CompressedModel, weight_key
 from sparse_core.compression.weight import PARTS, CompressedWeight
 from sparse_core.files import read_tensors, replacing
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 FORMAT = "sparsight-compressed"
 VERSION = "1"
@@ -123,7 +123,7 @@ def _weight(record: Mapping[str, Any], parts: dict[Any, Tensor]) -> CompressedWe
             raise ValueError(f"the tensor of its {name} is missing")
     weight = CompressedWeight(
         MatrixView(tuple(int(size) for size in record["shape"]), record["layout"]),
-        NM(int(record["n"]), int(record["m"])),
+        NMPattern(int(record["n"]), int(record["m"])),
         Coding(**record["coding"]),
         record["index"],
         zero=bool(record["zero"]),

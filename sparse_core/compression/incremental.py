@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.masks import check_nm, nm_mask
-from sparse_core.nm.pattern import NM, TWO_FOUR, check_groups, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, weight_from_matrix, weight_matrix
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class IncrementalMask:
         ValueError: a mask that is not n:m, or ``alpha`` out of range.
     """
 
-    def __init__(self, mask: Tensor, pattern: NM = TWO_FOUR, *, alpha: float = 0.9) -> None:
+    def __init__(self, mask: Tensor, pattern: NMPattern = TWO_FOUR, *, alpha: float = 0.9) -> None:
         if mask.dtype != torch.bool:
             raise TypeError(f"mask must be bool, got {mask.dtype}")
         if not 0 <= alpha < 1:
@@ -62,7 +62,9 @@ class IncrementalMask:
         self.step = 0
 
     @classmethod
-    def from_weight(cls, weight: Tensor, pattern: NM = TWO_FOUR, *, alpha: float = 0.9) -> IncrementalMask:
+    def from_weight(
+        cls, weight: Tensor, pattern: NMPattern = TWO_FOUR, *, alpha: float = 0.9
+    ) -> IncrementalMask:
         """Start from the mask of the largest weights."""
         first = nm_mask(weight, pattern.n, pattern.m, conv_layout=pattern.conv_layout)
         return cls(first, pattern, alpha=alpha)
@@ -114,7 +116,7 @@ class IncrementalMask:
         Raises:
             ValueError: of another pattern or shape.
         """
-        pattern = NM(*state["pattern"])
+        pattern = NMPattern(*state["pattern"])
         if pattern != self.pattern or state["mask"].shape != self.mask.shape:
             raise ValueError(
                 f"the state is of {pattern} {tuple(state['mask'].shape)}, this mask of {self.pattern}"
@@ -125,7 +127,7 @@ class IncrementalMask:
         self.step, self.alpha = int(state["step"]), float(state["alpha"])
 
 
-def project(average: Tensor, held: Tensor, pattern: NM) -> Tensor:
+def project(average: Tensor, held: Tensor, pattern: NMPattern) -> Tensor:
     """The n:m mask nearest to an average: the n largest of each group.
 
     Of equal values those that ``held`` keeps come first, then lower positions: the sum of the kept averages

@@ -92,7 +92,7 @@ def layout_of(module: nn.Module, conv_layout: ConvLayout = "unfold") -> Layout:
 
     Args:
         module: the layer.
-        conv_layout: of ``NM``, for dense convolutions.
+        conv_layout: of ``NMPattern``, for dense convolutions.
     """
     if isinstance(module, nn.ConvTranspose2d):
         return "transposed"

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from sparse_core.compression.bits import pack_bits, unpack_bits
 from sparse_core.compression.positions import choices_of
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.text_table import text_table
 
 #: Patterns whose masks :meth:`MaskCache.precompute` makes ready.
-COMMON_PATTERNS = (NM(1, 2), NM(1, 4), NM(2, 4), NM(2, 8), NM(4, 8))
+COMMON_PATTERNS = (NMPattern(1, 2), NMPattern(1, 4), NMPattern(2, 4), NMPattern(2, 8), NMPattern(4, 8))
 
 
 class PatternId(NamedTuple):
@@ -169,7 +169,7 @@ class MaskCache:
         return mask
 
     def repeated(
-        self, pattern: NM, shape: tuple[int, int], choice: int = 0, device: torch.device | str = "cpu"
+        self, pattern: NMPattern, shape: tuple[int, int], choice: int = 0, device: torch.device | str = "cpu"
     ) -> Tensor:
         """The mask in which every group keeps the same positions, see :func:`repeated_mask`."""
         key = PatternId(pattern.n, pattern.m, choice, *shape)
@@ -240,7 +240,7 @@ def _numbered(device: torch.device | str) -> torch.device:
 
 
 def repeated_mask(
-    pattern: NM, shape: tuple[int, int], choice: int = 0, *, device: torch.device | str = "cpu"
+    pattern: NMPattern, shape: tuple[int, int], choice: int = 0, *, device: torch.device | str = "cpu"
 ) -> Tensor:
     """A mask (rows, columns) in which every group of m columns keeps the same n positions.
 

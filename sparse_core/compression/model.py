@@ -16,11 +16,11 @@ from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, l
 from sparse_core.compression.positions import IndexCoding
 from sparse_core.compression.report import CompressionReport, LayerCompression, describe_weight
 from sparse_core.compression.weight import CompressedWeight
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 from sparse_core.nm.selection import Select, is_parametrised, selected_layers
 
 #: What any width fits: only the choice of layers is asked of ``selected_layers``, widths are checked here.
-_ANY = NM(1, 1)
+_ANY = NMPattern(1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +77,13 @@ class CompressedModel:
 
 
 class _Settings(NamedTuple):
-    pattern: NM | None
+    pattern: NMPattern | None
     coding: Coding
 
 
 def compress_model(
     model: nn.Module,
-    pattern: NM | Mapping[str, NM | None] | None = TWO_FOUR,
+    pattern: NMPattern | Mapping[str, NMPattern | None] | None = TWO_FOUR,
     coding: Coding | str | Mapping[str, Coding | str] = "int8",
     *,
     select: Select = None,
@@ -157,7 +157,7 @@ def weight_key(name: str) -> str:
 
 def _settings(
     name: str,
-    pattern: NM | Mapping[str, NM | None] | None,
+    pattern: NMPattern | Mapping[str, NMPattern | None] | None,
     coding: Coding | str | Mapping[str, Coding | str],
 ) -> _Settings | None:
     """``None`` where a layer is left out."""
@@ -171,7 +171,7 @@ def _settings(
     )
 
 
-def _obstacle(module: nn.Module, pattern: NM | None, pad: bool) -> str | None:
+def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | None:
     if is_parametrised(module):
         return "its weight is parametrised: bake it in first (MaskedModel.remove, remove_parametrizations)"
     if isinstance(module, (nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)) and module.groups != 1:

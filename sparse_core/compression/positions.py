@@ -17,14 +17,14 @@ from torch import Tensor
 
 from sparse_core.compression.bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
 from sparse_core.nm.packed import pack_index, slot_bits, unpack_index
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 IndexCoding = Literal["combinatorial", "slots"]
 """``"combinatorial"``: ⌈log2 C(m, n)⌉ bits a group. ``"slots"``: ⌈log2 m⌉ bits a kept value, the layout of
 :class:`sparse_core.nm.PackedNM` and, for 2:4, of sparse tensor cores."""
 
 
-def index_bits(pattern: NM, coding: IndexCoding) -> int:
+def index_bits(pattern: NMPattern, coding: IndexCoding) -> int:
     """Bits a group.
 
     Raises:
@@ -42,12 +42,12 @@ def index_bits(pattern: NM, coding: IndexCoding) -> int:
     return pattern.index_bits
 
 
-def index_row_bytes(groups: int, pattern: NM, coding: IndexCoding) -> int:
+def index_row_bytes(groups: int, pattern: NMPattern, coding: IndexCoding) -> int:
     """Bytes of the positions of a row of ``groups`` groups."""
     return packed_bytes(groups, index_bits(pattern, coding))
 
 
-def pack_positions(index: Tensor, pattern: NM, coding: IndexCoding = "combinatorial") -> Tensor:
+def pack_positions(index: Tensor, pattern: NMPattern, coding: IndexCoding = "combinatorial") -> Tensor:
     """Positions (rows, groups, n) uint8, rising within a group, as (rows, bytes) uint8.
 
     Raises:
@@ -65,7 +65,7 @@ def pack_positions(index: Tensor, pattern: NM, coding: IndexCoding = "combinator
 
 
 def unpack_positions(
-    packed: Tensor, groups: int, pattern: NM, coding: IndexCoding, *, check: bool = True
+    packed: Tensor, groups: int, pattern: NMPattern, coding: IndexCoding, *, check: bool = True
 ) -> Tensor:
     """Undo :func:`pack_positions`: (rows, groups, n) uint8.
 
@@ -90,14 +90,14 @@ def unpack_positions(
     return unrank(unpack_bits(packed, groups, bits), pattern, check=check)
 
 
-def rank(index: Tensor, pattern: NM) -> Tensor:
+def rank(index: Tensor, pattern: NMPattern) -> Tensor:
     """Positions (..., n) to their number (...) int64."""
     table = _binomials(pattern.n, pattern.m, index.device)
     slots = torch.arange(pattern.n, device=index.device)
     return table[slots, index.long()].sum(dim=-1)
 
 
-def unrank(numbers: Tensor, pattern: NM, *, check: bool = True) -> Tensor:
+def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor:
     """Numbers (...) to positions (..., n) uint8.
 
     Args:
@@ -127,7 +127,7 @@ def unrank(numbers: Tensor, pattern: NM, *, check: bool = True) -> Tensor:
 
 
 @cache
-def choices_of(pattern: NM) -> Tensor:
+def choices_of(pattern: NMPattern) -> Tensor:
     """All choices of n of m in the order of their numbers: (C(m, n), n) uint8. At most 65,536 choices.
 
     Raises:
@@ -141,7 +141,7 @@ def choices_of(pattern: NM) -> Tensor:
 
 
 @cache
-def _choices_on(pattern: NM, device: torch.device) -> Tensor:
+def _choices_on(pattern: NMPattern, device: torch.device) -> Tensor:
     """The table of :func:`choices_of` on a device: copied once, since a copy waits for a GPU."""
     with torch.inference_mode(False):
         return choices_of(pattern).to(device)

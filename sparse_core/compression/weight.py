@@ -15,7 +15,7 @@ from sparse_core.compression.layouts import MatrixView
 from sparse_core.compression.positions import IndexCoding, index_row_bytes, unpack_positions
 from sparse_core.compression.quantisation import dequantise
 from sparse_core.nm.packed import PackedNM, pack_index
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 Part = Literal["values", "index", "scale", "centroids"]
 #: Names under which the parts of a weight are stored, in this order.
@@ -43,7 +43,7 @@ class CompressedWeight:
     """
 
     view: MatrixView
-    pattern: NM
+    pattern: NMPattern
     coding: Coding
     index_coding: IndexCoding
     values: Tensor

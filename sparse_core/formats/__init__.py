@@ -1,5 +1,6 @@
 """Sparse matrices: validated containers, conversions between them, to torch, scipy and dense."""
 
+from sparse_core.formats.algebra import hstack, kron, tril, triu, vstack
 from sparse_core.formats.assemble import Assembled, assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.bsr import BSR
@@ -30,7 +31,12 @@ __all__ = [
     "SparseMatrix",
     "assemble_csr",
     "choose_format",
+    "hstack",
     "index_dtype_for",
+    "kron",
     "load_matrix",
     "save_matrix",
+    "tril",
+    "triu",
+    "vstack",
 ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from sparse_core.formats.validation import VALUE_DTYPES, check_shape, check_values_dtype
+from sparse_core.formats.operators import Operators
+from sparse_core.formats.validation import VALUE_DTYPES, can_read, check_shape, check_values_dtype
 
 if TYPE_CHECKING:
     from sparse_core.formats.coo import COO
@@ -27,7 +28,7 @@ def index_dtype_for(*sizes: int) -> torch.dtype:
     return torch.int32 if max(sizes, default=0) <= torch.iinfo(torch.int32).max else torch.int64
 
 
-class SparseMatrix(ABC):
+class SparseMatrix(Operators):
     """A sparse matrix of ``shape[0]`` rows and ``shape[1]`` columns.
 
     The structure (shape and index tensors) is fixed at construction. Values may be exchanged with
@@ -74,7 +75,12 @@ class SparseMatrix(ABC):
 
     @abstractmethod
     def validate(self) -> None:
-        """Check everything, element by element (synchronises with a CUDA device).
+        """Check everything, element by element.
+
+        Constructors do so unless they are told ``validate=False``: the caller then vouches for the elements,
+        and a wrong one may give a wrong result or end the process. The arrays are read, so that a CUDA device
+        is waited for; constructors leave the check out where nothing can be read: on the meta device, inside
+        ``torch.compile`` and while a CUDA graph is captured.
 
         Raises:
             ValueError: names the array, the position and what is wrong there.
@@ -87,6 +93,11 @@ class SparseMatrix(ABC):
     @abstractmethod
     def _to_csr(self) -> CSR:
         """This matrix as CSR, differentiable in ``values``."""
+
+    def _check(self, validate: bool) -> None:
+        # The last step of every constructor.
+        if validate and can_read(next(iter(self._index_tensors().values()))):
+            self.validate()
 
     # Numbers.
 
@@ -315,26 +326,6 @@ class SparseMatrix(ABC):
         from sparse_core.formats.describe import describe
 
         return describe(self)
-
-    # Products. linalg imports formats, so it is imported here only when needed.
-
-    def __matmul__(self, other: Any) -> Any:
-        from sparse_core import linalg
-
-        if isinstance(other, SparseMatrix):
-            return linalg.spgemm(self, other)
-        if isinstance(other, Tensor):
-            return linalg.spmv(self, other) if other.ndim == 1 else linalg.spmm(self, other)
-        return NotImplemented
-
-    def __rmatmul__(self, other: Any) -> Any:
-        from sparse_core import linalg
-
-        if not isinstance(other, Tensor):
-            return NotImplemented
-        if other.ndim == 1:
-            return linalg.spmv(self, other, transpose=True)
-        return linalg.spmm(self, other.mT, transpose=True).mT
 
 
 def _identical(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> bool:

@@ -18,7 +18,6 @@ from sparse_core.formats.indexing import (
 )
 from sparse_core.formats.validation import (
     check_indices,
-    check_pointer_ends,
     check_pointers,
     check_range,
     check_rising,
@@ -26,6 +25,7 @@ from sparse_core.formats.validation import (
     check_values_dtype,
     element,
     first_true,
+    row_finder,
 )
 
 
@@ -41,15 +41,14 @@ class BSR(SparseMatrix):
         col: (blocks,) of the same type, block columns, rising strictly within a block row.
         values: (blocks, r, c) floating point or complex; r x c is the block size.
         shape: rows, columns.
-        validate: check every element (see :meth:`validate`); by default only sizes, types, devices and,
-            on a CPU, the ends of ``row_ptr``.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         row_ptr, col, values, shape: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+        ValueError: wrong shapes or devices, or a wrong element.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class BSR(SparseMatrix):
         values: Tensor,
         shape: tuple[int, int],
         *,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         check_values_dtype(values)
@@ -75,10 +74,7 @@ class BSR(SparseMatrix):
         self.values = values
         block_rows = self.block_shape[0]
         check_size("row_ptr", row_ptr, (block_rows + 1,), "block rows + 1")
-        if row_ptr.device.type == "cpu" and not validate:
-            check_pointer_ends("row_ptr", row_ptr, len(values))
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def block_size(self) -> tuple[int, int]:
@@ -119,7 +115,7 @@ class BSR(SparseMatrix):
         """The transposed matrix: blocks are transposed and sorted; the order is worked out once."""
         row_ptr, col, order, cache = self.cached("transpose", self._plan_transpose)
         values = self.values.index_select(0, order).transpose(1, 2).contiguous()
-        transposed = BSR(row_ptr, col, values, (self.shape[1], self.shape[0]))
+        transposed = BSR(row_ptr, col, values, (self.shape[1], self.shape[0]), validate=False)
         transposed._structure_cache = cache
         return transposed
 
@@ -143,17 +139,32 @@ class BSR(SparseMatrix):
             ValueError: names array and position.
         """
         check_pointers("row_ptr", self.row_ptr, len(self.col))
-        block_row = expand_pointers(self.row_ptr, len(self.col))
-        check_range("col", self.col, self.block_shape[1], block_row)
-        check_rising("col", self.col, block_row, "BSR.from_coo sorts and sums duplicates", "block row")
-        row, column = scalar_places(self.row_ptr, self.col, self.block_size)
-        outside = (row >= self.shape[0]) | (column >= self.shape[1])
-        at = first_true(outside & (self.values.detach() != 0))
+        check_range("col", self.col, self.block_shape[1], row_finder(self.row_ptr))
+        check_rising("col", self.col, self.row_ptr, "BSR.from_coo sorts and sums duplicates", "block row")
+        if self._edges_are_zero():
+            return
+        at = first_true(self._outside() & (self.values.detach() != 0))
         if at is not None:
             raise ValueError(
                 f"{element('values', self.values, at)} lies outside the {self.shape[0]}x{self.shape[1]}"
                 f" matrix and must be 0, got {self.values.detach().reshape(-1)[at].item()}"
             )
+
+    def _outside(self) -> Tensor:
+        row, column = scalar_places(self.row_ptr, self.col, self.block_size)
+        return (row >= self.shape[0]) | (column >= self.shape[1])
+
+    def _padding(self) -> Tensor | None:
+        return self._outside() if self.is_ragged else None
+
+    def _edges_are_zero(self) -> bool:
+        # Whether blocks at the lower and right edge hold nothing outside the matrix.
+        (r, c), (rows, columns) = self.block_size, self.shape
+        values = self.values.detach()
+        if rows % r and bool(values[int(self.row_ptr[-2]) :, rows % r :].ne(0).any()):
+            return False
+        last = (self.col == columns // c).nonzero().squeeze(1) if columns % c else self.col[:0]
+        return not bool(values.index_select(0, last)[:, :, columns % c :].ne(0).any()) if len(last) else True
 
     @classmethod
     def from_csr(cls, csr: CSR, *, block_size: int | tuple[int, int] = 16) -> Self:  # type: ignore[override]
@@ -180,7 +191,7 @@ class BSR(SparseMatrix):
         dtype = index_dtype_for(*shape, len(keys))
         block_row = torch.div(keys, max(block_shape[1], 1), rounding_mode="floor").to(dtype)
         col = (keys % max(block_shape[1], 1)).to(dtype)
-        return cls(pointers_from_rows(block_row, block_shape[0]), col, values, shape)
+        return cls(pointers_from_rows(block_row, block_shape[0]), col, values, shape, validate=False)
 
     @classmethod
     def from_dense(cls, dense: Tensor, *, block_size: int | tuple[int, int] = 16) -> Self:  # type: ignore[override]
@@ -245,7 +256,7 @@ class BSR(SparseMatrix):
         dtype = index_dtype_for(*self.shape, len(order))
         values = self.values.reshape(-1).index_select(0, order)
         row_ptr = pointers_from_rows(row.to(dtype), self.shape[0])
-        return CSR(row_ptr, column.to(dtype), values, self.shape)
+        return CSR(row_ptr, column.to(dtype), values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row_ptr": self.row_ptr, "col": self.col}

@@ -7,12 +7,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
 from sparse_core.formats.validation import (
     check_indices,
-    check_pointer_ends,
     check_pointers,
     check_range,
     check_rising,
@@ -42,15 +42,14 @@ class CompactCSR(SparseMatrix):
         values: (stored,) float16 or bfloat16.
         shape: rows, columns.
         anchor_offset: column minus row where the cursor starts.
-        validate: check every element (see :meth:`validate`); by default only sizes, types, devices and,
-            on a CPU, the ends of ``row_ptr``.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         row_ptr, delta, values, shape, anchor_offset: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+        ValueError: wrong shapes or devices, or a wrong element.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class CompactCSR(SparseMatrix):
         shape: tuple[int, int],
         *,
         anchor_offset: int,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         _check_half(values)
@@ -73,14 +72,11 @@ class CompactCSR(SparseMatrix):
         check_vector("values", values)
         check_size("delta", delta, (len(values),), "one gap a value")
         check_size("row_ptr", row_ptr, (self.shape[0] + 1,), "rows + 1")
-        if row_ptr.device.type == "cpu" and not validate:
-            check_pointer_ends("row_ptr", row_ptr, len(values))
         self.row_ptr = row_ptr
         self.delta = delta
         self.values = values
         self.anchor_offset = int(anchor_offset)
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def fillers(self) -> int:
@@ -148,11 +144,25 @@ class CompactCSR(SparseMatrix):
                 f"values[{at}] is -0.0, which marks a filler, but delta[{at}] is"
                 f" {int(self.delta[at]) & LARGEST_GAP}, not {LARGEST_GAP} (store zeros as 0.0)"
             )
+        if self._columns_are_sound():
+            return
         column, rows = self._columns()
         entries = (~filler).nonzero().squeeze(1)
         column, rows = column.index_select(0, entries), rows.index_select(0, entries)
-        check_range("column of entry", column, self.shape[1], rows)
-        check_rising("column of entry", column, rows, "CompactCSR.from_coo sorts and sums duplicates")
+        check_range("column of entry", column, self.shape[1], lambda at: int(rows[at]))
+        pointers = pointers_from_rows(rows, self.shape[0])
+        check_rising("column of entry", column, pointers, "CompactCSR.from_coo sorts and sums duplicates")
+
+    def _columns_are_sound(self) -> bool:
+        # Whether every row ends inside the matrix and moves on with each entry after its first. A filler
+        # where no entry follows, or an entry right behind one, needs the closer look of validate().
+        ends = self.row_ptr.long()
+        stands = torch.nn.functional.pad(self.delta == 0, (0, 1)).index_fill_(0, ends, False)
+        travelled = (self.delta.int() & LARGEST_GAP).cumsum(0, dtype=torch.int64)
+        travelled = torch.nn.functional.pad(travelled, (1, 0)).index_select(0, ends).diff()
+        start = (torch.arange(self.shape[0], device=self.device) + self.anchor_offset).clamp(min=0)
+        beyond = (start + travelled >= self.shape[1]) & (ends.diff() > 0)
+        return not bool(stands.any()) and not bool(beyond.any())
 
     def _columns(self) -> tuple[Tensor, Tensor]:
         # Cursor after each stored place (int64) and row of each.
@@ -186,9 +196,9 @@ class CompactCSR(SparseMatrix):
         rest = gaps - fillers * LARGEST_GAP
         rest = torch.where(rest > LARGEST_GAP // 2, rest - (LARGEST_GAP + 1), rest).to(torch.int16)
         delta = torch.full((stored,), -1, dtype=torch.int16, device=csr.device).index_copy_(0, places, rest)
-        filled = torch.full((stored,), -0.0, dtype=dtype, device=csr.device).index_copy(0, places, values)
+        filled = _fill(torch.full((stored,), -0.0, dtype=dtype, device=csr.device), places, values)
         index = index_dtype_for(*csr.shape, stored)
-        return cls(row_ptr.to(index), delta, filled, csr.shape, anchor_offset=anchor)
+        return cls(row_ptr.to(index), delta, filled, csr.shape, anchor_offset=anchor, validate=False)
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
@@ -205,14 +215,21 @@ class CompactCSR(SparseMatrix):
         dtype = index_dtype_for(*self.shape, len(self.delta))
         column, rows = self._columns()
         if not self.fillers:
-            return CSR(self.row_ptr.to(dtype), narrow(column, dtype), self.values, self.shape)
+            row_ptr, column = self.row_ptr.to(dtype), narrow(column, dtype)
+            return CSR(row_ptr, column, self.values, self.shape, validate=False)
         kept = (~self._filler_mask()).nonzero().squeeze(1)
         row_ptr = pointers_from_rows(rows.index_select(0, kept).to(dtype), self.shape[0])
         column = narrow(column.index_select(0, kept), dtype)
-        return CSR(row_ptr, column, self.values.index_select(0, kept), self.shape)
+        return CSR(row_ptr, column, self.values.index_select(0, kept), self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row_ptr": self.row_ptr, "delta": self.delta}
+
+
+@without_autocast
+def _fill(fillers: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    # Autocast on a CPU would refuse float16.
+    return fillers.index_copy(0, places, values)
 
 
 def is_negative_zero(values: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
+from sparse_core.formats.blocks import scalar_places
 from sparse_core.formats.bsr import BSR
-from sparse_core.formats.coo import COO
+from sparse_core.formats.coo import COO, entries_rise
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.indexing import narrow, pointers_from_rows
-from sparse_core.formats.validation import check_values_dtype
+from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
+from sparse_core.formats.validation import can_read, check_pointers, check_size, check_values_dtype, rises
 
 
 def csr_from_dense(dense: Any) -> CSR:
@@ -38,7 +39,8 @@ def csr_from_dense(dense: Any) -> CSR:
     dtype = index_dtype_for(rows, columns, len(places))
     row = torch.div(places, max(columns, 1), rounding_mode="floor").to(dtype)
     col = (places % max(columns, 1)).to(dtype)
-    return CSR(pointers_from_rows(row, rows), col, flat.index_select(0, places), (rows, columns))
+    values = flat.index_select(0, places)
+    return CSR(pointers_from_rows(row, rows), col, values, (rows, columns), validate=False)
 
 
 def from_torch(tensor: Tensor) -> SparseMatrix:
@@ -80,24 +82,28 @@ def from_torch(tensor: Tensor) -> SparseMatrix:
 
 
 def _from_torch_coo(tensor: Tensor) -> COO:
-    known = True if tensor.is_coalesced() else None
-    if tensor.requires_grad and not known:
-        tensor, known = tensor.coalesce(), True
-    indices = tensor._indices()
-    values = tensor.values() if known else tensor._values()
     shape = (tensor.shape[0], tensor.shape[1])
-    row, col = narrow(indices, index_dtype_for(*shape, len(values)))
+    indices = tensor._indices()
+    row, col = narrow(indices, index_dtype_for(*shape, indices.shape[1]))
+    # torch takes anybody's word for is_coalesced and for indices that are inside.
+    known = True if tensor.is_coalesced() and (not can_read(row) or entries_rise(row, col)) else None
+    if tensor.requires_grad and not tensor.is_coalesced():
+        COO(row, col, tensor._values().detach(), shape)  # Summing up cells outside would write outside.
+        tensor, known = tensor.coalesce(), True
+        row, col = narrow(tensor._indices(), index_dtype_for(*shape, len(tensor.values())))
+    values = tensor.values() if tensor.is_coalesced() else tensor._values()
     return COO(row.contiguous(), col.contiguous(), values, shape, is_coalesced=known)
 
 
 def from_scipy(matrix: Any) -> SparseMatrix:
     """The format that is closest to that of a scipy sparse matrix, on the CPU; memory is not shared.
 
-    BSR gives BSR, CSR gives CSR when it is sorted and without duplicates, everything else gives COO.
+    BSR gives BSR and CSR gives CSR where columns rise within each row (they are looked at: scipy's own flag
+    does not notice changes in place), everything else gives COO.
 
     Raises:
         TypeError: not a scipy sparse matrix, or values of a type that is not stored.
-        ValueError: not two-dimensional.
+        ValueError: not two-dimensional, or indices outside the matrix; names array and position.
     """
     import scipy.sparse
 
@@ -105,20 +111,37 @@ def from_scipy(matrix: Any) -> SparseMatrix:
         raise TypeError(f"expected a scipy sparse matrix or array, got {type(matrix).__name__}")
     if matrix.ndim != 2:
         raise ValueError(f"expected a two-dimensional sparse array, got shape {matrix.shape}")
-    rows, columns = (int(size) for size in matrix.shape)
-    canonical = matrix.format in ("csr", "bsr") and bool(matrix.has_canonical_format)
-    if canonical:
-        values = _values_from_numpy(matrix.data)
-        dtype = index_dtype_for(rows, columns, values.numel())
-        pointers, indices = (_indices_from_numpy(part, dtype) for part in (matrix.indptr, matrix.indices))
-        target = CSR if matrix.format == "csr" else BSR
-        # scipy may hold room for more entries than row_ptr counts.
-        stored = int(pointers[-1])
-        return target(pointers, indices[:stored], values[:stored], (rows, columns))
+    if matrix.format in ("csr", "csc", "bsr"):
+        return _from_compressed(matrix)
     coo = matrix.tocoo()
+    rows, columns = (int(size) for size in matrix.shape)
     values = _values_from_numpy(coo.data)
     dtype = index_dtype_for(rows, columns, len(values))
     row, col = (_indices_from_numpy(part, dtype) for part in (coo.row, coo.col))
+    return COO(row, col, values, (rows, columns))
+
+
+def _from_compressed(matrix: Any) -> SparseMatrix:
+    # Nothing of scipy's is called that would follow pointers and indices: they may be wrong.
+    rows, columns = (int(size) for size in matrix.shape)
+    values = _values_from_numpy(matrix.data)
+    dtype = index_dtype_for(rows, columns, values.numel())
+    pointers, indices = (_indices_from_numpy(part, dtype) for part in (matrix.indptr, matrix.indices))
+    # scipy may hold room for more entries than the pointers count.
+    stored = min(max(int(pointers[-1]) if len(pointers) else 0, 0), len(indices), len(values))
+    indices, values = indices[:stored], values[:stored]
+    block = tuple(values.shape[1:]) if matrix.format == "bsr" else (1, 1)
+    lines = columns if matrix.format == "csc" else rows // block[0]
+    check_size("indptr", pointers, (lines + 1,), "one more than rows, block rows or columns")
+    check_pointers("indptr", pointers, stored)
+    if matrix.format != "csc" and rises(indices, pointers):
+        return (BSR if matrix.format == "bsr" else CSR)(pointers, indices, values, (rows, columns))
+    if matrix.format == "bsr":
+        places = scalar_places(pointers, indices, (block[0], block[1]))
+        row, col = (part.expand(values.shape).reshape(-1).to(dtype) for part in places)
+        return COO(row, col, values.reshape(-1), (rows, columns))
+    line = expand_pointers(pointers, stored)
+    row, col = (indices, line) if matrix.format == "csc" else (line, indices)
     return COO(row, col, values, (rows, columns))
 
 

@@ -30,14 +30,14 @@ class COO(SparseMatrix):
         shape: rows, columns.
         is_coalesced: True when the entries are known to be sorted by (row, col) without duplicates,
             False when they are known not to be, None when unknown.
-        validate: check every element (see :meth:`validate`); by default only sizes, types and devices.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         row, col, values, shape, is_coalesced: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+        ValueError: wrong shapes or devices, or a wrong element.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class COO(SparseMatrix):
         shape: tuple[int, int],
         *,
         is_coalesced: bool | None = None,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         check_values_dtype(values)
@@ -60,8 +60,7 @@ class COO(SparseMatrix):
         self.col = col
         self.values = values
         self.is_coalesced = is_coalesced
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def nnz(self) -> int:
@@ -89,11 +88,10 @@ class COO(SparseMatrix):
             ValueError: names array and position.
         """
         check_range("row", self.row, self.shape[0])
-        check_range("col", self.col, self.shape[1], self.row)
+        check_range("col", self.col, self.shape[1], lambda at: int(self.row[at]))
         if not self.is_coalesced:
             return
-        step = self.row[1:] - self.row[:-1]
-        at = first_true((step < 0) | ((step == 0) & (self.col[1:] <= self.col[:-1])))
+        at = first_true(_not_after(self.row, self.col))
         if at is not None:
             raise ValueError(
                 f"is_coalesced=True, but entry {at + 1} at ({int(self.row[at + 1])}, {int(self.col[at + 1])})"
@@ -109,7 +107,7 @@ class COO(SparseMatrix):
         if self.is_coalesced:
             return self
         csr = self._to_csr()
-        return COO(csr.row_indices(), csr.col, csr.values, self.shape, is_coalesced=True)
+        return COO(csr.row_indices(), csr.col, csr.values, self.shape, is_coalesced=True, validate=False)
 
     def sort(self, by: Literal["row", "morton"] = "row") -> COO:
         """The same entries in another order; duplicates stay, in input order.
@@ -134,7 +132,7 @@ class COO(SparseMatrix):
             raise ValueError(f'by must be "row" or "morton", got {by!r}')
         values = self.values.index_select(0, order)
         # After a sort by row it is still unknown whether duplicates remain.
-        return COO(self.row[order], self.col[order], values, self.shape)
+        return COO(self.row[order], self.col[order], values, self.shape, validate=False)
 
     @classmethod
     def from_csr(cls, csr: CSR, **options: Any) -> Self:
@@ -143,7 +141,7 @@ class COO(SparseMatrix):
             raise TypeError(f"{cls.__name__} takes no options, got {sorted(options)}")
         dtype = index_dtype_for(csr.nnz, *csr.shape)
         row, col = narrow(csr.row_indices(), dtype), narrow(csr.col, dtype)
-        return cls(row, col, csr.values, csr.shape, is_coalesced=True)
+        return cls(row, col, csr.values, csr.shape, is_coalesced=True, validate=False)
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
@@ -175,9 +173,9 @@ class COO(SparseMatrix):
     def _to_csr(self) -> CSR:
         if self.is_coalesced:
             row_ptr, col = self.cached("csr", self._compress)
-            return CSR(row_ptr, col, self.values, self.shape)
+            return CSR(row_ptr, col, self.values, self.shape, validate=False)
         row, col = self._narrowed()
-        return CSR(*assemble_csr(row, col, self.values, self.shape), self.shape)
+        return CSR(*assemble_csr(row, col, self.values, self.shape), self.shape, validate=False)
 
     def _compress(self) -> tuple[Tensor, Tensor]:
         row, col = self._narrowed()
@@ -189,6 +187,17 @@ class COO(SparseMatrix):
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row": self.row, "col": self.col}
+
+
+def _not_after(row: Tensor, col: Tensor) -> Tensor:
+    # (nnz - 1,) whether entry i + 1 does not come after entry i by (row, col).
+    same = row[1:] == row[:-1]
+    return (row[1:] < row[:-1]).logical_or_(same.logical_and_(col[1:] <= col[:-1]))
+
+
+def entries_rise(row: Tensor, col: Tensor) -> bool:
+    """Whether entries rise by (row, col), which leaves no duplicates."""
+    return not bool(_not_after(row, col).any())
 
 
 def morton_codes(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -11,13 +11,13 @@ from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.indexing import expand_pointers, pointers_from_rows, scatter_values
 from sparse_core.formats.validation import (
     check_indices,
-    check_pointer_ends,
     check_pointers,
     check_range,
     check_rising,
     check_size,
     check_values_dtype,
     check_vector,
+    row_finder,
 )
 
 
@@ -29,16 +29,14 @@ class CSR(SparseMatrix):
         col: (nnz,) of the same type, rising strictly within a row.
         values: (nnz,) floating point or complex.
         shape: rows, columns.
-        validate: check every element (see :meth:`validate`); by default only sizes, types, devices and,
-            on a CPU, the ends of ``row_ptr``.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         row_ptr, col, values, shape: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, more entries than the index type can count, or a wrong
-            element with ``validate=True``.
+        ValueError: wrong shapes or devices, more entries than the index type can count, or a wrong element.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class CSR(SparseMatrix):
         values: Tensor,
         shape: tuple[int, int],
         *,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         check_values_dtype(values)
@@ -56,13 +54,10 @@ class CSR(SparseMatrix):
         check_vector("values", values)
         check_size("col", col, (len(values),), "one column a value")
         check_size("row_ptr", row_ptr, (self.shape[0] + 1,), "rows + 1")
-        if row_ptr.device.type == "cpu" and not validate:
-            check_pointer_ends("row_ptr", row_ptr, len(values))
         self.row_ptr = row_ptr
         self.col = col
         self.values = values
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def nnz(self) -> int:
@@ -74,7 +69,8 @@ class CSR(SparseMatrix):
         """The transposed matrix as CSR. The order is worked out once per structure."""
         plan = self.cached("transpose", self._plan_transpose)
         values = self.values.index_select(0, plan.order)
-        transposed = CSR(plan.row_ptr, plan.col, values, (self.shape[1], self.shape[0]))
+        shape = (self.shape[1], self.shape[0])
+        transposed = CSR(plan.row_ptr, plan.col, values, shape, validate=False)
         transposed._structure_cache = plan.structure_cache
         return transposed
 
@@ -99,16 +95,16 @@ class CSR(SparseMatrix):
             ValueError: names array and position.
         """
         check_pointers("row_ptr", self.row_ptr, self.nnz)
-        rows = expand_pointers(self.row_ptr, self.nnz)
-        check_range("col", self.col, self.shape[1], rows)
-        check_rising("col", self.col, rows, "CSR.from_coo sorts and sums duplicates")
+        check_range("col", self.col, self.shape[1], row_finder(self.row_ptr))
+        check_rising("col", self.col, self.row_ptr, "CSR.from_coo sorts and sums duplicates")
 
     def without_zeros(self) -> CSR:
         """The matrix without entries whose value is 0 (NaN stays); the structure depends on the values."""
         kept = self.values.detach().ne(0).nonzero().squeeze(1)
         rows = self.row_indices().index_select(0, kept)
         row_ptr = pointers_from_rows(rows, self.shape[0])
-        return CSR(row_ptr, self.col.index_select(0, kept), self.values.index_select(0, kept), self.shape)
+        col, values = self.col.index_select(0, kept), self.values.index_select(0, kept)
+        return CSR(row_ptr, col, values, self.shape, validate=False)
 
     @classmethod
     def from_csr(cls, csr: CSR, **options: Any) -> Self:
@@ -117,7 +113,7 @@ class CSR(SparseMatrix):
             raise TypeError(f"{cls.__name__} takes no options, got {sorted(options)}")
         if isinstance(csr, cls):
             return csr
-        return cls(csr.row_ptr, csr.col, csr.values, csr.shape)
+        return cls(csr.row_ptr, csr.col, csr.values, csr.shape, validate=False)
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:

@@ -21,10 +21,10 @@ from sparse_core.formats.validation import (
     check_lengths,
     check_padding,
     check_range,
-    check_rising,
     check_size,
     check_values_dtype,
     first_true,
+    order_error,
 )
 
 
@@ -39,14 +39,14 @@ class ELL(SparseMatrix):
         values: (width, M) floating point or complex.
         lengths: (M,) int32, entries of each row, at most ``width``.
         shape: rows, columns.
-        validate: check every element (see :meth:`validate`); by default only sizes, types and devices.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         col, values, lengths, shape: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+        ValueError: wrong shapes or devices, or a wrong element.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ELL(SparseMatrix):
         lengths: Tensor,
         shape: tuple[int, int],
         *,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         check_values_dtype(values)
@@ -69,8 +69,7 @@ class ELL(SparseMatrix):
         self.col = col
         self.values = values
         self.lengths = lengths
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def width(self) -> int:
@@ -101,15 +100,19 @@ class ELL(SparseMatrix):
             ValueError: names array and position.
         """
         check_range("lengths", self.lengths, self.width + 1)
-        places, row = self._entry_places()
-        check_range("col", self.col, max(self.shape[1], 1))
-        col = self.col.reshape(-1).index_select(0, places)
-        check_range("entries of col", col, self.shape[1], row)
-        check_rising("entries of col", col, row, "ELL.from_coo sorts and sums duplicates")
-        step = torch.arange(self.width, device=self.device)[:, None]
-        padding = step >= self.lengths
+        # Padding may stand at column 0 even where no column is.
+        check_range("col", self.col, self.shape[1] if self.nnz else max(self.shape[1], 1))
+        padding = self._padding()
+        at = first_true((self.col[1:] <= self.col[:-1]).logical_and_(~padding[1:]))
+        if at is not None:
+            step, row = divmod(at, self.shape[0])
+            before, entry = ((f"col[{k}, {row}]", int(self.col[k, row])) for k in (step, step + 1))
+            raise order_error(entry, before, row, "ELL.from_coo sorts and sums duplicates")
         check_padding("values", self.values, padding)
         check_padding("col", self.col, padding)
+
+    def _padding(self) -> Tensor:
+        return torch.arange(self.width, device=self.device)[:, None] >= self.lengths
 
     def _entry_places(self) -> tuple[Tensor, Tensor]:
         # Flat positions of the entries in col and values, row after row, and the row of each.
@@ -141,7 +144,7 @@ class ELL(SparseMatrix):
         values = scatter_values(csr.values, places, width * rows).reshape(width, rows)
         dtype = index_dtype_for(*csr.shape)
         col = scatter_values(narrow(csr.col, dtype), places, width * rows).reshape(width, rows)
-        return cls(col, values, lengths, csr.shape)
+        return cls(col, values, lengths, csr.shape, validate=False)
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
@@ -155,7 +158,8 @@ class ELL(SparseMatrix):
         places, _ = self._entry_places()
         row_ptr = pointers_from_lengths(self.lengths, dtype)
         col = narrow(self.col.reshape(-1).index_select(0, places), dtype)
-        return CSR(row_ptr, col, self.values.reshape(-1).index_select(0, places), self.shape)
+        values = self.values.reshape(-1).index_select(0, places)
+        return CSR(row_ptr, col, values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"col": self.col, "lengths": self.lengths}

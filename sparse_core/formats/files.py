@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -13,10 +12,18 @@ import torch
 
 from sparse_core.files import replacing
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.formats.claims import check_claim
 from sparse_core.formats.convert import from_scipy
 from sparse_core.formats.csr import CSR
+from sparse_core.formats.market import read_market
+from sparse_core.formats.npz import check_archive
 
 _SUFFIXES = (".mtx", ".mtx.gz", ".npz")
+_ADVICE = (
+    "not a readable Matrix Market file ({}); it should begin with '%%MatrixMarket matrix coordinate real"
+    " general' or the like (download or export it again)",
+    "not a readable sparse matrix ({}); write it with scipy.sparse.save_npz or save_matrix",
+)
 
 
 def load_matrix(
@@ -30,7 +37,8 @@ def load_matrix(
     Args:
         path: a Matrix Market file, https://math.nist.gov/MatrixMarket/formats.html (coordinate or array, any
             symmetry; symmetric ones are expanded, the ones of a pattern are 1.0), or an ``.npz`` that
-            ``scipy.sparse.save_npz`` wrote.
+            ``scipy.sparse.save_npz`` wrote. Fortran's exponents (``4.0D+02``) and capitals in the banner
+            are understood.
         dtype: type of the values; by default that of the file, float64 for integers and patterns.
         device: where to put it.
 
@@ -39,16 +47,24 @@ def load_matrix(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: another suffix, or a file that is damaged or not a two-dimensional sparse matrix.
+        ValueError: another suffix, or a file that is damaged, is not a two-dimensional sparse matrix, or
+            claims more than it can hold: rows whose pointers would take more than 64 MiB and a hundred times
+            its (unpacked) bytes. Every byte of text is checked; nothing of a file is run.
     """
     file = Path(path)
     suffix = _suffix(file)
     if not file.is_file():
         kind = "a folder, not a file" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{file}: {kind}")
-    matrix = from_scipy(_as_floating(_read_npz(file) if suffix == ".npz" else _read_market(file)))
-    # COO from a file is only a list of entries: compressed rows are what one computes with.
-    loaded = matrix if matrix.values.ndim == 3 else matrix.to(CSR)
+    try:
+        matrix = from_scipy(_as_floating(_read_npz(file) if suffix == ".npz" else _read_market(file)))
+        # COO from a file is only a list of entries: compressed rows are what one computes with.
+        loaded = matrix if matrix.values.ndim == 3 else matrix.to(CSR)
+    except MemoryError:
+        raise  # What the file claims was held against its bytes: the matrix is really that large.
+    except Exception as error:
+        # numpy, zipfile, gzip and the decompressors raise what comes to them at damaged bytes.
+        raise ValueError(f"{file}: {_ADVICE[suffix == '.npz'].format(_first_line(error))}") from error
     return (loaded if dtype is None else loaded.to(dtype)).to(device)
 
 
@@ -101,46 +117,29 @@ def _suffix(file: Path) -> str:
 
 
 def _read_market(file: Path) -> Any:
-    import scipy.io
     import scipy.sparse
 
-    try:
-        found = scipy.io.mmread(file, spmatrix=False)
-    except (ValueError, OverflowError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{file}: not a readable Matrix Market file ({_first_line(error)}); it should begin with"
-            " '%%MatrixMarket matrix coordinate real general' or the like (download or export it again)"
-        ) from error
+    found = read_market(file, _check_rows)
     return found if scipy.sparse.issparse(found) else scipy.sparse.coo_array(found)
 
 
 def _read_npz(file: Path) -> Any:
     import scipy.sparse
 
-    try:
-        # Opened here, because numpy leaves a file open that turns out to be no archive.
-        with file.open("rb") as stream:
-            found = scipy.sparse.load_npz(stream)
-    except (ValueError, KeyError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{file}: not a readable sparse matrix ({_first_line(error)}); write it with"
-            " scipy.sparse.save_npz or save_matrix"
-        ) from error
+    # Opened here, because numpy leaves a file open that turns out to be no archive.
+    with file.open("rb") as stream:
+        stored_bytes = check_archive(stream)
+        stream.seek(0)
+        found = scipy.sparse.load_npz(stream)
     if found.ndim != 2:
-        raise ValueError(f"{file}: expected a matrix, got an array of shape {found.shape}")
-    return _checked(file, found)
+        raise ValueError(f"expected a matrix, got an array of shape {found.shape}")
+    _check_rows(found.shape[0], stored_bytes)
+    return found
 
 
-def _checked(file: Path, matrix: Any) -> Any:
-    """The matrix, whose indices a damaged or hostile file may have led outside."""
-    try:
-        if matrix.format in ("csr", "csc", "bsr"):
-            matrix.check_format(full_check=True)
-        elif matrix.format == "coo":
-            matrix._check()
-    except ValueError as error:
-        raise ValueError(f"{file}: damaged, {_first_line(error)} (write it again)") from error
-    return matrix
+def _check_rows(rows: int, stored_bytes: int) -> None:
+    # Each row takes room in CSR, whether it holds anything or not.
+    check_claim(f"pointers to {rows} rows", 8 * (rows + 1), stored_bytes, growth=100)
 
 
 def _as_floating(matrix: Any) -> Any:

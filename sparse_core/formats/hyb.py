@@ -12,7 +12,7 @@ from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.ell import ELL
-from sparse_core.formats.indexing import narrow, pointers_from_rows, rank_within_rows
+from sparse_core.formats.indexing import concatenate, narrow, pointers_from_rows, rank_within_rows
 
 
 class HYB(SparseMatrix):
@@ -26,17 +26,17 @@ class HYB(SparseMatrix):
         ell: the regular part.
         coo: the rest; same dtype and device.
         shape: rows, columns of both.
-        validate: check every element of both parts.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         ell, coo, shape: as given.
 
     Raises:
         TypeError: other types, or dtypes that differ.
-        ValueError: shapes or devices differ, or a wrong element with ``validate=True``.
+        ValueError: shapes or devices differ, or a wrong element.
     """
 
-    def __init__(self, ell: ELL, coo: COO, shape: tuple[int, int], *, validate: bool = False) -> None:
+    def __init__(self, ell: ELL, coo: COO, shape: tuple[int, int], *, validate: bool = True) -> None:
         super().__init__(shape)
         if not isinstance(ell, ELL) or not isinstance(coo, COO):
             raise TypeError(f"HYB needs an ELL and a COO, got {type(ell).__name__} and {type(coo).__name__}")
@@ -51,8 +51,7 @@ class HYB(SparseMatrix):
             raise ValueError(f"ell is on {ell.device} but coo is on {coo.device}")
         self.ell = ell
         self.coo = coo
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def values(self) -> Tensor:  # type: ignore[override]
@@ -60,7 +59,7 @@ class HYB(SparseMatrix):
 
         A copy: change values with :meth:`with_values`.
         """
-        return torch.cat([self.ell.values.reshape(-1), self.coo.values])
+        return concatenate(self.ell.values.reshape(-1), self.coo.values)
 
     def _set_values(self, values: Tensor) -> None:
         split = self.ell.values.numel()
@@ -71,7 +70,7 @@ class HYB(SparseMatrix):
         return self.ell.values, self.coo.values
 
     def _moved(self, device: torch.device) -> Self:
-        return type(self)(self.ell.to(device), self.coo.to(device), self.shape)
+        return type(self)(self.ell.to(device), self.coo.to(device), self.shape, validate=False)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -126,7 +125,8 @@ class HYB(SparseMatrix):
         kept, rest = inside.nonzero().squeeze(1), (~inside).nonzero().squeeze(1)
         kept_rows = row.index_select(0, kept)
         row_ptr = pointers_from_rows(kept_rows, csr.shape[0])
-        regular = CSR(row_ptr, csr.col.index_select(0, kept), csr.values.index_select(0, kept), csr.shape)
+        col, values = csr.col.index_select(0, kept), csr.values.index_select(0, kept)
+        regular = CSR(row_ptr, col, values, csr.shape, validate=False)
         ell = ELL.from_csr(regular, width=width)
         coo = COO(
             narrow(row.index_select(0, rest), ell.index_dtype),
@@ -134,8 +134,9 @@ class HYB(SparseMatrix):
             csr.values.index_select(0, rest),
             csr.shape,
             is_coalesced=True,
+            validate=False,
         )
-        return cls(ell, coo, csr.shape)
+        return cls(ell, coo, csr.shape, validate=False)
 
     @staticmethod
     def planned_nbytes(csr: CSR, *, quantile: float = 0.95) -> int:
@@ -148,6 +149,9 @@ class HYB(SparseMatrix):
         value = csr.dtype.itemsize
         return rows * width * (index + value) + rows * 4 + rest * (2 * index + value)
 
+    def _padding(self) -> Tensor:
+        return torch.nn.functional.pad(self.ell._padding().reshape(-1), (0, self.coo.nnz))
+
     def _to_csr(self) -> CSR:
         regular = self.ell._to_csr()
         if self.coo.nnz == 0:
@@ -155,8 +159,9 @@ class HYB(SparseMatrix):
         both = COO(
             torch.cat([regular.row_indices(), self.coo.row]),
             torch.cat([regular.col, self.coo.col]),
-            torch.cat([regular.values, self.coo.values]),
+            concatenate(regular.values, self.coo.values),
             self.shape,
+            validate=False,
         )
         return both._to_csr()
 

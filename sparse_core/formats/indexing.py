@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
+
 
 def expand_pointers(pointers: Tensor, total: int) -> Tensor:
     """Row of each entry.
@@ -39,6 +41,7 @@ def rank_within_rows(pointers: Tensor, rows: Tensor) -> Tensor:
     return places - pointers.long().index_select(0, rows)
 
 
+@without_autocast
 def scatter_values(values: Tensor, positions: Tensor, size: int) -> Tensor:
     """Flat zeros with ``values`` written at distinct ``positions``; differentiable.
 
@@ -49,6 +52,12 @@ def scatter_values(values: Tensor, positions: Tensor, size: int) -> Tensor:
     """
     flat = torch.zeros((size, *values.shape[1:]), dtype=values.dtype, device=values.device)
     return flat.index_copy(0, positions, values)
+
+
+@without_autocast
+def concatenate(*parts: Tensor) -> Tensor:
+    """Values one part after the other; differentiable. Autocast on a CPU would refuse float16."""
+    return torch.cat(parts)
 
 
 def narrow(indices: Tensor, dtype: torch.dtype) -> Tensor:

@@ -14,7 +14,6 @@ from sparse_core.formats.validation import (
     check_range,
     check_size,
     check_values_dtype,
-    element,
     first_true,
 )
 
@@ -33,14 +32,14 @@ class NM(SparseMatrix):
         shape: rows, columns.
         n: slots of a group.
         m: columns of a group, at most 256.
-        validate: check every element (see :meth:`validate`); by default only sizes, types and devices.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         values, index, shape, n, m: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong sizes or devices, or a wrong element with ``validate=True``.
+        ValueError: wrong sizes or devices, or a wrong element.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class NM(SparseMatrix):
         *,
         n: int,
         m: int,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         check_pattern(n, m)
@@ -67,8 +66,7 @@ class NM(SparseMatrix):
         self.index = index
         self.n = n
         self.m = m
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def groups(self) -> int:
@@ -101,6 +99,9 @@ class NM(SparseMatrix):
 
     def _inside(self) -> Tensor:
         return self._columns() < self.shape[1]
+
+    def _padding(self) -> Tensor | None:
+        return ~self._inside() if self._is_partial else None
 
     @property
     def T(self) -> NM:
@@ -136,10 +137,15 @@ class NM(SparseMatrix):
                 f"index[{row}, {group}, {slot + 1}] = {here} comes after {before}:"
                 " positions must rise within a group"
             )
-        at = first_true(~self._inside() & (self.values.detach() != 0))
+        if not self._is_partial:
+            return
+        # Only the last group reaches beyond the matrix.
+        values = self.values.detach()[:, -1]
+        at = first_true((self.index[:, -1] >= self.shape[1] % self.m) & (values != 0))
         if at is not None:
+            row, slot = divmod(at, self.n)
             raise ValueError(
-                f"{element('values', self.values, at)} lies outside the {self.shape[0]}x{self.shape[1]}"
+                f"values[{row}, {self.groups - 1}, {slot}] lies outside the {self.shape[0]}x{self.shape[1]}"
                 " matrix and must be 0"
             )
 
@@ -165,7 +171,7 @@ class NM(SparseMatrix):
         group = torch.div(places, m, rounding_mode="floor")
         slots = group * n + rank.reshape(-1).index_select(0, places)
         values = scatter_values(csr.values, slots, rows * groups * n).reshape(rows, groups, n)
-        return cls(values, index, csr.shape, n=n, m=m)
+        return cls(values, index, csr.shape, n=n, m=m, validate=False)
 
     @classmethod
     def from_dense(cls, dense: Tensor, *, n: int = 2, m: int = 4) -> Self:  # type: ignore[override]
@@ -190,7 +196,7 @@ class NM(SparseMatrix):
         padded = torch.nn.functional.pad(dense, (0, padding)) if padding else dense
         padded = padded.reshape(rows, groups, m)
         index, _ = _choose_slots(padded.detach() != 0, n)
-        return cls(padded.gather(2, index.long()), index, (rows, columns), n=n, m=m)
+        return cls(padded.gather(2, index.long()), index, (rows, columns), n=n, m=m, validate=False)
 
     @staticmethod
     def planned_nbytes(csr: CSR, *, n: int = 2, m: int = 4) -> int:
@@ -224,7 +230,7 @@ class NM(SparseMatrix):
             kept = (column < self.shape[1]).nonzero().squeeze(1)
             column, values = column.index_select(0, kept), values.index_select(0, kept)
         row_ptr = pointers_from_lengths(self.row_lengths(), dtype)
-        return CSR(row_ptr, column.to(dtype), values, self.shape)
+        return CSR(row_ptr, column.to(dtype), values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"index": self.index}

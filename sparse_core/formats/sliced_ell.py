@@ -21,7 +21,6 @@ from sparse_core.formats.validation import (
     check_indices,
     check_lengths,
     check_padding,
-    check_pointer_ends,
     check_pointers,
     check_range,
     check_rising,
@@ -29,6 +28,7 @@ from sparse_core.formats.validation import (
     check_values_dtype,
     check_vector,
     first_true,
+    row_finder,
 )
 
 
@@ -48,15 +48,14 @@ class SlicedELL(SparseMatrix):
         shape: rows, columns.
         slice_height: rows of a slice.
         row_order: (M,) of the type of ``col``, a permutation of the rows; None: stored in order.
-        validate: check every element (see :meth:`validate`); by default only sizes, types, devices and,
-            on a CPU, the ends of ``slice_ptr``.
+        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
 
     Attributes:
         slice_ptr, col, values, lengths, shape, slice_height, row_order: as given.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element with ``validate=True``.
+        ValueError: wrong shapes or devices, or a wrong element.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class SlicedELL(SparseMatrix):
         *,
         slice_height: int = 32,
         row_order: Tensor | None = None,
-        validate: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__(shape)
         check_values_dtype(values)
@@ -86,16 +85,13 @@ class SlicedELL(SparseMatrix):
         check_size("slice_ptr", slice_ptr, (slices + 1,), "slices + 1")
         if row_order is not None:
             check_size("row_order", row_order, (self.shape[0],), "one matrix row a stored row")
-        if slice_ptr.device.type == "cpu" and not validate:
-            check_pointer_ends("slice_ptr", slice_ptr, len(values))
         self.slice_ptr = slice_ptr
         self.col = col
         self.values = values
         self.lengths = lengths
         self.slice_height = slice_height
         self.row_order = row_order
-        if validate:
-            self.validate()
+        self._check(validate)
 
     @property
     def nnz(self) -> int:
@@ -140,14 +136,39 @@ class SlicedELL(SparseMatrix):
             raise ValueError(f"lengths[{at}] is {int(self.lengths[at])}, outside 0..{int(room[at])}")
         if self.row_order is not None:
             self._validate_order(self.row_order)
-        places, row = self._entry_places()
+        if self._columns_are_sound():
+            return
+        places, row_ptr = self._entry_places()
         col = self.col.index_select(0, places)
-        check_range("entries of col", col, self.shape[1], row)
-        check_rising("entries of col", col, row, "SlicedELL.from_coo sorts and sums duplicates", "stored row")
-        padding = torch.ones(len(self.col), dtype=torch.bool, device=self.device)
-        padding[places] = False
+        check_range("entries of col", col, self.shape[1], row_finder(row_ptr))
+        advice = "SlicedELL.from_coo sorts and sums duplicates"
+        check_rising("entries of col", col, row_ptr, advice, "stored row")
+        padding = self._padding()
         check_padding("values", self.values, padding)
         check_padding("col", self.col, padding)
+
+    def _padding(self) -> Tensor:
+        padding = torch.ones(len(self.col), dtype=torch.bool, device=self.device)
+        return padding.index_fill_(0, self._entry_places()[0], False)
+
+    def _columns_are_sound(self) -> bool:
+        # Line by line: one place of each row of a slice. What is wrong is looked for elsewhere.
+        height, columns = self.slice_height, self.shape[1]
+        if len(self.col) == 0:
+            return True
+        low, high = torch.aminmax(self.col)
+        if int(low) < 0 or int(high) >= columns:
+            return False
+        first = torch.div(self.slice_ptr, height, rounding_mode="floor")
+        col = self.col.reshape(-1, height)
+        slice_of = expand_pointers(first, len(col))
+        step = torch.arange(len(col), dtype=first.dtype, device=self.device)
+        step -= first.index_select(0, slice_of)
+        lengths = torch.nn.functional.pad(self.lengths, (0, (len(first) - 1) * height - self.shape[0]))
+        padding = lengths.reshape(-1, height).index_select(0, slice_of) <= step[:, None]
+        falls = (col[1:] <= col[:-1]) & ~padding[1:] & (step[1:, None] > 0)
+        stored = (col != 0) | (self.values.detach().reshape(-1, height) != 0)
+        return not bool(falls.any()) and not bool((stored & padding).any())
 
     def _validate_order(self, order: Tensor) -> None:
         check_range("row_order", order, self.shape[0])
@@ -160,10 +181,11 @@ class SlicedELL(SparseMatrix):
             )
 
     def _entry_places(self) -> tuple[Tensor, Tensor]:
-        # Flat positions of the entries, stored row after stored row, and the stored row of each.
+        # Flat positions of the entries, stored row after stored row, and pointers to the rows of these.
         row_ptr = pointers_from_lengths(self.lengths, torch.int64)
         row = expand_pointers(row_ptr, self.nnz)
-        return _places(self.slice_ptr, row, rank_within_rows(row_ptr, row), self.slice_height), row
+        places = _places(self.slice_ptr, row, rank_within_rows(row_ptr, row), self.slice_height)
+        return places, row_ptr
 
     @classmethod
     def from_csr(  # type: ignore[override]
@@ -194,6 +216,7 @@ class SlicedELL(SparseMatrix):
             csr.shape,
             slice_height=slice_height,
             row_order=None if row_order is None else row_order.to(dtype),
+            validate=False,
         )
 
     @staticmethod
@@ -215,7 +238,8 @@ class SlicedELL(SparseMatrix):
             row = _inverse(self.row_order.long()).index_select(0, row)
         places = _places(self.slice_ptr, row, rank, self.slice_height)
         col = narrow(self.col.index_select(0, places), dtype)
-        return CSR(row_ptr.to(dtype), col, self.values.index_select(0, places), self.shape)
+        values = self.values.index_select(0, places)
+        return CSR(row_ptr.to(dtype), col, values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         arrays = {"slice_ptr": self.slice_ptr, "col": self.col, "lengths": self.lengths}

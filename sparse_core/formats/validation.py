@@ -1,9 +1,12 @@
 """Checks of constructor arguments: cheap ones on sizes and types, full ones on every element.
 
-Cheap checks never read a CUDA tensor; full checks name the array and the first wrong position.
+Cheap checks never read an element. Full checks pass over sound arrays as few times as they can; only when
+something is wrong they look again, for the array and the first wrong position.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -19,6 +22,13 @@ VALUE_DTYPES = (
 )
 INDEX_DTYPES = (torch.int32, torch.int64)
 INT32_MAX = int(torch.iinfo(torch.int32).max)
+
+
+def can_read(array: Tensor) -> bool:
+    """Whether elements can be read now: not on meta, nor inside torch.compile or a CUDA graph's capture."""
+    if array.is_meta or torch.compiler.is_compiling():
+        return False
+    return not (array.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
@@ -111,21 +121,29 @@ def first_true(mask: Tensor) -> int | None:
     return int(mask.reshape(-1).to(torch.uint8).argmax())
 
 
-def check_range(name: str, array: Tensor, limit: int, rows: Tensor | None = None) -> None:
+def check_range(name: str, array: Tensor, limit: int, row_of: Callable[[int], int] | None = None) -> None:
     """Full check that every element lies in 0..limit - 1.
 
     Args:
         name: for the message.
         array: any shape, integer.
         limit: elements must be below.
-        rows: row of each element (same shape), to be named too.
+        row_of: row of a flat position, to be named too.
     """
-    at = first_true((array < 0) | (array >= limit))
-    if at is None:
+    if array.numel() == 0:
         return
-    where = f" (row {int(rows.reshape(-1)[at])})" if rows is not None else ""
+    low, high = torch.aminmax(array)
+    if int(low) >= 0 and int(high) < limit:
+        return
+    at = first_true((array < 0) | (array >= limit)) or 0
+    where = f" (row {row_of(at)})" if row_of is not None else ""
     allowed = f"outside 0..{limit - 1}" if limit else "but nothing is allowed: the dimension is empty"
     raise ValueError(f"{element(name, array, at)} is {int(array.reshape(-1)[at])}, {allowed}{where}")
+
+
+def row_finder(pointers: Tensor) -> Callable[[int], int]:
+    """Row of an entry by its position, from sound row pointers."""
+    return lambda at: int(torch.searchsorted(pointers.contiguous(), at, right=True)) - 1
 
 
 def element(name: str, array: Tensor, at: int) -> str:
@@ -137,8 +155,15 @@ def element(name: str, array: Tensor, at: int) -> str:
     return f"{name}[{', '.join(str(index) for index in reversed(position))}]"
 
 
-def check_pointer_ends(name: str, pointers: Tensor, total: int) -> None:
-    """Check first and last element; they are read, so callers skip this for CUDA unless asked."""
+def check_pointers(name: str, pointers: Tensor, total: int) -> None:
+    """Full check of row pointers: from 0 to ``total``, never falling."""
+    falls = pointers[1:] < pointers[:-1]
+    if bool(falls.any()):
+        at = first_true(falls) or 0
+        raise ValueError(
+            f"{name}[{at + 1}] is {int(pointers[at + 1])}, below {name}[{at}] = {int(pointers[at])}:"
+            " it must not fall"
+        )
     if int(pointers[0]) != 0:
         raise ValueError(f"{name}[0] is {int(pointers[0])}, expected 0")
     last = len(pointers) - 1
@@ -146,38 +171,48 @@ def check_pointer_ends(name: str, pointers: Tensor, total: int) -> None:
         raise ValueError(f"{name}[{last}] is {int(pointers[last])}, expected {total}, the number of entries")
 
 
-def check_pointers(name: str, pointers: Tensor, total: int) -> None:
-    """Full check of row pointers: from 0 to ``total``, never falling."""
-    at = first_true(pointers[1:] < pointers[:-1])
-    if at is not None:
-        raise ValueError(
-            f"{name}[{at + 1}] is {int(pointers[at + 1])}, below {name}[{at}] = {int(pointers[at])}:"
-            " it must not fall"
-        )
-    check_pointer_ends(name, pointers, total)
+def rises(col: Tensor, pointers: Tensor) -> bool:
+    """Whether columns rise strictly within each row, given sound row pointers."""
+    return not bool(_falls(col, pointers).any())
 
 
-def check_rising(name: str, col: Tensor, rows: Tensor, advice: str, row_name: str = "row") -> None:
+def _falls(col: Tensor, pointers: Tensor) -> Tensor:
+    # (nnz + 1,) whether an entry does not come after the one before it in its row; the last place is for
+    # the pointers of empty rows at the end.
+    falls = torch.zeros(len(col) + 1, dtype=torch.bool, device=col.device)
+    torch.le(col[1:], col[:-1], out=falls[1:-1])
+    return falls.index_fill_(0, pointers.long(), False)
+
+
+def check_rising(name: str, col: Tensor, pointers: Tensor, advice: str, row_name: str = "row") -> None:
     """Full check that columns rise strictly within each row.
 
     Args:
         name: for the message.
         col: (nnz,) columns, row after row.
-        rows: (nnz,) row of each.
+        pointers: (M + 1,) row pointers, sound.
         advice: how to mend it.
         row_name: "row" or "block row".
     """
-    at = first_true((col[1:] <= col[:-1]) & (rows[1:] == rows[:-1]))
-    if at is None:
+    falls = _falls(col, pointers)
+    if not bool(falls.any()):
         return
-    row, here, before = int(rows[at]), int(col[at + 1]), int(col[at])
-    if here == before:
-        raise ValueError(
-            f"{row_name} {row}: {name}[{at + 1}] = {here} repeats {name}[{at}]:"
+    at = first_true(falls) or 0
+    found = (f"{name}[{at}]", int(col[at])), (f"{name}[{at - 1}]", int(col[at - 1]))
+    raise order_error(*found, row_finder(pointers)(at), advice, row_name)
+
+
+def order_error(
+    entry: tuple[str, int], before: tuple[str, int], row: int, advice: str, row_name: str = "row"
+) -> ValueError:
+    """What to raise for an entry that does not come after the one before it; each is (place, column)."""
+    if entry[1] == before[1]:
+        return ValueError(
+            f"{row_name} {row}: {entry[0]} = {entry[1]} repeats {before[0]}:"
             f" an entry may be stored once only ({advice})"
         )
-    raise ValueError(
-        f"{row_name} {row}: {name}[{at + 1}] = {here} comes after {before}:"
+    return ValueError(
+        f"{row_name} {row}: {entry[0]} = {entry[1]} comes after {before[1]}:"
         f" columns must rise within a {row_name} ({advice})"
     )
 

@@ -45,7 +45,7 @@ def _converted(matrix: SparseMatrix) -> CSR:
 
 
 def _pattern(csr: CSR) -> CSR:
-    return CSR(csr.row_ptr, csr.col, _placeholder(csr.values.detach()), csr.shape)
+    return CSR(csr.row_ptr, csr.col, _placeholder(csr.values.detach()), csr.shape, validate=False)
 
 
 def _placeholder(values: Tensor) -> Tensor:
@@ -94,8 +94,8 @@ def _plan_transpose(matrix: CSR | BSR) -> TransposePlan:
     col = row_of_entry(matrix)[order].to(matrix.col.dtype)
     values = _placeholder(matrix.values.detach())
     if isinstance(matrix, BSR):
-        return TransposePlan(BSR(row_ptr, col, values.mT, (columns, rows)), order)
-    return TransposePlan(CSR(row_ptr, col, values, (columns, rows)), order)
+        return TransposePlan(BSR(row_ptr, col, values.mT, (columns, rows), validate=False), order)
+    return TransposePlan(CSR(row_ptr, col, values, (columns, rows), validate=False), order)
 
 
 def row_of_entry(matrix: CSR | BSR) -> Tensor:

@@ -18,7 +18,7 @@ from sparse_core.nm.masks import block_mask, check_nm, nm_mask
 from sparse_core.nm.pack import Compressed24, prune_and_pack, prune_and_pack_both
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_sizes import PackedSizeReport, packed_size_report
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.pattern_masks import magnitude_masks
 from sparse_core.nm.permutation import Permutation, PermutationReport, permute_channels, permute_model
 from sparse_core.nm.prune_report import LayerReport, PruneReport
@@ -41,7 +41,6 @@ from sparse_core.nm.training import (
 )
 
 __all__ = [
-    "NM",
     "Allocation",
     "Block",
     "BlockSparseLinear",
@@ -58,6 +57,7 @@ __all__ = [
     "LayerwiseSchedule",
     "MaskRefresher",
     "MaskedModel",
+    "NMPattern",
     "PackedNM",
     "PackedSizeReport",
     "Permutation",

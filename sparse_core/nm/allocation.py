@@ -12,11 +12,18 @@ from torch import Tensor, nn
 from sparse_core.nm.allocation_program import cheapest
 from sparse_core.nm.allocation_report import Allocation, LayerAllocation
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.pattern import NM, Pattern
+from sparse_core.nm.pattern import NMPattern, Pattern
 from sparse_core.nm.selection import Select, selected_layers, weight_parameter
 from sparse_core.nm.sensitivity_report import SensitivityReport
 
-CANDIDATES: tuple[NM | None, ...] = (NM(1, 4), NM(2, 4), NM(3, 4), NM(1, 8), NM(2, 8), None)
+CANDIDATES: tuple[NMPattern | None, ...] = (
+    NMPattern(1, 4),
+    NMPattern(2, 4),
+    NMPattern(3, 4),
+    NMPattern(1, 8),
+    NMPattern(2, 8),
+    None,
+)
 """Patterns that :func:`allocate` chooses from; ``None`` is dense."""
 
 ATTENTION = r"(?i)attention|attn|(^|[._])(qkv|[qkv]|query|key|value|out|o)_?proj"
@@ -25,7 +32,7 @@ ATTENTION = r"(?i)attention|attn|(^|[._])(qkv|[qkv]|query|key|value|out|o)_?proj
 OVERSHOOT = 0.03
 """Share of the weights that may be dropped beyond the target, where some choice is as close."""
 
-Sensitivities = SensitivityReport | Mapping[str, Mapping[NM, float]]
+Sensitivities = SensitivityReport | Mapping[str, Mapping[NMPattern, float]]
 Conservative = str | Callable[[str, nn.Module], bool] | Collection[str]
 """A regular expression, a function of name and module, or layer names."""
 
@@ -34,7 +41,7 @@ def allocate(
     model: nn.Module,
     target_sparsity: float,
     *,
-    candidates: Sequence[NM | None] = CANDIDATES,
+    candidates: Sequence[NMPattern | None] = CANDIDATES,
     sensitivity: Sensitivities | None = None,
     conservative: Conservative | None = None,
     conservative_density: float = 0.75,
@@ -84,7 +91,7 @@ def allocate(
         raise ValueError(f"overshoot must be 0 or more, got {overshoot}")
     wanted = _checked(candidates)
     # Every width can be cut into groups of one, so this only filters by type and name.
-    selection = selected_layers(model, NM(1, 1), select)
+    selection = selected_layers(model, NMPattern(1, 1), select)
     careful = _careful(selection.layers, conservative)
     options = [
         _options(name, module, wanted, sensitivity, conservative_density if name in careful else 0.0)
@@ -113,17 +120,17 @@ def attention_and_ends(
     """
     if ends < 0:
         raise ValueError(f"ends must be 0 or more, got {ends}")
-    names = list(selected_layers(model, NM(1, 1), select).layers)
+    names = list(selected_layers(model, NMPattern(1, 1), select).layers)
     outer = {*names[:ends], *names[len(names) - ends :]}
     return tuple(
         name for name in names if name in outer or (attention is not None and re.search(attention, name))
     )
 
 
-def _checked(candidates: Sequence[NM | None]) -> tuple[NM | None, ...]:
+def _checked(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, ...]:
     for candidate in candidates:
-        if candidate is not None and not isinstance(candidate, NM):
-            raise TypeError(f"candidates must be NM patterns or None for dense, got {candidate!r}")
+        if candidate is not None and not isinstance(candidate, NMPattern):
+            raise TypeError(f"candidates must be NMPattern patterns or None for dense, got {candidate!r}")
     if not candidates:
         raise ValueError("candidates is empty")
     return tuple(dict.fromkeys(candidates))
@@ -146,7 +153,7 @@ def _careful(layers: Mapping[str, nn.Module], conservative: Conservative | None)
 def _options(
     name: str,
     module: nn.Module,
-    candidates: Sequence[NM | None],
+    candidates: Sequence[NMPattern | None],
     sensitivity: Sensitivities | None,
     least_density: float,
 ) -> list[LayerAllocation]:
@@ -175,7 +182,7 @@ def _options(
     ]
 
 
-def _cost(name: str, weight: Tensor, pattern: NM, sensitivity: Sensitivities | None) -> float:
+def _cost(name: str, weight: Tensor, pattern: NMPattern, sensitivity: Sensitivities | None) -> float:
     if sensitivity is None:
         mask = nm_mask(weight, pattern.n, pattern.m, conv_layout=pattern.conv_layout)
         squares = weight.to(torch.float64).square()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.text_table import shape_cell, text_table
 
 
@@ -25,7 +25,7 @@ class LayerAllocation:
 
     name: str
     shape: tuple[int, ...]
-    pattern: NM | None
+    pattern: NMPattern | None
     kept: int
     value_bits: int
     sensitivity: float
@@ -72,7 +72,7 @@ class Allocation:
     skipped: dict[str, str]
 
     @property
-    def patterns(self) -> dict[str, NM | None]:
+    def patterns(self) -> dict[str, NMPattern | None]:
         """The pattern of each layer by name; ``None`` is dense."""
         return {layer.name: layer.pattern for layer in self.layers}
 

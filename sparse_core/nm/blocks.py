@@ -127,7 +127,8 @@ class BlockSparseLinear(nn.Module):
     def matrix(self) -> BSR:
         """The weight as it is multiplied, with what products prepare for it; gradients reach ``values``."""
         if self._matrix is None or self._matrix.values is not self.values:
-            self._matrix = BSR(self.row_ptr, self.col, self.values, (self.out_features, self.in_features))
+            shape = (self.out_features, self.in_features)
+            self._matrix = BSR(self.row_ptr, self.col, self.values, shape, validate=False)
         return self._matrix
 
     @property
@@ -188,7 +189,7 @@ class BlockSparseLinear(nn.Module):
             return
         values = torch.zeros((), device=col.device).expand(len(col), self.block_size, self.block_size)
         try:
-            BSR(row_ptr, col, values, (self.out_features, self.in_features), validate=True)
+            BSR(row_ptr, col, values, (self.out_features, self.in_features))
         except ValueError as error:
             raise ValueError(f"{name}: the stored block structure is damaged ({error})") from error
 

@@ -15,7 +15,7 @@ from sparse_core.nm.convert_report import ConversionReport, ConvertedLayer, Skip
 from sparse_core.nm.encoder_layers import call_packed_layers, restore_fused_layers
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.packed_layer import KeepDense
-from sparse_core.nm.pattern import NM, TWO_FOUR, Block, Pattern
+from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.quantise import SparseLinearInt8
 from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
 
@@ -197,7 +197,9 @@ def _packed_layer(
     try:
         if isinstance(pattern, Block):
             return BlockSparseLinear.from_dense(linear, pattern, mask=mask)
-        return SparseLinear.from_dense(linear, NM(pattern.n, pattern.m), mask=mask, keep_dense=keep_dense)
+        return SparseLinear.from_dense(
+            linear, NMPattern(pattern.n, pattern.m), mask=mask, keep_dense=keep_dense
+        )
     except ValueError as error:
         raise ValueError(f"layer {name or '(model)'}: {error}") from error
 

@@ -14,7 +14,7 @@ from sparse_core.nm.convert import PackedModule
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.linear import Activation
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.quantise import SparseLinearInt8
 
 Kind = Literal["nm", "int8", "blocks"]
@@ -107,7 +107,7 @@ class LayerRecord:
         bias = torch.zeros(self.shape[0], dtype=dtype, device=device) if self.bias else None
         if self.kind == "blocks":
             return BlockSparseLinear(self._empty_blocks(dtype, device), bias)
-        pattern = NM(self.n, self.m)
+        pattern = NMPattern(self.n, self.m)
         values = torch.int8 if self.kind == "int8" else dtype
         packed = PackedNM.from_dense(torch.zeros(self.shape, dtype=values, device=device), pattern)
         if self.kind == "nm":
@@ -128,7 +128,7 @@ class LayerRecord:
         row_ptr = (rows * across).clamp(max=blocks).to(index)
         col = (torch.arange(blocks, device=device) % across).to(index)
         values: Tensor = torch.zeros(blocks, size, size, dtype=dtype, device=device)
-        return BSR(row_ptr, col, values, self.shape)
+        return BSR(row_ptr, col, values, self.shape, validate=False)
 
 
 def record_of(layer: PackedModule) -> LayerRecord:

@@ -11,7 +11,7 @@ from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, own_copy
-from sparse_core.nm.pattern import NM, TWO_FOUR, check_groups
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 
 if TYPE_CHECKING:
     from sparse_core.nm.calibration import InputStatistics
@@ -57,7 +57,7 @@ class SparseLinear(PackedLayer):
     def from_dense(
         cls,
         linear: nn.Linear,
-        pattern: NM = TWO_FOUR,
+        pattern: NMPattern = TWO_FOUR,
         *,
         mask: Tensor | None = None,
         activation: Activation | None = None,
@@ -186,7 +186,9 @@ class SparseLinear(PackedLayer):
         }
 
 
-def pack_weight(weight: Tensor, pattern: NM, mask: Tensor | None = None, *, name: str = "weight") -> PackedNM:
+def pack_weight(
+    weight: Tensor, pattern: NMPattern, mask: Tensor | None = None, *, name: str = "weight"
+) -> PackedNM:
     """Pack a weight, pruning it first where it has to be.
 
     Args:
@@ -214,7 +216,7 @@ def pack_weight(weight: Tensor, pattern: NM, mask: Tensor | None = None, *, name
     return PackedNM.from_dense(weight, pattern, mask)
 
 
-def fits(weight: Tensor, pattern: NM) -> bool:
+def fits(weight: Tensor, pattern: NMPattern) -> bool:
     """Whether (out, in) has at most n nonzeros in each group; waits for the device."""
     out, columns = weight.shape
     nonzeros = (weight != 0).reshape(out, columns // pattern.m, pattern.m).sum(dim=2)

@@ -7,7 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sparse_core.nm.pattern import NM, Block, ConvLayout, check_groups, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern import (
+    Block,
+    ConvLayout,
+    NMPattern,
+    check_groups,
+    weight_from_matrix,
+    weight_matrix,
+)
 
 # Up to here every weight is compared with every other of its group; beyond, groups are sorted.
 COMPARED_GROUP = 8
@@ -31,7 +38,7 @@ def nm_mask(
         n: weights kept in each group.
         m: weights in a group.
         score: ``"magnitude"``, or a real tensor of the weight's shape; larger is kept, infinities are fine.
-        conv_layout: order of a convolution's input dimension, see :class:`NM`.
+        conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
         check_nan: look for NaN, which waits for the device; without it NaN ranks as minus infinity.
 
     Returns:
@@ -41,7 +48,7 @@ def nm_mask(
         TypeError: complex ``weight`` or ``score``.
         ValueError: n:m impossible or not dividing the input dimension, another shape of ``score``, or NaN.
     """
-    NM(n, m, conv_layout)
+    NMPattern(n, m, conv_layout)
     ranked = _ranked(weight, score, check_nan=check_nan)
     matrix = weight_matrix(ranked, conv_layout)
     check_groups(matrix.shape[1], m)
@@ -66,7 +73,7 @@ def block_mask(
         weight: (out, in) or (out, in, kernel height, kernel width).
         block: size of the blocks and share to drop; ``round(density * blocks)`` are kept.
         score: ``"magnitude"``, or a real tensor of the weight's shape.
-        conv_layout: order of a convolution's input dimension, see :class:`NM`.
+        conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
 
     Returns:
         Bool tensor of the weight's shape.
@@ -100,7 +107,7 @@ def check_nm(
             most ``n`` nonzeros; (out, in) or (out, in, kernel height, kernel width).
         n: weights kept in each group.
         m: weights in a group.
-        conv_layout: order of a convolution's input dimension, see :class:`NM`.
+        conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
         name: how the error calls the tensor; ``"mask"`` or ``"weight"`` without it.
 
     Raises:
@@ -108,7 +115,7 @@ def check_nm(
     """
     is_mask = tensor.dtype == torch.bool
     name = name or ("mask" if is_mask else "weight")
-    NM(n, m, conv_layout)
+    NMPattern(n, m, conv_layout)
     matrix = weight_matrix(tensor, conv_layout, name=name)
     check_groups(matrix.shape[1], m, name=name)
     kept = (matrix != 0).reshape(matrix.shape[0], matrix.shape[1] // m, m).sum(dim=2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.compensation import compensate_scale
-from sparse_core.nm.pattern import NM, Pattern
+from sparse_core.nm.pattern import NMPattern, Pattern
 from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.scores import wanda
 from sparse_core.nm.sparsegpt import SparseGPTResult, sparsegpt
@@ -91,7 +91,7 @@ def _mask(weight: Tensor, pattern: Pattern, options: PruneOptions, name: str) ->
 
 
 def _by_sparsegpt(weight: Tensor, pattern: Pattern, options: PruneOptions, name: str) -> PrunedWeight:
-    if not isinstance(pattern, NM):
+    if not isinstance(pattern, NMPattern):
         raise TypeError(f"SparseGPT prunes to n:m patterns, got {pattern} for layer {name!r}")
     hessian = _statistics(options, name).hessian
     if hessian is None:

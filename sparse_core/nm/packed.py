@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.formats import NM as NMMatrix
-from sparse_core.nm.pattern import NM, TWO_FOUR, check_groups
+from sparse_core.formats import NM
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 
 DENSE_VERSION = "dense version"
 """Under which plans hold the version that the values had when a dense copy was made of them."""
@@ -34,7 +34,7 @@ class PackedNM:
         ValueError: sizes or devices do not fit.
     """
 
-    def __init__(self, values: Tensor, metadata: Tensor, shape: tuple[int, int], pattern: NM) -> None:
+    def __init__(self, values: Tensor, metadata: Tensor, shape: tuple[int, int], pattern: NMPattern) -> None:
         out, columns = shape
         check_groups(columns, pattern.m)
         groups = columns // pattern.m
@@ -59,7 +59,9 @@ class PackedNM:
         self.plans: dict[object, object] = {}
 
     @classmethod
-    def from_dense(cls, weight: Tensor, pattern: NM = TWO_FOUR, mask: Tensor | None = None) -> PackedNM:
+    def from_dense(
+        cls, weight: Tensor, pattern: NMPattern = TWO_FOUR, mask: Tensor | None = None
+    ) -> PackedNM:
         """Pack ``weight`` (out, in), which has at most n nonzeros a group, or is cut to ``mask``.
 
         Args:
@@ -83,7 +85,7 @@ class PackedNM:
         kept = weight.detach() if mask is None else weight.detach().masked_fill(~mask, 0)
         # Slots are found on a float copy because NM matrices hold no integers; values are gathered after.
         slots = kept != 0 if mask is None else mask
-        matrix = NMMatrix.from_dense(slots.to(torch.float32), n=pattern.n, m=pattern.m)
+        matrix = NM.from_dense(slots.to(torch.float32), n=pattern.n, m=pattern.m)
         out, columns = weight.shape
         groups = columns // pattern.m
         values = kept.reshape(out, groups, pattern.m).gather(2, matrix.index.long())
@@ -106,11 +108,12 @@ class PackedNM:
         values = self.values.reshape(out, groups, self.pattern.n)
         return dense.scatter(2, self.index().long(), values).reshape(out, columns)
 
-    def to_matrix(self) -> NMMatrix:
+    def to_matrix(self) -> NM:
         """The same weight as ``sparse_core.formats.NM``, for solvers and products."""
         out, columns = self.shape
         values = self.values.reshape(out, columns // self.pattern.m, self.pattern.n)
-        return NMMatrix(values, self.index(), self.shape, n=self.pattern.n, m=self.pattern.m)
+        n, m = self.pattern.n, self.pattern.m
+        return NM(values, self.index(), self.shape, n=n, m=m, validate=False)
 
     def with_values(self, values: Tensor) -> PackedNM:
         """The same positions with other values (out, groups * n)."""
@@ -148,17 +151,17 @@ class PackedNM:
         return self.values.nbytes + self.metadata.nbytes
 
 
-def slot_bits(pattern: NM) -> int:
+def slot_bits(pattern: NMPattern) -> int:
     """Bits that hold the position of one slot within its group."""
     return max(1, (pattern.m - 1).bit_length())
 
 
-def metadata_bytes(groups: int, pattern: NM) -> int:
+def metadata_bytes(groups: int, pattern: NMPattern) -> int:
     """Bytes of metadata of one row."""
     return -(-groups * pattern.n * slot_bits(pattern) // 8)
 
 
-def pack_index(index: Tensor, pattern: NM) -> Tensor:
+def pack_index(index: Tensor, pattern: NMPattern) -> Tensor:
     """Pack positions (out, groups, n) uint8 into (out, bytes) uint8."""
     out, groups = index.shape[0], index.shape[1]
     bits = slot_bits(pattern)
@@ -171,7 +174,7 @@ def pack_index(index: Tensor, pattern: NM) -> Tensor:
     return (stream << places).sum(dim=2, dtype=torch.uint8)
 
 
-def unpack_index(metadata: Tensor, groups: int, pattern: NM) -> Tensor:
+def unpack_index(metadata: Tensor, groups: int, pattern: NMPattern) -> Tensor:
     """Undo :func:`pack_index`: (out, groups, n) uint8."""
     out = metadata.shape[0]
     bits = slot_bits(pattern)

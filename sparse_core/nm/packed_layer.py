@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sparse_core.formats import NM as NMMatrix
+from sparse_core.formats import NM
 from sparse_core.nm.linear import Activation, LinearImpl, check_linear_impl
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 KeepDense = Literal["auto"] | bool
 """Whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA."""
@@ -120,7 +120,7 @@ class PackedLayer(nn.Module):
         self.out_features, self.in_features = packed.shape
         if bias is not None and tuple(bias.shape) != (self.out_features,):
             raise ValueError(f"bias must have shape {(self.out_features,)}, got {tuple(bias.shape)}")
-        self.pattern = NM(packed.pattern.n, packed.pattern.m)
+        self.pattern = NMPattern(packed.pattern.n, packed.pattern.m)
         self.activation = activation
         self.keep_dense = keep_dense
         self.impl = impl
@@ -196,7 +196,7 @@ class PackedLayer(nn.Module):
         if (n, m) != (self.pattern.n, self.pattern.m):
             raise ValueError(
                 f"{name}: the stored weight is {n}:{m} but the layer is {self.pattern};"
-                f" convert the model with NM({n}, {m}) first"
+                f" convert the model with NMPattern({n}, {m}) first"
             )
 
     def _load_from_state_dict(
@@ -234,7 +234,9 @@ def own_copy(tensor: Tensor) -> Tensor:
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def check_metadata(metadata: Tensor, shape: tuple[int, int], pattern: NM, *, name: str = "metadata") -> None:
+def check_metadata(
+    metadata: Tensor, shape: tuple[int, int], pattern: NMPattern, *, name: str = "metadata"
+) -> None:
     """Check that stored positions lie within their groups and rise, as kernels take for granted.
 
     Args:
@@ -252,6 +254,6 @@ def check_metadata(metadata: Tensor, shape: tuple[int, int], pattern: NM, *, nam
     values = torch.zeros((), device=metadata.device).expand(out, columns // pattern.m * pattern.n)
     matrix = PackedNM(values, metadata, shape, pattern).to_matrix()
     try:
-        NMMatrix(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m, validate=True)
+        NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m)
     except ValueError as error:
         raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error

@@ -13,7 +13,7 @@ ConvLayout = Literal["unfold", "channels_last"]
 
 
 @dataclass(frozen=True)
-class NM:
+class NMPattern:
     """At most ``n`` nonzeros in each group of ``m`` neighbouring weights along the input dimension.
 
     ``sparse_core.formats.NM`` is a matrix stored this way; this is only the pattern.
@@ -42,7 +42,7 @@ class NM:
             )
 
     @classmethod
-    def parse(cls, text: str) -> NM:
+    def parse(cls, text: str) -> NMPattern:
         """Read ``"2:4"``.
 
         Raises:
@@ -77,7 +77,7 @@ class NM:
         return f"{self.n}:{self.m}"
 
 
-TWO_FOUR = NM(2, 4)
+TWO_FOUR = NMPattern(2, 4)
 """The pattern that sparse tensor cores run."""
 
 
@@ -111,7 +111,7 @@ class Block:
         return f"{self.size}x{self.size} blocks, {self.sparsity:.0%} dropped"
 
 
-Pattern = NM | Block
+Pattern = NMPattern | Block
 
 
 def weight_matrix(weight: Tensor, conv_layout: ConvLayout = "unfold", *, name: str = "weight") -> Tensor:
@@ -119,7 +119,7 @@ def weight_matrix(weight: Tensor, conv_layout: ConvLayout = "unfold", *, name: s
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).
-        conv_layout: order of the columns for a convolution, see :class:`NM`.
+        conv_layout: order of the columns for a convolution, see :class:`NMPattern`.
         name: how errors call the tensor.
 
     Returns:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.nm.masks import block_mask, nm_mask
-from sparse_core.nm.pattern import NM, TWO_FOUR, Block, Pattern
+from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.selection import Select, selected_layers, weight_parameter
 
 
@@ -39,8 +39,8 @@ def pattern_mask(
         return torch.ones_like(weight, dtype=torch.bool)
     if isinstance(pattern, Block):
         return block_mask(weight, pattern, score)
-    if not isinstance(pattern, NM):
-        raise TypeError(f"pattern must be NM, Block or None, got {pattern!r}")
+    if not isinstance(pattern, NMPattern):
+        raise TypeError(f"pattern must be NMPattern, Block or None, got {pattern!r}")
     return nm_mask(weight, pattern.n, pattern.m, score, conv_layout=pattern.conv_layout, check_nan=check_nan)
 
 

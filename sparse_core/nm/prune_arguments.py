@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.one_shot import Method
-from sparse_core.nm.pattern import NM, Block, Pattern
+from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.scores import GradientScore, magnitude
 from sparse_core.nm.selection import Select, Selection, is_parametrised, selected_layers
 
@@ -23,12 +23,16 @@ def as_pattern(
     """The pattern that ``prune(target, n, m)`` or ``prune(target, pattern)`` asks for."""
     if isinstance(n_or_pattern, int):
         if m is None:
-            raise TypeError(f"prune(…, {n_or_pattern}) needs m too: prune(…, 2, 4) or prune(…, NM(2, 4))")
-        return NM(n_or_pattern, m)
+            raise TypeError(
+                f"prune(…, {n_or_pattern}) needs m too: prune(…, 2, 4) or prune(…, NMPattern(2, 4))"
+            )
+        return NMPattern(n_or_pattern, m)
     if m is not None:
         raise TypeError("m goes with a number n; a pattern has its own")
-    if not isinstance(n_or_pattern, NM | Block | Mapping):
-        raise TypeError(f"the pattern must be NM, Block, n and m, or a dictionary; got {n_or_pattern!r}")
+    if not isinstance(n_or_pattern, NMPattern | Block | Mapping):
+        raise TypeError(
+            f"the pattern must be NMPattern, Block, n and m, or a dictionary; got {n_or_pattern!r}"
+        )
     return n_or_pattern
 
 
@@ -126,7 +130,7 @@ def check_inputs(
     if score == "sparsegpt":
         for name in layers:
             wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
-            if not isinstance(wanted, NM):
+            if not isinstance(wanted, NMPattern):
                 raise TypeError(f"SparseGPT prunes to n:m patterns, got {wanted} for layer {name!r}")
 
 

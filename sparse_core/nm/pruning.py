@@ -80,7 +80,7 @@ def prune(
         target: a weight (out, in) or (out, in, kernel height, kernel width), or a model whose Linear and
             Conv2d layers are pruned. A model's weights are only written to, so optimisers keep working; to
             keep the zeros while training attach ``report.masks``.
-        n_or_pattern: ``NM``, ``Block``, n followed by ``m``, or for a model a pattern for each layer name.
+        n_or_pattern: ``NMPattern``, ``Block``, n followed by ``m``, or for a model a pattern by layer name.
         m: weights in a group, where ``n_or_pattern`` is n.
         score: ``"magnitude"``; ``"gradient"``, |w|·|gradient|; ``"wanda"``; ``"sparsegpt"``, which also
             changes the kept weights; or scores of the weight's shape (a dictionary by name for a model).

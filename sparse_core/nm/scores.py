@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.selection import Select, selected_layers, weight_parameter
 
 
@@ -79,14 +79,14 @@ class GradientScore:
             model.zero_grad()
             loss(model(batch)).backward()
             score.update()
-        prune(model, NM(2, 4), score="gradient", gradient=score)
+        prune(model, NMPattern(2, 4), score="gradient", gradient=score)
     """
 
     def __init__(self, model: nn.Module, select: Select = None, momentum: float = 0.9) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}")
         self.momentum = momentum
-        self._layers = selected_layers(model, NM(1, 1), select).layers
+        self._layers = selected_layers(model, NMPattern(1, 1), select).layers
         self._averages: dict[str, Tensor] = {}
         self._updates: dict[str, int] = {}
 

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.pattern import NM, Block, Pattern
+from sparse_core.nm.pattern import Block, NMPattern, Pattern
 
 Select = Callable[[str, nn.Module], bool] | str | None
 """A function of dotted name and module, a regular expression for the name (``re.search``), or all layers."""
@@ -144,8 +144,8 @@ def _obstacle(
     """Why this layer cannot take the pattern; ``None`` where it can."""
     if pattern is None:
         return "the pattern leaves it dense"
-    if not isinstance(pattern, NM | Block):
-        raise TypeError(f"pattern must be NM, Block or a dictionary of them, got {pattern!r}")
+    if not isinstance(pattern, NMPattern | Block):
+        raise TypeError(f"pattern must be NMPattern, Block or a dictionary of them, got {pattern!r}")
     weight = _trained_weight(module)
     if weight is None:
         return _computed(module)
@@ -156,7 +156,7 @@ def _obstacle(
     columns = weight[0].numel() if weight.shape[0] else 0
     if not columns:
         return f"its weight of shape {tuple(weight.shape)} is empty"
-    if isinstance(pattern, NM) and columns % pattern.m:
+    if isinstance(pattern, NMPattern) and columns % pattern.m:
         return f"its input dimension {columns} is not divisible by m={pattern.m}"
     sharing = owners[id(weight)]
     for other, owner in sharing:

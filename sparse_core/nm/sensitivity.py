@@ -12,7 +12,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from sparse_core.nm.forward_pass import evaluation_mode
-from sparse_core.nm.pattern import NM, TWO_FOUR, Block, Pattern
+from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
 from sparse_core.nm.sensitivity_report import Hessian, LayerSensitivity, SensitivityReport
@@ -67,7 +67,7 @@ def layer_sensitivity(
             not one finite number, one that does not depend on a layer's weight, or with ``"exact"`` one that
             torch cannot differentiate twice.
     """
-    wanted = (patterns,) if isinstance(patterns, NM | Block) else tuple(dict.fromkeys(patterns))
+    wanted = (patterns,) if isinstance(patterns, NMPattern | Block) else tuple(dict.fromkeys(patterns))
     if order not in (1, 2):
         raise ValueError(f"order must be 1 or 2, got {order}")
     if hessian not in get_args(Hessian):
@@ -75,8 +75,8 @@ def layer_sensitivity(
     if not wanted:
         raise ValueError("patterns is empty")
     for pattern in wanted:
-        if not isinstance(pattern, NM | Block):
-            raise TypeError(f"patterns must be NM or Block, got {pattern!r}")
+        if not isinstance(pattern, NMPattern | Block):
+            raise TypeError(f"patterns must be NMPattern or Block, got {pattern!r}")
     weights, skipped = _fitting_weights(model, wanted, select)
     changes = {name: _changes(weight, wanted) for name, weight in weights.items()}
     terms = _Terms(weights, changes, exact=order == 2 and hessian == "exact")
@@ -92,7 +92,7 @@ def _fitting_weights(
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Weights by name that fit at least one pattern, and why the others are left out."""
     # Every width can be cut into groups of one, so this only filters by type and name.
-    selection = selected_layers(model, NM(1, 1), select)
+    selection = selected_layers(model, NMPattern(1, 1), select)
     weights = {}
     skipped = dict(selection.skipped)
     for name, module in selection.layers.items():

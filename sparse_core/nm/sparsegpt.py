@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.pattern import NM, check_groups, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern import NMPattern, check_groups, weight_from_matrix, weight_matrix
 from sparse_core.nm.scores import score_dtype
 
 # A failed factorisation is tried again with ten times the damping, at most this often.
@@ -43,7 +43,7 @@ class SparseGPTResult(NamedTuple):
 def sparsegpt(
     weight: Tensor,
     hessian: Tensor,
-    pattern: NM,
+    pattern: NMPattern,
     *,
     damping: float = 0.01,
     block_size: int = 128,
@@ -95,10 +95,10 @@ def sparsegpt(
 
 
 def _checked(
-    weight: Tensor, hessian: Tensor, pattern: NM, damping: float, name: str
+    weight: Tensor, hessian: Tensor, pattern: NMPattern, damping: float, name: str
 ) -> tuple[Tensor, Tensor]:
     """Matrix and Hessian in the pattern's order of columns and in the type of the computation."""
-    if not isinstance(pattern, NM):
+    if not isinstance(pattern, NMPattern):
         raise TypeError(f"SparseGPT prunes to n:m patterns, got {pattern!r} for {name}")
     if damping < 0:
         raise ValueError(f"damping must be at least 0, got {damping}")
@@ -155,7 +155,7 @@ def _warn(name: str, damping: float, used: float, attempts: int) -> None:
     )
 
 
-def _sweep(matrix: Tensor, upper: Tensor, pattern: NM, size: int) -> tuple[Tensor, Tensor]:
+def _sweep(matrix: Tensor, upper: Tensor, pattern: NMPattern, size: int) -> tuple[Tensor, Tensor]:
     """Go over the columns in blocks of ``size``; returns the pruned matrix and its mask."""
     left = matrix.clone()
     pruned = torch.zeros_like(matrix)

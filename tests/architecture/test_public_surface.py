@@ -148,9 +148,14 @@ PUBLIC = {
         "SparseMatrix",
         "assemble_csr",
         "choose_format",
+        "hstack",
         "index_dtype_for",
+        "kron",
         "load_matrix",
         "save_matrix",
+        "tril",
+        "triu",
+        "vstack",
     },
     "sparse_core.formats.generators": {
         "banded",
@@ -224,7 +229,7 @@ PUBLIC = {
         "LayerwiseSchedule",
         "MaskRefresher",
         "MaskedModel",
-        "NM",
+        "NMPattern",
         "PackedNM",
         "PackedSizeReport",
         "Permutation",
@@ -362,6 +367,16 @@ def test_surface_of_a_package_is_exactly_what_is_promised(module: str) -> None:
     assert set(importlib.import_module(module).__all__) == PUBLIC[module]
 
 
+def test_a_public_name_means_one_thing_in_all_packages() -> None:
+    meanings: dict[str, set[int]] = {}
+    for module, names in PUBLIC.items():
+        found = importlib.import_module(module)
+        for name in names:
+            meanings.setdefault(name, set()).add(id(getattr(found, name)))
+    # What a cache did: one record for the cache of masks, one for that of merged weights.
+    assert {name for name, found in meanings.items() if len(found) > 1} == {"CacheStatistics"}
+
+
 def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> None:
     listed = 0
     for name, path in source_files.items():
@@ -413,6 +428,13 @@ def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> No
         ("sparse_core.formats:SparseMatrix.with_values", ["self", "values"]),
         ("sparse_core.formats:assemble_csr", ["row", "col", "values", "shape"]),
         ("sparse_core.formats:choose_format", ["matrix"]),
+        ("sparse_core.formats:SparseMatrix.diagonal", ["self", "k"]),
+        ("sparse_core.formats:SparseMatrix.sum", ["self", "axis"]),
+        ("sparse_core.formats:tril", ["matrix", "k"]),
+        ("sparse_core.formats:triu", ["matrix", "k"]),
+        ("sparse_core.formats:vstack", ["matrices"]),
+        ("sparse_core.formats:hstack", ["matrices"]),
+        ("sparse_core.formats:kron", ["a", "b"]),
         ("sparse_core.formats:load_matrix", ["path"]),
         ("sparse_core.formats:save_matrix", ["matrix", "path"]),
         ("sparse_core.nm:nm_mask", ["weight", "n", "m", "score"]),

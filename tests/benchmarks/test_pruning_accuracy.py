@@ -108,7 +108,7 @@ def test_the_share_that_is_won_back(load: Any) -> None:
 
 
 def test_a_mask_that_does_not_hold_is_found(load: Any) -> None:
-    rows, models, pattern = load("pruning_rows"), load("pruning_models"), load("pruning_rows").NM(2, 4)
+    rows, models, pattern = load("pruning_rows"), load("pruning_models"), load("pruning_rows").NMPattern(2, 4)
     check = load("pruning_measure").check
     torch.manual_seed(0)
     model = models.build("transformer")

@@ -9,12 +9,12 @@ from typing import Any
 from torch import nn
 
 from sparse_core.nm.convert import sparsify
-from sparse_core.nm.pattern import NM, TWO_FOUR, Block
+from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern
 from sparse_core.nm.pruning import prune
 from sparse_core.nm.selection import Select
 
 #: Dense, 2:4, and blocks at 75 and 90 %, best quality first.
-LEVELS: dict[str, NM | Block | None] = {
+LEVELS: dict[str, NMPattern | Block | None] = {
     "dense": None,
     "2:4": TWO_FOUR,
     "block 75 %": Block(16, 0.75),
@@ -24,7 +24,7 @@ LEVELS: dict[str, NM | Block | None] = {
 
 def prepare_levels(
     model: nn.Module,
-    levels: Mapping[str, NM | Block | None] | None = None,
+    levels: Mapping[str, NMPattern | Block | None] | None = None,
     *,
     select: Select = None,
     **options: Any,

@@ -125,7 +125,8 @@ class SparseTrainedLayer(nn.Module):
             return plan_blocks(cells, grid, self._tap_count, like=like)
         row = torch.div(cells, grid.columns, rounding_mode="floor").to(torch.int32)
         col = (cells % grid.columns).to(torch.int32)
-        return CSR(pointers_from_rows(row, grid.rows), col, values, (grid.rows, grid.columns))
+        shape = (grid.rows, grid.columns)
+        return CSR(pointers_from_rows(row, grid.rows), col, values, shape, validate=False)
 
     def _present(self) -> CSR | BlockPlan:
         if self._plan is None:

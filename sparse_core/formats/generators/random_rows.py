@@ -96,7 +96,7 @@ def block_sparse(
     values *= ((row[:, None] * block_size + step) < shape[0])[:, :, None]
     values *= ((col[:, None] * block_size + step) < shape[1])[:, None, :]
     pointers = pointers_of(torch.bincount(row, minlength=block_rows), index)
-    return BSR(pointers.to(device), col.to(device, index), values.to(device), shape)
+    return BSR(pointers.to(device), col.to(device, index), values.to(device), shape, validate=False)
 
 
 def _random_rows(lengths: Tensor, cols: int, seed: int, dtype: torch.dtype, device: Device) -> CSR:
@@ -113,4 +113,4 @@ def _random_rows(lengths: Tensor, cols: int, seed: int, dtype: torch.dtype, devi
     drawn = torch.sort(row * max(cols, 1) + drawn).values - row * max(cols, 1)
     col = drawn + torch.arange(count, device=device) - pointers[row]
     values = normal_values(count, seed + 1, dtype).to(device)
-    return CSR(pointers.to(index), col.to(index), values, (rows, cols))
+    return CSR(pointers.to(index), col.to(index), values, (rows, cols), validate=False)

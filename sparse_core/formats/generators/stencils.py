@@ -54,7 +54,7 @@ def stencil(
     col = (point[:, None] + torch.tensor(steps, dtype=index, device=device)).masked_select(inside)
     row_values = torch.tensor([weights[tap] for tap in taps], dtype=dtype, device=device)
     values = row_values.expand(points, -1).masked_select(inside)
-    return CSR(pointers_of(inside.sum(1), index), col, values, (points, points))
+    return CSR(pointers_of(inside.sum(1), index), col, values, (points, points), validate=False)
 
 
 def poisson_2d(

@@ -105,7 +105,7 @@ def _assemble(wanted: Pattern, matrix: CSR, solve: Callable[[Tensor, Tensor, CSR
     for rows, places in _batches(wanted):
         values[places] = solve(rows, wanted.col[places], matrix)
     index = matrix.col.dtype
-    return CSR(wanted.row_ptr.to(index), wanted.col.to(index), values, matrix.shape)
+    return CSR(wanted.row_ptr.to(index), wanted.col.to(index), values, matrix.shape, validate=False)
 
 
 def _batches(wanted: Pattern) -> Iterator[tuple[Tensor, Tensor]]:

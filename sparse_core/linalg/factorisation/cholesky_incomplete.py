@@ -150,7 +150,7 @@ def _build_plan(matrix: CSR, reorder: Reordering | None) -> _Plan:
         lower,
         cholesky_elimination(lower),
         row_ptr[1:] - 1,
-        CSR(row_ptr.to(index), lower.col.to(index), values, matrix.shape),
+        CSR(row_ptr.to(index), lower.col.to(index), values, matrix.shape, validate=False),
     )
 
 

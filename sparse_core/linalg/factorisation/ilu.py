@@ -190,7 +190,7 @@ def _build_plan(matrix: CSR, level: int, reorder: Reordering | None) -> _Plan:
 
     def empty(row_ptr: Tensor, col: Tensor) -> CSR:
         values = placeholder.new_zeros(()).expand(len(col))
-        return CSR(row_ptr.to(index), col.to(index), values, matrix.shape)
+        return CSR(row_ptr.to(index), col.to(index), values, matrix.shape, validate=False)
 
     return _Plan(
         order.permutation if order else None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, column_dots, column_norms, prepare
 from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
@@ -98,6 +99,7 @@ class BiconjugateGradientStabilised:
         return vector if precondition is None else precondition(vector)
 
 
+@without_autocast
 def bicgstab(
     matrix: Operand,
     b: Tensor,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.loop import run
@@ -67,6 +68,7 @@ def _failure(rho: Tensor, curvature: Tensor) -> Tensor:
     return torch.where(finite, failure, int(Status.NOT_FINITE))
 
 
+@without_autocast
 def cg(
     matrix: Operand,
     b: Tensor,
@@ -92,6 +94,7 @@ def cg(
     On CUDA nothing is read back while iterations run, except the residual every ``check_every``
     iterations; ``x``, ``iterations`` and ``residuals`` do not depend on that number, because a column that
     has met its tolerance is frozen on the device. No gradient flows; see :func:`sparse_core.linalg.solve`.
+    Autocast is off inside, also for ``matrix`` and ``preconditioner`` that are functions.
 
     Args:
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.krylov.bicgstab import bicgstab
 from sparse_core.linalg.krylov.cg import cg
@@ -80,6 +81,7 @@ class _Solve(torch.autograd.Function):
         return of_values, of_b, None, None
 
 
+@without_autocast
 def _sampled(pattern: Any, left: Tensor, right: Tensor) -> Tensor:
     """``left @ right`` where the matrix has entries."""
     if pattern is None:

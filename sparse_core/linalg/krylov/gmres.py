@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, prepare
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
@@ -204,6 +205,7 @@ class _Solve:
 
 
 @torch.no_grad()
+@without_autocast
 def gmres(
     matrix: Operand,
     b: Tensor,

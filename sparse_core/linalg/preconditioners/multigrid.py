@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import module_available
 from sparse_core.formats import CSR
 from sparse_core.linalg.factorisation.pattern import check_square
@@ -67,6 +68,7 @@ class AlgebraicMultigrid(ApproximateSolver):
         size = levels[0].matrix.shape[0] if levels else len(coarse_inverse)
         self.shape = (size, size)
 
+    @without_autocast
     def solve(self, b: Tensor) -> Tensor:
         """Approximate solution for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)

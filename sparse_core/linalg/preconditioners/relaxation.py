@@ -213,7 +213,8 @@ def _build_plan(matrix: CSR) -> _Plan:
         begin, end = ends[colour], ends[colour + 1]
         ptr = (row_ptr[first : last + 1] - begin).to(index)
         values = placeholder.expand(end - begin)
-        blocks.append(CSR(ptr, rest.col[begin:end].to(index), values, (last - first, pattern.size)))
+        size = (last - first, pattern.size)
+        blocks.append(CSR(ptr, rest.col[begin:end].to(index), values, size, validate=False))
         columns.append(order.permutation[rest.col[begin:end]].to(index))
         unknowns.append(order.permutation[first:last].to(index))
         sources.append(rest.source[begin:end])

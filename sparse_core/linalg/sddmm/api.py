@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, COO, CSR
 from sparse_core.linalg.implementation import Chosen, choose_implementation
@@ -32,7 +33,8 @@ def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> Pa
             is Triton on CUDA, torch's own on a CPU, and the reference where those do not reach.
 
     Returns:
-        ``pattern`` with other values, of the promoted type; half precision is summed in float32.
+        ``pattern`` with other values, of the promoted type; half precision is summed in float32;
+        autocast changes nothing.
 
     Raises:
         TypeError: ``pattern`` has another format, or an operand is neither floating nor complex.
@@ -59,6 +61,7 @@ def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> Pa
     return pattern.with_values(values)
 
 
+@without_autocast
 def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
     """Values of :func:`sddmm`, in the layout of ``pattern.values``, without gradients and argument checks."""
     chosen = _choose(impl, pattern, torch.promote_types(a.dtype, b.dtype))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR, SparseMatrix
@@ -32,7 +33,7 @@ def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
 
     Returns:
         (M, N), columns rising in every row, values of the promoted type; half precision is summed in
-        float32.
+        float32; autocast changes nothing.
 
     Raises:
         TypeError: an operand is not sparse, or has values neither floating nor complex.
@@ -60,6 +61,7 @@ def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
     return product.with_values(values)
 
 
+@without_autocast
 def _multiply(a: CSR, b: CSR, chosen: Chosen) -> CSR:
     return reference.spgemm(a, b) if chosen == "reference" else vendor.spgemm(a, b)
 

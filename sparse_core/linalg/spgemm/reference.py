@@ -43,4 +43,6 @@ def spgemm(a: CSR, b: CSR) -> CSR:
         lengths.append(torch.searchsorted(distinct, bounds).diff())
     col = torch.cat(columns)
     index = index_dtype_for(*shape, len(col))
-    return CSR(torch.cat(lengths).cumsum(0).to(index), col.to(index), torch.cat(values), shape)
+    return CSR(
+        torch.cat(lengths).cumsum(0).to(index), col.to(index), torch.cat(values), shape, validate=False
+    )

@@ -24,7 +24,7 @@ def spgemm(a: CSR, b: CSR) -> CSR:
     if 0 in (*shape, a.nnz, b.nnz):
         # Some versions of the libraries refuse empty operands.
         row_ptr = torch.zeros(shape[0] + 1, dtype=index_dtype_for(*shape), device=a.device)
-        return CSR(row_ptr, row_ptr[:0], torch.zeros(0, dtype=dtype, device=a.device), shape)
+        return CSR(row_ptr, row_ptr[:0], torch.zeros(0, dtype=dtype, device=a.device), shape, validate=False)
     working = accumulation_dtype(dtype)
     product = torch_csr(_narrow(a), working) @ torch_csr(_narrow(b), working)
     row_ptr, col, values = product.crow_indices(), product.col_indices(), product.values().to(dtype)
@@ -39,7 +39,7 @@ def _narrow(matrix: CSR) -> CSR:
     index = index_dtype_for(*matrix.shape, matrix.nnz)
     if matrix.index_dtype == index:
         return matrix
-    return CSR(matrix.row_ptr.to(index), matrix.col.to(index), matrix.values, matrix.shape)
+    return CSR(matrix.row_ptr.to(index), matrix.col.to(index), matrix.values, matrix.shape, validate=False)
 
 
 def _by_scipy(a: CSR, b: CSR, dtype: torch.dtype) -> CSR:
@@ -69,11 +69,11 @@ def _from_scipy(matrix: Any) -> CSR:
     matrix.sort_indices()
     index = index_dtype_for(*matrix.shape, matrix.nnz)
     row_ptr, col = (torch.from_numpy(part).to(index) for part in (matrix.indptr, matrix.indices))
-    return CSR(row_ptr, col, torch.from_numpy(matrix.data), matrix.shape)
+    return CSR(row_ptr, col, torch.from_numpy(matrix.data), matrix.shape, validate=False)
 
 
 def _sorted(row_ptr: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> CSR:
     rows = torch.arange(shape[0], device=col.device).repeat_interleave(row_ptr.diff(), output_size=len(col))
     order = torch.argsort(rows * shape[1] + col)
     index = index_dtype_for(*shape, len(col))
-    return CSR(row_ptr.to(index), col[order].to(index), values[order], shape)
+    return CSR(row_ptr.to(index), col[order].to(index), values[order], shape, validate=False)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.linalg.implementation import Chosen, choose_implementation
@@ -36,7 +37,7 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
 
     Returns:
         (M, N) or (batch, M, N), with ``transpose`` K for M, in the promoted type; half precision is
-        summed in float32.
+        summed in float32; autocast changes nothing.
 
     Raises:
         TypeError: ``matrix`` is not sparse, or values or ``dense`` are neither floating nor complex.
@@ -65,6 +66,7 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
     return multiply(matrix, dense, chosen)
 
 
+@without_autocast
 def multiply(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
     """``matrix @ dense`` by the chosen implementation, without gradients and without argument checks."""
     if chosen != "triton":

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.linalg.implementation import Chosen, choose_implementation
@@ -43,7 +44,8 @@ def spmv(
             ``"pattern"`` (rows that repeat the same offsets). A name other than ``"auto"`` asks for Triton.
 
     Returns:
-        (M,), or (K,) with ``transpose``, in the promoted type; half precision is summed in float32.
+        (M,), or (K,) with ``transpose``, in the promoted type; half precision is summed in float32;
+        autocast changes nothing.
 
     Raises:
         TypeError: ``matrix`` is not sparse, or values or ``x`` are neither floating nor complex.
@@ -74,6 +76,7 @@ def spmv(
     return multiply(matrix, x, chosen, method)
 
 
+@without_autocast
 def multiply(matrix: SparseMatrix, x: Tensor, chosen: Chosen, method: str = "auto") -> Tensor:
     """``matrix @ x`` by the chosen implementation, without gradients and without checks of the arguments."""
     if chosen == "triton":

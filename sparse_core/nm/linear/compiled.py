@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.nm.linear.execution import Prepared, owner_of
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 
 @torch.library.custom_op("sparsight::nm_linear", mutates_args=())
@@ -33,7 +33,7 @@ def nm_linear_op(
 
     weight = owner_of(values, buffer, kernel_metadata)
     if weight is None:
-        weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
+        weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))
         if buffer is not None or kernel_metadata is not None:
             weight.plans["cuda"] = Prepared(buffer, kernel_metadata, may_pad=False)
         elif impl == "auto" and values.is_cuda:
@@ -65,7 +65,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 
     x, values, metadata, dense, output, bias = ctx.saved_tensors
     n, m = ctx.pattern
-    weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NM(n, m))
+    weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))
     of_x, of_values, of_bias = gradients(
         gradient,
         x,

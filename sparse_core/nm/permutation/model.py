@@ -10,7 +10,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from sparse_core.nm.forward_pass import call_model, evaluation_mode
-from sparse_core.nm.pattern import NM, TWO_FOUR, weight_matrix
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, weight_matrix
 from sparse_core.nm.permutation.axes import Axis, Segment
 from sparse_core.nm.permutation.budget import Effort
 from sparse_core.nm.permutation.graph import ChannelGraph
@@ -23,7 +23,7 @@ from sparse_core.nm.selection import Select, selector
 def permute_model(
     model: nn.Module,
     example_inputs: Any,
-    pattern: NM = TWO_FOUR,
+    pattern: NMPattern = TWO_FOUR,
     *,
     select: Select = None,
     seed: int = 0,
@@ -38,7 +38,7 @@ def permute_model(
     are searched together. Where channels meet something that depends on their order (inputs and outputs
     of the model, heads of attention, unknown operations) they stay, and the report says why. A convolution
     is searched where a group of m weights lies along its channels: kernels of 1x1, or
-    ``NM(n, m, conv_layout="channels_last")``.
+    ``NMPattern(n, m, conv_layout="channels_last")``.
 
     Args:
         model: its parameters and buffers are permuted in place; hooks and modes are left alone.
@@ -90,7 +90,9 @@ def permute_model(
 
 
 class _Worker:
-    def __init__(self, graph: ChannelGraph, layers: dict[str, nn.Linear | nn.Conv2d], pattern: NM) -> None:
+    def __init__(
+        self, graph: ChannelGraph, layers: dict[str, nn.Linear | nn.Conv2d], pattern: NMPattern
+    ) -> None:
         self.graph = graph
         self.pattern = pattern
         self.axes: dict[str, list[Axis]] = {
@@ -209,7 +211,7 @@ class _Worker:
         return name
 
 
-def _layers(model: nn.Module, pattern: NM, select: Select) -> dict[str, nn.Linear | nn.Conv2d]:
+def _layers(model: nn.Module, pattern: NMPattern, select: Select) -> dict[str, nn.Linear | nn.Conv2d]:
     chosen = selector(select)
     known, layers = [], {}
     for name, module in model.named_modules():

@@ -12,7 +12,7 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from sparse_core.nm.pattern import NM, check_groups
+from sparse_core.nm.pattern import NMPattern, check_groups
 from sparse_core.nm.permutation.annealing import anneal, best_chain
 from sparse_core.nm.permutation.budget import BUDGETS, Annealing, Budget, Effort
 from sparse_core.nm.permutation.descent import (
@@ -52,7 +52,7 @@ class Permutation(NamedTuple):
 
 def permute_channels(
     weight: Tensor | Any,
-    n: int | NM = 2,
+    n: int | NMPattern = 2,
     m: int | None = None,
     *,
     seed: int = 0,
@@ -126,7 +126,7 @@ def permute_channels(
 
 class _Search:
     def __init__(
-        self, magnitudes: Tensor, pattern: NM, seed: int, time_limit_s: float | None, bar: Progress
+        self, magnitudes: Tensor, pattern: NMPattern, seed: int, time_limit_s: float | None, bar: Progress
     ) -> None:
         self.magnitudes = magnitudes
         self.n, self.m = pattern.n, pattern.m
@@ -219,15 +219,15 @@ class _Search:
         return self.end is not None and time.monotonic() >= self.end
 
 
-def _pattern(n: int | NM, m: int | None) -> NM:
-    if isinstance(n, NM):
+def _pattern(n: int | NMPattern, m: int | None) -> NMPattern:
+    if isinstance(n, NMPattern):
         if m is not None and m != n.m:
             raise ValueError(f"m={m} contradicts the pattern {n}")
         return n
-    return NM(n, 4 if m is None else m)
+    return NMPattern(n, 4 if m is None else m)
 
 
-def _matrix(weight: Tensor | Any, pattern: NM) -> Tensor:
+def _matrix(weight: Tensor | Any, pattern: NMPattern) -> Tensor:
     matrix = weight.detach() if isinstance(weight, Tensor) else torch.as_tensor(weight)
     if not matrix.is_floating_point():
         raise TypeError(f"weight must be floating point, got {matrix.dtype}")

@@ -215,7 +215,7 @@ def attach_masks(
     if decay < 0:
         raise ValueError(f"decay must be 0 or more, got {decay}")
     if not masks:
-        raise ValueError("masks is empty: magnitude_masks(model, NM(2, 4)) makes some")
+        raise ValueError("masks is empty: magnitude_masks(model, NMPattern(2, 4)) makes some")
     modules = dict(model.named_modules(remove_duplicate=False))
     layers = {name: _layer(name, mask, modules) for name, mask in masks.items()}
     owners = {name: _owners(name, layer, model) for name, layer in layers.items()}

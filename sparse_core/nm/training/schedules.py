@@ -9,7 +9,7 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from sparse_core.nm.pattern import NM, Block, Pattern, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern import Block, NMPattern, Pattern, weight_from_matrix, weight_matrix
 from sparse_core.nm.pattern_masks import pattern_mask
 
 Unit = Literal["weights", "groups", "rows"]
@@ -71,7 +71,7 @@ class ProgressiveSchedule:
             return pattern
         # Half-way cases round up, so that the final step is exact and no rule of even numbers applies.
         dropped = int((pattern.m - pattern.n) * progress + 0.5)
-        return NM(pattern.m - dropped, pattern.m, pattern.conv_layout)
+        return NMPattern(pattern.m - dropped, pattern.m, pattern.conv_layout)
 
     def mask_at(
         self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True

@@ -21,7 +21,7 @@ from perception.train.run import train
 from perception.train.trainer import Trainer
 from perception.weights import load_weights
 from sparse_core.compression import Coding, compress
-from sparse_core.nm import NM
+from sparse_core.nm import NMPattern
 from sparse_core.nm.masks import nm_mask
 
 Street = Callable[[int], TrainingFrame]
@@ -102,7 +102,7 @@ def test_the_file_is_what_was_trained(
     plain = made.averaged_network()
     found = masks_of(made.network)
     compressed = compress_network(
-        plain, coding, pattern=NM(2, 4, "channels_last") if masks else None, masks=found or None
+        plain, coding, pattern=NMPattern(2, 4, "channels_last") if masks else None, masks=found or None
     )
     path = save_compressed_weights(compressed, plain.config, tmp_path / "coded.safetensors")
     stored = load_weights(path).state_dict()
@@ -124,9 +124,9 @@ def test_training_improves_on_pruning(
 def test_rounded_weights_pass_the_gradient_through() -> None:
     layer = nn.Linear(8, 4, bias=False)
     mask = nm_mask(layer.weight, 2, 4)
-    coded = compress(layer.weight, NM(2, 4), "int4", mask=mask).to_dense()
+    coded = compress(layer.weight, NMPattern(2, 4), "int4", mask=mask).to_dense()
     parametrize.register_parametrization(
-        layer, "weight", RoundedWeight(layer.weight, Coding("int4"), NM(2, 4), "rows", mask)
+        layer, "weight", RoundedWeight(layer.weight, Coding("int4"), NMPattern(2, 4), "rows", mask)
     )
     assert torch.allclose(layer.weight, coded, atol=1e-7)
     assert not torch.equal(layer.weight, layer.parametrizations.weight.original)

@@ -20,7 +20,7 @@ from sparse_core.compression.positions import (
     unpack_positions,
     unrank,
 )
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,8 +50,19 @@ def test_numbers_out_of_range_are_refused() -> None:
         pack_bits(torch.zeros((1, 1)), 63)
 
 
-@pytest.mark.parametrize("pattern", [NM(1, 2), NM(2, 4), NM(1, 4), NM(3, 4), NM(2, 8), NM(4, 8), NM(5, 10)])
-def test_every_choice_has_its_own_number(pattern: NM) -> None:
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        NMPattern(1, 2),
+        NMPattern(2, 4),
+        NMPattern(1, 4),
+        NMPattern(3, 4),
+        NMPattern(2, 8),
+        NMPattern(4, 8),
+        NMPattern(5, 10),
+    ],
+)
+def test_every_choice_has_its_own_number(pattern: NMPattern) -> None:
     choices = sorted(itertools.combinations(range(pattern.m), pattern.n), key=lambda row: row[::-1])
     index = torch.tensor(choices, dtype=torch.uint8)
     assert rank(index, pattern).tolist() == list(range(math.comb(pattern.m, pattern.n)))
@@ -63,7 +74,7 @@ def test_every_choice_has_its_own_number(pattern: NM) -> None:
 @given(m=st.integers(1, 66), share=st.floats(0, 1), groups=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_positions_come_back(m: int, share: float, groups: int, seed: int) -> None:
     n = max(1, round(share * m))
-    pattern = NM(n, m)
+    pattern = NMPattern(n, m)
     generator = torch.Generator().manual_seed(seed)
     index = torch.rand((3, groups, m), generator=generator).topk(n).indices.sort().values.to(torch.uint8)
     for coding in ("combinatorial", "slots"):
@@ -77,15 +88,15 @@ def test_positions_come_back(m: int, share: float, groups: int, seed: int) -> No
 
 
 def test_two_four_takes_three_bits_a_group() -> None:
-    assert index_bits(NM(2, 4), "combinatorial") == 3
-    assert index_bits(NM(2, 4), "slots") == 4
-    assert index_row_bytes(32, NM(2, 4), "combinatorial") == 12
+    assert index_bits(NMPattern(2, 4), "combinatorial") == 3
+    assert index_bits(NMPattern(2, 4), "slots") == 4
+    assert index_row_bytes(32, NMPattern(2, 4), "combinatorial") == 12
 
 
 def test_numbers_that_are_no_choice_are_damage() -> None:
     with pytest.raises(ValueError, match="6 choices a group, got number 7"):
-        unpack_positions(torch.tensor([[7]], dtype=torch.uint8), 1, NM(2, 4), "combinatorial")
+        unpack_positions(torch.tensor([[7]], dtype=torch.uint8), 1, NMPattern(2, 4), "combinatorial")
     with pytest.raises(ValueError, match="no choice of 2 of 4"):
-        unpack_positions(torch.tensor([[0]], dtype=torch.uint8), 1, NM(2, 4), "slots")
+        unpack_positions(torch.tensor([[0]], dtype=torch.uint8), 1, NMPattern(2, 4), "slots")
     with pytest.raises(ValueError, match="must rise"):
-        pack_positions(torch.tensor([[[2, 1]]], dtype=torch.uint8), NM(2, 4))
+        pack_positions(torch.tensor([[[2, 1]]], dtype=torch.uint8), NMPattern(2, 4))

@@ -14,7 +14,7 @@ from sparse_core.compression.calibrate import input_rows, prune_in_one_pass
 from sparse_core.compression.layouts import MatrixView, layout_of
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.masks import check_nm
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 from sparse_core.nm.pruning import prune
 
 
@@ -118,7 +118,7 @@ def test_widths_that_m_does_not_divide_are_padded() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(7, 5)
     x = torch.randn(50, 7)
-    prune_in_one_pass(layer, lambda: layer(x), NM(2, 4))
+    prune_in_one_pass(layer, lambda: layer(x), NMPattern(2, 4))
     assert bool(((layer.weight != 0)[:, :4].sum(dim=1) <= 2).all())
     assert bool(((layer.weight != 0)[:, 4:].sum(dim=1) <= 2).all())
 

@@ -17,7 +17,7 @@ from sparse_core.compression.layers import compressed_layers
 from sparse_core.compression.mask_cache import MaskCache
 from sparse_core.compression.model import compress_model
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 # The mode that finds waits says so once a process.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
@@ -30,10 +30,12 @@ def _weight(seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("index", ["combinatorial", "slots"])
-@pytest.mark.parametrize("pattern", [NM(2, 4), NM(1, 4), NM(4, 8), NM(9, 32), None])
+@pytest.mark.parametrize(
+    "pattern", [NMPattern(2, 4), NMPattern(1, 4), NMPattern(4, 8), NMPattern(9, 32), None]
+)
 @pytest.mark.parametrize("coding", CODINGS)
 def test_the_same_bytes_as_on_the_cpu(
-    coding: str, pattern: NM | None, index: str, cuda: torch.device
+    coding: str, pattern: NMPattern | None, index: str, cuda: torch.device
 ) -> None:
     here = compress(_weight(), pattern, coding, index=index)  # type: ignore[arg-type]
     there = compress(_weight().to(cuda), pattern, coding, index=index)  # type: ignore[arg-type]
@@ -85,7 +87,7 @@ def _network() -> nn.Sequential:
 @pytest.mark.parametrize("coding", ["float16", "int8", "int4/16", "codebook16"])
 def test_layers_equal_those_on_the_cpu(coding: str, execution: str, cuda: torch.device) -> None:
     model, x = _network(), torch.randn(5, 8, 6, 6)
-    compressed = compress_model(model, NM(2, 4), coding)
+    compressed = compress_model(model, NMPattern(2, 4), coding)
     trained = coding.startswith("codebook")
     ends = []
     for device in (torch.device("cpu"), cuda, cuda):
@@ -113,10 +115,10 @@ def test_a_forward_pass_never_waits_and_can_be_captured(
     execution: str, dtype: torch.dtype, cuda: torch.device
 ) -> None:
     model = nn.Sequential(nn.Linear(128, 320), nn.ReLU(), nn.Linear(320, 64))
-    expected = compress_model(model, NM(2, 4), "int8").load_into(copy.deepcopy(model)).to(cuda, dtype)
+    expected = compress_model(model, NMPattern(2, 4), "int8").load_into(copy.deepcopy(model)).to(cuda, dtype)
     layers = compressed_layers(
         copy.deepcopy(model).to(cuda),
-        compress_model(model, NM(2, 4), "int8"),
+        compress_model(model, NMPattern(2, 4), "int8"),
         execution=execution,  # type: ignore[arg-type]
     ).to(dtype)
     x = torch.randn(32, 128, device=cuda, dtype=dtype)
@@ -143,8 +145,8 @@ def test_a_forward_pass_never_waits_and_can_be_captured(
 
 def test_files_from_the_gpu_go_round(cuda: torch.device, tmp_path: Path) -> None:
     model = _network()
-    here = compress_model(model, NM(2, 4), "int4/16")
-    there = compress_model(copy.deepcopy(model).to(cuda), NM(2, 4), "int4/16")
+    here = compress_model(model, NMPattern(2, 4), "int4/16")
+    there = compress_model(copy.deepcopy(model).to(cuda), NMPattern(2, 4), "int4/16")
     save_compressed(there, tmp_path / "there.safetensors")
     back = load_compressed(tmp_path / "there.safetensors").model
     for name, weight in here.weights.items():
@@ -155,8 +157,8 @@ def test_files_from_the_gpu_go_round(cuda: torch.device, tmp_path: Path) -> None
 
 
 def test_moving_averages_of_masks(cuda: torch.device) -> None:
-    here = IncrementalMask.from_weight(_weight(), NM(2, 4), alpha=0.7)
-    there = IncrementalMask.from_weight(_weight().to(cuda), NM(2, 4), alpha=0.7)
+    here = IncrementalMask.from_weight(_weight(), NMPattern(2, 4), alpha=0.7)
+    there = IncrementalMask.from_weight(_weight().to(cuda), NMPattern(2, 4), alpha=0.7)
     there.update(_weight(99).to(cuda))
     here.update(_weight(99))
     news = [_weight(seed).to(cuda) for seed in range(1, 6)]
@@ -182,8 +184,8 @@ def test_masks_are_found_by_either_name_of_the_device(name: str, packed: bool, c
     assert found is not None
     assert torch.equal(found, mask)
     assert cache.get("layer") is None
-    made = cache.repeated(NM(2, 4), (8, 16), 3, name)
-    assert torch.equal(cache.repeated(NM(2, 4), (8, 16), 3, torch.device(name)), made)
+    made = cache.repeated(NMPattern(2, 4), (8, 16), 3, name)
+    assert torch.equal(cache.repeated(NMPattern(2, 4), (8, 16), 3, torch.device(name)), made)
     count = cache.precompute((8, 16), name)
     assert cache.precompute((8, 16), "cuda") == count
     assert len(cache) == 1 + count

@@ -18,7 +18,7 @@ from sparse_core.compression.layers import CompressedConv2d, CompressedLinear, c
 from sparse_core.compression.model import compress_model
 from sparse_core.compression.weight import CompressedWeight
 from sparse_core.nm.linear import UnpackedWarning
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,10 @@ def test_linear_is_the_dense_product(coding: str, tile_rows: int, execution: str
 
 def test_padded_and_dense_weights_run_tiled() -> None:
     x = torch.randn((5, 10), generator=torch.Generator().manual_seed(5))
-    for found in (compress(weight_of(6, 10), NM(2, 4), "int8", pad=True), compress(weight_of(6, 10), None)):
+    for found in (
+        compress(weight_of(6, 10), NMPattern(2, 4), "int8", pad=True),
+        compress(weight_of(6, 10), None),
+    ):
         assert torch.allclose(CompressedLinear(found, tile_rows=4)(x), x @ found.to_dense().T, atol=1e-6)
         with pytest.raises(ValueError, match="use execution='tiled'"):
             CompressedLinear(found, execution="nm")
@@ -83,7 +86,7 @@ def test_convolution_is_the_dense_one(layout: str, groups: int, tile_rows: int) 
     torch.manual_seed(0)
     dense = nn.Conv2d(8, 10, 3, stride=2, padding=1, dilation=1, groups=groups)
     model = nn.Sequential(dense)
-    compressed = compress_model(model, NM(2, 4, layout), "int8")  # type: ignore[arg-type]
+    compressed = compress_model(model, NMPattern(2, 4, layout), "int8")  # type: ignore[arg-type]
     expected = compressed.load_into(copy.deepcopy(model))
     packed = compressed_layers(copy.deepcopy(model), compressed, tile_rows=tile_rows)
     assert isinstance(packed[0], CompressedConv2d)  # type: ignore[index]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparse_core.compression.incremental import IncrementalMask, project
 from sparse_core.compression.mask_cache import MaskCache, PatternId, repeated_mask
 from sparse_core.nm.masks import check_nm, nm_mask
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 
 @settings(max_examples=60, deadline=None)
@@ -105,11 +105,11 @@ def test_common_patterns_are_ready_as_far_as_the_budget_goes() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    pattern=st.sampled_from([NM(1, 2), NM(2, 4), NM(3, 5), NM(4, 4)]),
+    pattern=st.sampled_from([NMPattern(1, 2), NMPattern(2, 4), NMPattern(3, 5), NMPattern(4, 4)]),
     levels=st.integers(1, 6),
     seed=st.integers(0, 1000),
 )
-def test_projection_is_the_best_and_changes_least(pattern: NM, levels: int, seed: int) -> None:
+def test_projection_is_the_best_and_changes_least(pattern: NMPattern, levels: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     average = torch.randint(levels, (2, 2 * pattern.m), generator=generator).float() / levels
     held = nm_mask(torch.randn(average.shape, generator=generator), pattern.n, pattern.m)
@@ -151,7 +151,7 @@ def test_average_follows_the_formula_and_noise_flips_nothing() -> None:
 
 def test_scores_and_convolutions() -> None:
     weight = torch.randn((3, 8, 3, 3), generator=torch.Generator().manual_seed(0))
-    pattern = NM(2, 4, "channels_last")
+    pattern = NMPattern(2, 4, "channels_last")
     mask = IncrementalMask.from_weight(weight, pattern, alpha=0)
     changed = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     mask.update(changed.abs())
@@ -170,7 +170,9 @@ def test_state_goes_on_to_the_bit() -> None:
         assert torch.equal(first.update(step).mask, second.update(step).mask)
     assert torch.equal(first.average, second.average)
     with pytest.raises(ValueError, match="the state is of 2:4"):
-        IncrementalMask(repeated_mask(NM(1, 4), (4, 8)), NM(1, 4)).load_state_dict(first.state_dict())
+        IncrementalMask(repeated_mask(NMPattern(1, 4), (4, 8)), NMPattern(1, 4)).load_state_dict(
+            first.state_dict()
+        )
 
 
 def test_bad_masks_are_refused() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from sparse_core.compression.files import load_compressed, save_compressed
 from sparse_core.compression.model import CompressedModel, compress_model
 from sparse_core.conv import SubmanifoldConv2d
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def same(first: CompressedModel, second: CompressedModel) -> None:
 @pytest.mark.parametrize("coding", ["float32", "bfloat16", "int8", "int4/8", "codebook8"])
 @pytest.mark.parametrize("pattern", [TWO_FOUR, None])
 def test_files_come_back_bit_for_bit(
-    network: nn.Module, coding: str, pattern: NM | None, tmp_path: Path
+    network: nn.Module, coding: str, pattern: NMPattern | None, tmp_path: Path
 ) -> None:
     compressed = compress_model(network, pattern, coding, pad=True, other_dtype=torch.float16)
     assert list(compressed.weights) == ["0", "2", "3", "4", "5"]
@@ -74,7 +74,7 @@ def test_files_come_back_bit_for_bit(
 
 
 def test_reports_say_everything(network: nn.Module) -> None:
-    report = compress_model(network, {"0": TWO_FOUR, "4": NM(1, 4), "5": None}, "int8").report
+    report = compress_model(network, {"0": TWO_FOUR, "4": NMPattern(1, 4), "5": None}, "int8").report
     assert report is not None
     text = str(report)
     assert "bits a weight" in text
@@ -89,12 +89,12 @@ def test_reports_say_everything(network: nn.Module) -> None:
 
 
 def test_widths_are_skipped_or_padded(network: nn.Module) -> None:
-    compressed = compress_model(network, NM(2, 4), "int8")
+    compressed = compress_model(network, NMPattern(2, 4), "int8")
     assert compressed.report is not None
     assert compressed.report.skipped["5"] == (
         "its input dimension 10 is not divisible by m=4 (pad=True takes it)"
     )
-    assert "5" in compress_model(network, NM(2, 4), "int8", pad=True).weights
+    assert "5" in compress_model(network, NMPattern(2, 4), "int8", pad=True).weights
 
 
 def test_bad_models_are_named(network: nn.Module) -> None:
@@ -107,7 +107,7 @@ def test_bad_models_are_named(network: nn.Module) -> None:
     with pytest.raises(ValueError, match="pattern names layers that the model does not have: nine"):
         compress_model(network, {"nine": TWO_FOUR})
     with pytest.raises(ValueError, match=r"no layer can be compressed: .*divisible"):
-        compress_model(network, NM(2, 7), select="^5$")
+        compress_model(network, NMPattern(2, 7), select="^5$")
     with torch.no_grad():
         network[4].weight[0, 0] = 0
         network[1].running_var[2] = 1e30

@@ -13,7 +13,7 @@ from sparse_core.compression.compress import compress
 from sparse_core.compression.layouts import MatrixView
 from sparse_core.compression.report import describe_weight
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 CODINGS = ("float32", "float16", "bfloat16", "int8", "int4", "int8/6", "int4/6", "codebook16", "codebook5")
 
@@ -24,13 +24,17 @@ def weight_of(*shape: int, seed: int = 0) -> Tensor:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    pattern=st.sampled_from([TWO_FOUR, NM(1, 4), NM(2, 8), NM(3, 4), NM(5, 16), NM(4, 4), None]),
+    pattern=st.sampled_from(
+        [TWO_FOUR, NMPattern(1, 4), NMPattern(2, 8), NMPattern(3, 4), NMPattern(5, 16), NMPattern(4, 4), None]
+    ),
     coding=st.sampled_from(CODINGS),
     index=st.sampled_from(["combinatorial", "slots"]),
     out=st.integers(1, 6),
     columns=st.integers(4, 40),
 )
-def test_what_is_kept_comes_back(pattern: NM | None, coding: str, index: str, out: int, columns: int) -> None:
+def test_what_is_kept_comes_back(
+    pattern: NMPattern | None, coding: str, index: str, out: int, columns: int
+) -> None:
     weight = weight_of(out, columns)
     if coding.startswith("codebook"):
         weight = weight.repeat(16, 1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -141,6 +142,71 @@ def test_scipy_csr_that_is_unsorted_or_has_duplicates_is_put_in_order() -> None:
     assert source.nnz == 4, "the source was changed"
     data[:] = 0
     assert matrix.values.tolist() == [2.0, 5.0, 8.0], "memory is shared"
+
+
+def test_scipy_flags_are_not_believed() -> None:
+    for family in (scipy.sparse.csr_array, scipy.sparse.bsr_array):
+        source = family(np.diag([1.0, 2.0, 4.0]) + np.diag([8.0, 16.0], 1))
+        assert source.has_canonical_format
+        source.indices[:2] = 1, 1  # In place: scipy keeps its flag.
+        assert source.has_canonical_format
+        matrix = CSR.from_scipy(source)
+        matrix.validate()
+        assert matrix.to_dense().tolist() == [[0.0, 9.0, 0.0], [0.0, 2.0, 16.0], [0.0, 0.0, 4.0]]
+        assert (matrix @ torch.ones(3, dtype=torch.float64)).tolist() == [9.0, 18.0, 4.0]
+
+
+@pytest.mark.parametrize("kind", ["coo", "csr", "csc", "bsr"])
+def test_scipy_matrices_whose_arrays_were_damaged_are_refused(kind: str) -> None:
+    for part, place, number in itertools.product(
+        ("indptr", "indices"), range(3), (-5, -1, 4, 7, 10**9, -(2**31))
+    ):
+        source = getattr(scipy.sparse, f"{kind}_array")(np.eye(3))
+        if kind == "coo":
+            part = "coords"
+            source.coords[place % 2][place] = number
+        else:
+            getattr(source, part)[place] = number
+        with pytest.raises(ValueError, match=r"outside|must not fall|expected") as raised:
+            CSR.from_scipy(source)
+        assert any(name in str(raised.value) for name in ("indptr", "row[", "col["))
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_torch_tensors_with_false_indices_are_refused(layout: str) -> None:
+    pointers, indices, values = torch.tensor([0, 1, 2, 3]), torch.arange(3), torch.ones(3)
+    makers: dict[str, Any] = {
+        "csr": torch.sparse_csr_tensor,
+        "csc": torch.sparse_csc_tensor,
+        "bsr": torch.sparse_bsr_tensor,
+        "bsc": torch.sparse_bsc_tensor,
+    }
+    for part, place, number in itertools.product(range(2), range(3), (-5, 4, 7, 10**12)):
+        parts = [pointers.clone(), indices.clone()]
+        parts[part][place] = number
+        if layout == "coo":
+            both = torch.stack([indices, parts[1] if part else indices.clone()])
+            both[part, place] = number
+            sources = [
+                torch.sparse_coo_tensor(both, values, (3, 3), check_invariants=False),
+                torch.sparse_coo_tensor(both, values, (3, 3), check_invariants=False, is_coalesced=True),
+                torch.sparse_coo_tensor(both, values, (3, 3), check_invariants=False).requires_grad_(),
+            ]
+        else:
+            held = values[:, None, None] if layout in ("bsr", "bsc") else values
+            sources = [makers[layout](*parts, held, (3, 3), check_invariants=False)]
+        for source in sources:
+            with pytest.raises(ValueError, match=r"\] is -?\d+, (outside|below|expected)"):
+                CSR.from_torch(source)
+
+
+def test_a_false_claim_of_torch_that_entries_are_coalesced_does_no_harm() -> None:
+    indices, values = torch.tensor([[1, 0, 0], [0, 1, 1]]), torch.tensor([1.0, 2.0, 4.0])
+    source = torch.sparse_coo_tensor(indices, values, (2, 2), is_coalesced=True, check_invariants=False)
+    for claimed in (source, source.clone().requires_grad_()):
+        assert COO.from_torch(claimed).is_coalesced is None
+        assert CSR.from_torch(claimed).to_dense().tolist() == [[0.0, 6.0], [1.0, 0.0]]
 
 
 @pytest.mark.parametrize("layout", ["strided", "coo", "csr", "csc", "bsr", "bsc"])
@@ -333,6 +399,9 @@ def test_wide_indices_are_narrowed_by_conversions_and_kept_by_constructors() -> 
     large = COO(row, col, torch.ones(2), (2, 2**31 + 5))
     assert large.to(CSR).index_dtype == torch.int64
     assert large.T.to(COO).shape == (2**31 + 5, 2)
-    outside = COO(torch.tensor([0, 2**32]), torch.tensor([0, 0]), torch.ones(2), (2, 2))
+    far = torch.tensor([0, 2**32])
+    with pytest.raises(ValueError, match=r"row\[1\] is 4294967296"):
+        COO(far, torch.tensor([0, 0]), torch.ones(2), (2, 2))
+    outside = COO(far, torch.tensor([0, 0]), torch.ones(2), (2, 2), validate=False)
     with pytest.raises(ValueError, match=r"row\[1\]"):
         outside.to(CSR)

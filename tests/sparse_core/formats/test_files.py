@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import stat
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import scipy.sparse
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mutations import KINDS, mutations
 from sparse_matrices import Entries, entries
 
 from sparse_core.formats import BSR, COO, CSR, SparseMatrix, load_matrix, save_matrix
@@ -100,6 +103,181 @@ MARKET = {
 }
 
 
+#: What scipy's reader refuses or misreads, and what it must mean.
+UNUSUAL = {
+    "fortran": (
+        "coordinate real general\n2 2 3\n1 1 4.0D+02\n1 2 -1.5d-1\n2 2 +3",
+        [[400, -0.15], [0, 3]],
+    ),
+    "fortran array": ("array complex general\n1 2\n1D1 -2d0\n+.5 5.", [[10 - 2j, 0.5 + 5j]]),
+    "capitals": ("COORDINATE REAL SYMMETRIC\n2 2 1\n2 1 7", [[0, 7], [7, 0]]),
+    "blank lines": ("coordinate real general\n\n2 2 2\n\n1 1 1\n \t\r\n2 2 2 \t\r\n\n", [[1, 0], [0, 2]]),
+    "long comment": ("coordinate real general\n%" + "2 2 1\r" * 20_000 + "\n1 1 1\n1 1 2\n", [[2]]),
+    "nan and infinity": ("array real general\n1 3\nNaN\n-inf\n+Infinity", [[np.nan, -np.inf, np.inf]]),
+    "wide exponents": ("array real general\n1 2\n1e-999\n1E+999", [[0, np.inf]]),
+    "skew array": ("array real skew-symmetric\n2 2\n3", [[0, -3], [3, 0]]),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_unusual_files_mean_what_they_say(kind: str, packed: bool, tmp_path: Path) -> None:
+    header, expected = UNUSUAL[kind]
+    banner = b"%%MATRIXMARKET MATRIX " if kind == "capitals" else b"%%MatrixMarket matrix "
+    text = banner + header.encode()
+    path = tmp_path / ("m.mtx.gz" if packed else "m.mtx")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert np.array_equal(load_matrix(path).to_dense().numpy(), np.asarray(expected), equal_nan=True)
+
+
+def test_large_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_uniform(70, 50, 5, dtype=torch.float64)
+    path = save_matrix(matrix, tmp_path / "m.mtx")
+    for size in (1, 7, 100, 10_000):
+        monkeypatch.setattr("sparse_core.formats.market._PIECE_BYTES", size)
+        assert same(load_matrix(path), matrix)
+
+
+COORDINATES = "%%MatrixMarket matrix coordinate real general\n"
+DENSE = "%%MatrixMarket matrix array real general\n"
+LIES = {
+    "entries": (COORDINATES + "2 2 1000000000000\n1 1 1\n", "1000000000000 entries would take"),
+    "more entries": (COORDINATES + "2 2 1000\n1 1 1\n", "1 lines of entries where the header announces 1000"),
+    "fewer entries": (COORDINATES + "2 2 1\n1 1 1\n2 2 1\n", "more than the 1 lines"),
+    "rows": (
+        COORDINATES + "1500000000 2 1\n1 1 1\n",
+        "pointers to 1500000000 rows would take 12000000008",
+    ),
+    "dense rows": (DENSE + "1000000 1000000\n1\n", "entries would take"),
+    "not square": (COORDINATES.replace("general", "symmetric") + "2 3 1\n2 1 1\n", "is square, got 2 x 3"),
+    "nul in an array": (
+        DENSE + "2 1\n1\n\0\n",
+        r"line 4: '.+' is no entry",
+    ),
+    "nul": (COORDINATES + "2 2 1\n1 1 1\0\n", "line 3: "),
+    "two points": (COORDINATES + "2 2 1\n1 1 1.5.3\n", r"line 3: '1 1 1\.5\.3' is no entry"),
+    "comma": (COORDINATES + "2 2 1\n1 1 1,5\n", "line 3: '1 1 1,5' is no entry"),
+    "exponent without letter": (COORDINATES + "2 2 1\n1 1 1.5-100\n", "line 3: "),
+    "half an exponent": (COORDINATES + "2 2 1\n1 1 1e\n", "line 3: "),
+    "fraction for an index": (COORDINATES + "2 2 1\n1 1.5 2\n", "line 3: "),
+    "words": (COORDINATES + "2 2 2\n1 1 1\n2 2 2x\n", "line 4: '2 2 2x' is no entry"),
+    "one word too many": (COORDINATES + "2 2 1\n1 1 1 1\n", "line 3: "),
+    "huge index": (COORDINATES + "2 2 1\n1 99999999999999999999 1\n", "[Ii]nteger out of range"),
+    "huge size": (
+        COORDINATES + "2 " + "9" * 5000 + " 1\n1 1 1\n",
+        "line 2: expected rows, columns",
+    ),
+    "negative size": (COORDINATES + "-2 2 1\n1 1 1\n", "line 2: expected rows, columns"),
+    "no sizes": (COORDINATES + "% only\n", "no line with the sizes"),
+    "long line": (COORDINATES + "2 2 1\n" + " " * 5_000_000 + "1 1 1\n", "is longer than 65536 bytes"),
+    "pattern of an array": (
+        DENSE.replace("real", "pattern") + "1 1\n",
+        "there is no array pattern",
+    ),
+    "other field": (
+        DENSE.replace("real", "quaternion") + "1 1\n",
+        "field 'quaternion' is none",
+    ),
+    "utf-16": (COORDINATES.encode("utf-16").decode("latin-1"), "no banner"),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", LIES)
+def test_files_that_lie_are_refused_with_the_place(kind: str, packed: bool, tmp_path: Path) -> None:
+    text, message = LIES[kind]
+    path = tmp_path / ("lie.mtx.gz" if packed else "lie.mtx")
+    path.write_bytes(gzip.compress(text.encode("latin-1")) if packed else text.encode("latin-1"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=rf"lie\.mtx.*: not a readable Matrix Market file \(.*{message}"):
+            load_matrix(path)
+        assert tracemalloc.get_traced_memory()[1] < 40e6
+    finally:
+        tracemalloc.stop()
+
+
+def array_bytes(shape: str, data: bytes, kind: str = "<f8") -> bytes:
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + data
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "message"),
+    [
+        ("(1000000000000,)", "<f8", r"data\.npy: claims shape \(1000000000000,\) but has \d+ bytes"),
+        ("(-1,)", "<f8", r"data\.npy: claims shape \(-1,\)"),
+        ("(2,)", "|O", r"data\.npy: Python objects are not read"),
+        ("(2,", "<f8", r"not a readable sparse matrix"),
+        ("(" * 3000 + ")" * 3000, "<f8", r"not a readable sparse matrix"),
+    ],
+)
+def test_archives_that_lie_are_refused(shape: str, kind: str, message: str, tmp_path: Path) -> None:
+    sound = save_matrix(poisson_2d(2), tmp_path / "sound.npz")
+    path = tmp_path / "lie.npz"
+    with zipfile.ZipFile(sound) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.infolist():
+            held = array_bytes(shape, bytes(96), kind) if member.filename == "data.npy" else old.read(member)
+            new.writestr(member.filename, held)
+    with pytest.raises(ValueError, match=rf"lie\.npz: .*{message}"):
+        load_matrix(path)
+
+
+def test_an_archive_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
+    rows = 20_000_000
+    path = tmp_path / "bomb.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.csr_array((rows, 3)))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(ValueError, match=r"bomb\.npz: .*the arrays would take 800\d+ bytes"):
+        load_matrix(path)
+    scipy.sparse.save_npz(path, scipy.sparse.coo_array((1_500_000_000, 3)))
+    with pytest.raises(ValueError, match=r"bomb\.npz: .*pointers to 1500000000 rows would take"):
+        load_matrix(path)
+
+
+def sound_files(folder: Path) -> list[Path]:
+    matrix = random_uniform(9, 7, 3, dtype=torch.float64)
+    files = [save_matrix(matrix, folder / f"sound{suffix}") for suffix in SUFFIXES]
+    for name, header in (("array", "array"), ("symmetric", "pattern symmetric"), ("complex", "hermitian")):
+        (folder / f"{name}.mtx").write_text(f"%%MatrixMarket matrix {MARKET[header][0]}\n")
+        files.append(folder / f"{name}.mtx")
+    for kind in ("coo", "csc", "bsr", "dia"):
+        source = getattr(scipy.sparse, f"{kind}_array")(np.diag([1.0, 2.0, 3.0, 4.0]))
+        files.append(folder / f"{kind}.npz")
+        scipy.sparse.save_npz(files[-1], source, compressed=kind == "coo")
+    return files
+
+
+def attack(folder: Path, count: int) -> None:
+    """Read mutations: the documented error, or a matrix with which everything can be done."""
+    for seed, file in enumerate(sound_files(folder)):
+        sound, path = file.read_bytes(), folder / f"mutated{''.join(file.suffixes)}"
+        pairs = [(sound, bytes)]
+        if file.name.endswith(".gz"):
+            pairs.append((gzip.decompress(sound), gzip.compress))
+        for data, pack in pairs:
+            for kind, mutated in mutations(data, count, seed):
+                path.write_bytes(pack(mutated))
+                try:
+                    matrix, message = load_matrix(path), ""
+                except ValueError as error:
+                    matrix, message = poisson_2d(1), str(error)
+                assert not message or message.startswith(f"{path}: "), (file.name, kind)
+                matrix.validate()
+                if max(matrix.shape) < 10**7:
+                    x = torch.ones(matrix.shape[1], dtype=matrix.dtype)
+                    assert (matrix @ x).shape == matrix.shape[:1]
+
+
+def test_mutated_files_give_the_documented_error(tmp_path: Path) -> None:
+    attack(tmp_path, 2 * len(KINDS))
+
+
+@pytest.mark.slow
+def test_many_mutated_files_give_the_documented_error(tmp_path: Path) -> None:
+    attack(tmp_path, 60 * len(KINDS))
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", MARKET)
 def test_every_kind_of_market_file(kind: str, packed: bool, tmp_path: Path) -> None:
@@ -164,6 +342,8 @@ DAMAGED = {
     "letters.mtx": b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 x\n",
     "plain.mtx.gz": b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 1.0\n",
     "cut.mtx.gz": gzip.compress(b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 1.0\n")[:40],
+    "flipped.mtx.gz": gzip.compress(b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 1.0\n")[:12]
+    + b"\xff" * 40,
     "empty.npz": b"",
     "words.npz": b"hello\n",
     "cut.npz": b"PK\x03\x04\x14\x00",

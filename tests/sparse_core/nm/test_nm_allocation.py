@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sparse_core.nm.allocation import CANDIDATES, allocate, attention_and_ends
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.sensitivity import layer_sensitivity
 
@@ -52,8 +52,8 @@ def test_the_choice_is_that_of_brute_force(
     shapes: list[tuple[int, int]], target: float, overshoot: float, data: st.DataObject
 ) -> None:
     model = nn.ModuleList(nn.Linear(columns, out) for out, columns in shapes)
-    candidates = [NM(1, 4), NM(2, 4), NM(3, 4), NM(2, 8), None]
-    costs: dict[str, dict[NM, float]] = {
+    candidates = [NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), NMPattern(2, 8), None]
+    costs: dict[str, dict[NMPattern, float]] = {
         str(place): {
             pattern: data.draw(st.floats(0, 1e6, allow_subnormal=False)) for pattern in candidates if pattern
         }
@@ -124,18 +124,20 @@ def test_the_size_of_a_layer_s_weights_does_not_matter() -> None:
 def test_coarse_models_do_not_become_sparser_than_asked() -> None:
     # One large layer beside a small one that is dear: sparing the small one takes the large one to 1:4.
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 4))
-    candidates = [NM(1, 4), NM(2, 4), None]
+    candidates = [NMPattern(1, 4), NMPattern(2, 4), None]
     costs = {
-        name: {NM(1, 4): 0.3, NM(2, 4): 0.1} if name != "2" else {NM(1, 4): 2.0, NM(2, 4): 1.0}
+        name: {NMPattern(1, 4): 0.3, NMPattern(2, 4): 0.1}
+        if name != "2"
+        else {NMPattern(1, 4): 2.0, NMPattern(2, 4): 1.0}
         for name in ("0", "1", "2")
     }
     close = allocate(model, 0.5, candidates=candidates, sensitivity=costs)
-    assert set(close.patterns.values()) == {NM(2, 4)}
+    assert set(close.patterns.values()) == {NMPattern(2, 4)}
     assert close.sparsity == 0.5
     wide = allocate(model, 0.5, candidates=candidates, sensitivity=costs, overshoot=0.2)
-    assert wide.patterns == {"0": NM(1, 4), "1": NM(2, 4), "2": None} or wide.patterns == {
-        "0": NM(2, 4),
-        "1": NM(1, 4),
+    assert wide.patterns == {"0": NMPattern(1, 4), "1": NMPattern(2, 4), "2": None} or wide.patterns == {
+        "0": NMPattern(2, 4),
+        "1": NMPattern(1, 4),
         "2": None,
     }
     assert wide.sensitivity < close.sensitivity
@@ -149,15 +151,15 @@ def test_coarse_models_do_not_become_sparser_than_asked() -> None:
 def test_cheap_layers_pay_for_dear_ones() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16))
     costs = {
-        name: {NM(k, 4): scale * (4 - k) ** 2 for k in (1, 2, 3)}
+        name: {NMPattern(k, 4): scale * (4 - k) ** 2 for k in (1, 2, 3)}
         for name, scale in (("0", 100.0), ("1", 1.0), ("2", 0.01))
     }
-    candidates = [NM(1, 4), NM(2, 4), NM(3, 4)]
+    candidates = [NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4)]
     found = allocate(model, 0.5, candidates=[*candidates, None], sensitivity=costs)
-    assert found.patterns == {"0": None, "1": NM(1, 4), "2": NM(1, 4)}
+    assert found.patterns == {"0": None, "1": NMPattern(1, 4), "2": NMPattern(1, 4)}
     assert found.sparsity == 0.5
     found = allocate(model, 0.5, candidates=candidates, sensitivity=costs)
-    assert found.patterns == {"0": NM(3, 4), "1": NM(2, 4), "2": NM(1, 4)}
+    assert found.patterns == {"0": NMPattern(3, 4), "1": NMPattern(2, 4), "2": NMPattern(1, 4)}
 
 
 def test_layers_with_few_large_weights_pay_for_even_ones() -> None:
@@ -165,18 +167,18 @@ def test_layers_with_few_large_weights_pay_for_even_ones() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     with torch.no_grad():
         model[0].weight.pow_(25)
-    found = allocate(model, 0.5, candidates=[NM(1, 4), NM(2, 4), NM(3, 4), None])
-    assert found.patterns == {"0": NM(1, 4), "1": NM(3, 4)}
+    found = allocate(model, 0.5, candidates=[NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), None])
+    assert found.patterns == {"0": NMPattern(1, 4), "1": NMPattern(3, 4)}
 
 
 @pytest.mark.parametrize("target", [0.25, 0.5, 0.75, 0.7])
 def test_targets_that_the_candidates_meet_exactly(target: float) -> None:
     model = nn.ModuleList(nn.Linear(40, 4) for _ in range(10))
-    candidates = [NM(3, 10), NM(5, 10), NM(3, 4), NM(1, 4)]
+    candidates = [NMPattern(3, 10), NMPattern(5, 10), NMPattern(3, 4), NMPattern(1, 4)]
     found = allocate(model, target, candidates=candidates)
     assert found.sparsity == pytest.approx(target, abs=0.03)
     assert found.sparsity >= target - 1e-9
-    assert allocate(model, 0.7, candidates=[NM(3, 10)]).sparsity == pytest.approx(0.7)
+    assert allocate(model, 0.7, candidates=[NMPattern(3, 10)]).sparsity == pytest.approx(0.7)
 
 
 def test_conservative_layers_keep_more() -> None:
@@ -227,7 +229,7 @@ def test_a_measured_sensitivity_is_followed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
     batches = [torch.randn(8, 16) for _ in range(4)]
-    candidates = [NM(1, 4), NM(2, 4), NM(3, 4), None]
+    candidates = [NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), None]
     report = layer_sensitivity(
         model,
         lambda net, x: net(x).square().mean(),
@@ -240,7 +242,7 @@ def test_a_measured_sensitivity_is_followed() -> None:
         if layer.pattern is not None:
             assert layer.sensitivity == report.of(layer.name, layer.pattern).sensitivity
     with pytest.raises(ValueError, match="no entry for layer '0' under 1:8"):
-        allocate(model, 0.5, candidates=[NM(1, 8)], sensitivity=report)
+        allocate(model, 0.5, candidates=[NMPattern(1, 8)], sensitivity=report)
 
 
 def test_the_table_has_every_column() -> None:
@@ -263,12 +265,12 @@ def test_the_table_has_every_column() -> None:
     ("pattern", "index", "entropy", "bits"),
     [
         # C(4, 2) = 6, C(4, 1) = 4, C(8, 2) = 28.
-        (NM(2, 4), 3, 2.585, 16 + 3 / 4),
-        (NM(1, 4), 2, 2.0, 8 + 2 / 4),
-        (NM(2, 8), 5, 4.807, 8 + 5 / 8),
+        (NMPattern(2, 4), 3, 2.585, 16 + 3 / 4),
+        (NMPattern(1, 4), 2, 2.0, 8 + 2 / 4),
+        (NMPattern(2, 8), 5, 4.807, 8 + 5 / 8),
     ],
 )
-def test_bits(pattern: NM, index: int, entropy: float, bits: float) -> None:
+def test_bits(pattern: NMPattern, index: int, entropy: float, bits: float) -> None:
     (layer,) = allocate(nn.Linear(16, 8), 0.4, candidates=[pattern]).layers
     assert (layer.name, layer.index_bits) == ("", index)
     assert layer.entropy_bits == pytest.approx(entropy, abs=1e-3)
@@ -282,8 +284,8 @@ def test_bits(pattern: NM, index: int, entropy: float, bits: float) -> None:
 
 def test_layers_that_nothing_divides_stay_dense_and_count() -> None:
     model = nn.Sequential(nn.Linear(7, 4), nn.Linear(4, 7))
-    found = allocate(model, 0.3, candidates=[NM(1, 4)])
-    assert found.patterns == {"0": None, "1": NM(1, 4)}
+    found = allocate(model, 0.3, candidates=[NMPattern(1, 4)])
+    assert found.patterns == {"0": None, "1": NMPattern(1, 4)}
     assert found.sparsity == pytest.approx(0.375)
 
 
@@ -294,18 +296,18 @@ def test_bad_arguments() -> None:
             allocate(model, target)
     with pytest.raises(ValueError, match=r"cannot be reached: the candidates allow at most 0\.833333"):
         allocate(model, 0.9)
-    with pytest.raises(TypeError, match="NM patterns or None"):
+    with pytest.raises(TypeError, match="NMPattern patterns or None"):
         allocate(model, 0.5, candidates=["2:4"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="candidates is empty"):
         allocate(model, 0.5, candidates=[])
     with pytest.raises(ValueError, match="layers that are not selected: 9"):
         allocate(model, 0.5, conservative=["9"])
     with pytest.raises(ValueError, match=r"'1' has no candidate of density 0\.75 or more among 2:4"):
-        allocate(model, 0.5, candidates=[NM(2, 4)], conservative="1")
+        allocate(model, 0.5, candidates=[NMPattern(2, 4)], conservative="1")
     with pytest.raises(ValueError, match="no number for layer '0' under 2:4"):
-        allocate(model, 0.5, candidates=[NM(2, 4)], sensitivity={"1": {NM(2, 4): 1.0}})
+        allocate(model, 0.5, candidates=[NMPattern(2, 4)], sensitivity={"1": {NMPattern(2, 4): 1.0}})
     with pytest.raises(ValueError, match="'0' under 2:4 must be finite and 0 or more, got -1"):
-        allocate(model, 0.5, candidates=[NM(2, 4)], sensitivity={"0": {NM(2, 4): -1.0}})
+        allocate(model, 0.5, candidates=[NMPattern(2, 4)], sensitivity={"0": {NMPattern(2, 4): -1.0}})
     with pytest.raises(ValueError, match="no layer matches"):
         allocate(nn.ReLU(), 0.5)
     with pytest.raises(ValueError, match="ends must be 0 or more"):
@@ -320,6 +322,7 @@ def test_hundreds_of_layers_are_solved() -> None:
     found = allocate(model, 0.6137)
     assert 0.6137 <= found.sparsity < 0.6138
     uniform = sum(
-        layer.sensitivity for layer in allocate(model, 0.75, candidates=[NM(2, 8)], sensitivity=None).layers
+        layer.sensitivity
+        for layer in allocate(model, 0.75, candidates=[NMPattern(2, 8)], sensitivity=None).layers
     )
     assert found.sensitivity < uniform

@@ -16,7 +16,7 @@ from sparse_core.nm.convert import densify, packed_layers, sparsify, weight_nbyt
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.masks import block_mask, nm_mask
 from sparse_core.nm.packed_layer import PackedLayer
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.quantise import SparseLinearInt8
 
 
@@ -41,7 +41,7 @@ class Net(nn.Module):
         return self.head(torch.relu(self.body(x)))
 
 
-def masked(model: nn.Module, patterns: dict[str, NM | Block]) -> nn.Module:
+def masked(model: nn.Module, patterns: dict[str, NMPattern | Block]) -> nn.Module:
     """The oracle: a copy with small weights (blocks) of the named layers set to zero."""
     pruned = copy.deepcopy(model)
     with torch.no_grad():
@@ -57,7 +57,7 @@ INDEX = torch.arange(10).reshape(5, 2)[:, 0]
 
 def test_report_lists_every_layer_with_a_reason() -> None:
     model = Net()
-    oracle = masked(model, {"body.0": NM(), "body.2": NM()})
+    oracle = masked(model, {"body.0": NMPattern(), "body.2": NMPattern()})
     before = {
         name: layer.weight.detach().clone() for name, layer in model.body.named_children() if name != "1"
     }
@@ -70,7 +70,7 @@ def test_report_lists_every_layer_with_a_reason() -> None:
     assert "15 is not divisible by m=4" in reasons["head"][1]
     assert set(reasons) == {"conv", "embed", "head"}
     first = report.converted[0]
-    assert (first.shape, first.kind, first.pattern) == ((32, 16), "SparseLinear", NM())
+    assert (first.shape, first.kind, first.pattern) == ((32, 16), "SparseLinear", NMPattern())
     assert first.bytes_before == 32 * 16 * 4
     assert first.bytes_after == 32 * 8 * 4 + 32 * 2
     kept = before["0"].abs()[nm_mask(before["0"], 2, 4)].sum() / before["0"].abs().sum()
@@ -86,8 +86,8 @@ def test_report_lists_every_layer_with_a_reason() -> None:
 
 def test_densify_gives_exactly_the_masked_weights() -> None:
     model = Net()
-    oracle = masked(model, {"body.0": NM(1, 4)})
-    sparsify(model, NM(1, 4), select=r"body\.0")
+    oracle = masked(model, {"body.0": NMPattern(1, 4)})
+    sparsify(model, NMPattern(1, 4), select=r"body\.0")
     back = densify(model)
     assert back is model
     assert {name: type(part) for name, part in model.named_modules()} == {
@@ -113,7 +113,7 @@ def test_a_copy_leaves_the_model_alone() -> None:
 
 def test_patterns_and_blocks_by_name() -> None:
     model = nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 64), nn.Linear(64, 8))
-    patterns = {"0": NM(2, 8), "1": Block(16, 0.5)}
+    patterns = {"0": NMPattern(2, 8), "1": Block(16, 0.5)}
     oracle = masked(model, patterns)
     report = sparsify(model, {**patterns, "2": None})
     assert [type(layer) for layer in model] == [SparseLinear, BlockSparseLinear, nn.Linear]
@@ -225,7 +225,7 @@ def test_transformer_encoder_runs_the_packed_layers(
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, activation="gelu")
     encoder = nn.TransformerEncoder(layer, 2).train(training)
     names = [f"layers.{number}.linear{half}" for number in (0, 1) for half in (1, 2)]
-    oracle = masked(encoder, dict.fromkeys(names, NM()))
+    oracle = masked(encoder, dict.fromkeys(names, NMPattern()))
     fused = {name: vars(part).copy() for name, part in encoder.named_modules()}
     report = sparsify(encoder)
     assert [found.name for found in report.converted] == names
@@ -250,7 +250,7 @@ def test_transformer_encoder_runs_the_packed_layers(
 
 def test_transformer_decoder_layer_is_the_masked_one() -> None:
     layer = nn.TransformerDecoderLayer(16, 2, 32, dropout=0.0, batch_first=True).eval()
-    oracle = masked(layer, {"linear1": NM(), "linear2": NM()})
+    oracle = masked(layer, {"linear1": NMPattern(), "linear2": NMPattern()})
     report = sparsify(layer)
     assert [found.name for found in report.converted] == ["linear1", "linear2"]
     x, memory = torch.randn(2, 3, 16), torch.randn(2, 4, 16)
@@ -261,7 +261,7 @@ def test_quantised_conversion_and_activation() -> None:
     model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
     x = torch.randn(16, 32)
     statistics = collect_inputs(model, [x], layers=["0"])
-    oracle = masked(model, {"0": NM(), "2": NM()})
+    oracle = masked(model, {"0": NMPattern(), "2": NMPattern()})
     report = sparsify(model, quantise=True, statistics=statistics)
     assert [type(model[place]) for place in (0, 2)] == [SparseLinearInt8] * 2
     assert model[0].activation_scale is not None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sparse_core.nm.layers import SparseLinear, fits, pack_weight
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.packed_layer import LAYER_FORMAT, check_metadata
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def linear_of(
     return nn.Linear(columns, out, bias=bias, dtype=dtype)
 
 
-def masked(linear: nn.Linear, pattern: NM) -> nn.Linear:
+def masked(linear: nn.Linear, pattern: NMPattern) -> nn.Linear:
     """The oracle: the dense layer with the small weights set to zero."""
     pruned = copy.deepcopy(linear)
     with torch.no_grad():
@@ -40,7 +40,17 @@ def masked(linear: nn.Linear, pattern: NM) -> nn.Linear:
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.sampled_from([NM(2, 4), NM(1, 4), NM(3, 4), NM(2, 8), NM(4, 8), NM(1, 1), NM(2, 5)]),
+    st.sampled_from(
+        [
+            NMPattern(2, 4),
+            NMPattern(1, 4),
+            NMPattern(3, 4),
+            NMPattern(2, 8),
+            NMPattern(4, 8),
+            NMPattern(1, 1),
+            NMPattern(2, 5),
+        ]
+    ),
     st.integers(1, 5),
     st.integers(1, 9),
     st.lists(st.integers(0, 4), max_size=3),
@@ -48,7 +58,7 @@ def masked(linear: nn.Linear, pattern: NM) -> nn.Linear:
     st.sampled_from([None, "relu", "gelu"]),
 )
 def test_layer_is_the_masked_linear(
-    pattern: NM, groups: int, out: int, lead: list[int], bias: bool, activation: Any
+    pattern: NMPattern, groups: int, out: int, lead: list[int], bias: bool, activation: Any
 ) -> None:
     linear = linear_of(groups * pattern.m, out, bias=bias, dtype=torch.float64)
     layer = SparseLinear.from_dense(linear, pattern, activation=activation)
@@ -68,7 +78,7 @@ def test_layer_is_the_masked_linear(
 def test_back_to_dense_is_exact(dtype: torch.dtype) -> None:
     linear = linear_of(dtype=dtype).requires_grad_(False).eval()
     dense = SparseLinear.from_dense(linear).to_dense()
-    oracle = masked(linear, NM())
+    oracle = masked(linear, NMPattern())
     assert type(dense) is nn.Linear
     assert torch.equal(dense.weight, oracle.weight)
     assert torch.equal(dense.bias, linear.bias)
@@ -80,7 +90,7 @@ def test_back_to_dense_is_exact(dtype: torch.dtype) -> None:
 
 def test_gradients_are_those_of_the_masked_linear() -> None:
     linear = linear_of(dtype=torch.float64)
-    oracle, layer = masked(linear, NM()), SparseLinear.from_dense(linear)
+    oracle, layer = masked(linear, NMPattern()), SparseLinear.from_dense(linear)
     mask = nm_mask(linear.weight, 2, 4)
     x = torch.randn(5, 32, dtype=torch.float64)
     left, right = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -120,13 +130,13 @@ def test_a_weight_that_fits_is_packed_as_it_is_and_a_mask_decides_otherwise() ->
     with torch.no_grad():
         linear.weight.mul_(unusual)
     assert torch.equal(SparseLinear.from_dense(linear).weight, linear.weight)
-    assert torch.equal(pack_weight(linear.weight, NM(3, 4)).to_dense(), linear.weight)
+    assert torch.equal(pack_weight(linear.weight, NMPattern(3, 4)).to_dense(), linear.weight)
 
 
 def test_what_the_layer_takes_over() -> None:
     linear = linear_of().eval()
     linear.weight.requires_grad_(False)
-    layer = SparseLinear.from_dense(linear, NM(1, 4))
+    layer = SparseLinear.from_dense(linear, NMPattern(1, 4))
     assert (layer.values.requires_grad, layer.bias.requires_grad, layer.training) == (False, True, False)
     assert SparseLinear.from_dense(linear_of(bias=False)).bias is None
     with torch.no_grad():
@@ -302,7 +312,7 @@ def test_compiled_layer(backend: str) -> None:
 @pytest.mark.parametrize("grad", [True, False])
 def test_autocast_does_what_linear_does(keep_dense: bool, grad: bool) -> None:
     linear = linear_of()
-    layer, oracle = SparseLinear.from_dense(linear, keep_dense=keep_dense), masked(linear, NM())
+    layer, oracle = SparseLinear.from_dense(linear, keep_dense=keep_dense), masked(linear, NMPattern())
     x = torch.randn(5, 32)
     with torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(grad):
         for operand in (x, x.bfloat16(), x.half()):
@@ -343,7 +353,7 @@ def test_state_dict_round_trip_and_dense_weights() -> None:
         other.load_state_dict(copy.deepcopy(state), assign=assign)
         assert torch.equal(other(x), model(x))
         assert other[0].values.requires_grad
-    dense = {"0.weight": masked(fresh, NM()).weight.detach(), "0.bias": fresh.bias.detach()}
+    dense = {"0.weight": masked(fresh, NMPattern()).weight.detach(), "0.bias": fresh.bias.detach()}
     dense |= {name: state[name] for name in ("2.weight", "2.bias")}
     other.load_state_dict(dense)
     assert torch.equal(other[0].weight, dense["0.weight"])
@@ -366,7 +376,7 @@ def test_states_of_another_kind_change_nothing() -> None:
     def load(**changes: Tensor) -> None:
         model.load_state_dict(model.state_dict() | {f"head.{key}": value for key, value in changes.items()})
 
-    other = SparseLinear.from_dense(linear_of(), NM(4, 8))
+    other = SparseLinear.from_dense(linear_of(), NMPattern(4, 8))
     with pytest.raises(ValueError, match="head: the stored weight is 4:8 but the layer is 2:4"):
         load(**other.state_dict())
     with pytest.raises(ValueError, match="head: the stored weight has format version 7"):
@@ -385,8 +395,8 @@ def test_states_of_another_kind_change_nothing() -> None:
 def test_positions_beyond_the_group_are_found() -> None:
     # m=5 takes three bits, so 7 can be stored.
     with pytest.raises(ValueError, match="layer: the metadata"):
-        check_metadata(torch.full((1, 1), 7, dtype=torch.uint8), (1, 5), NM(1, 5), name="layer")
-    check_metadata(torch.full((1, 1), 4, dtype=torch.uint8), (1, 5), NM(1, 5), name="layer")
+        check_metadata(torch.full((1, 1), 7, dtype=torch.uint8), (1, 5), NMPattern(1, 5), name="layer")
+    check_metadata(torch.full((1, 1), 4, dtype=torch.uint8), (1, 5), NMPattern(1, 5), name="layer")
 
 
 def test_bad_arguments_are_named() -> None:
@@ -404,9 +414,9 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="impl must be one of"):
         SparseLinear.from_dense(linear, impl="cublas")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"bias must have shape \(24,\)"):
-        SparseLinear(pack_weight(linear.weight, NM()), torch.zeros(3))
+        SparseLinear(pack_weight(linear.weight, NMPattern()), torch.zeros(3))
     with pytest.raises(TypeError, match=r"floating-point values, got torch\.int8"):
-        SparseLinear(pack_weight(linear.weight, NM()).to(torch.int8))
+        SparseLinear(pack_weight(linear.weight, NMPattern()).to(torch.int8))
     layer = SparseLinear.from_dense(linear)
     with pytest.raises(ValueError, match="32 features"):
         layer(torch.zeros(3, 24))
@@ -426,7 +436,7 @@ def test_layer_on_cuda(cuda: torch.device, dtype: torch.dtype, rows: int) -> Non
     layer = SparseLinear.from_dense(linear).to(cuda, dtype)
     assert layer.metadata.is_cuda
     x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(0)).to(cuda, dtype)
-    oracle = masked(linear, NM()).to(cuda, dtype).double()(x.double())
+    oracle = masked(linear, NMPattern()).to(cuda, dtype).double()(x.double())
     tolerance = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}[dtype]
     for grad in (True, False):
         with torch.set_grad_enabled(grad):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.nm.masks import COMPARED_GROUP, block_mask, check_nm, nm_mask
-from sparse_core.nm.pattern import NM, Block, weight_matrix
+from sparse_core.nm.pattern import Block, NMPattern, weight_matrix
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -183,7 +183,7 @@ def test_both_ways_of_ranking_agree_at_the_boundary() -> None:
 def test_masks_are_the_same_on_cuda(n: int, m: int) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    pattern = NM(n, m)
+    pattern = NMPattern(n, m)
     score = torch.randint(-3, 4, (64, 8 * m), generator=torch.Generator().manual_seed(1)) * 0.5
     for ranked in (score, -score.abs(), score * 0):
         here = nm_mask(ranked, pattern.n, pattern.m, ranked)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.nm.packed import PackedNM, metadata_bytes, pack_index, slot_bits, unpack_index
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 
 @st.composite
-def masked_weights(draw: st.DrawFn) -> tuple[Tensor, Tensor, NM]:
+def masked_weights(draw: st.DrawFn) -> tuple[Tensor, Tensor, NMPattern]:
     """A weight of exact integers, a mask with exactly n a group, and the pattern."""
     m = draw(st.sampled_from([1, 2, 3, 4, 5, 8, 16, 256]))
     n = draw(st.integers(1, min(m, 6)))
@@ -23,12 +23,14 @@ def masked_weights(draw: st.DrawFn) -> tuple[Tensor, Tensor, NM]:
     order = torch.rand(out, groups, m, generator=generator).argsort(dim=2)
     mask = (order < n).reshape(out, groups * m)
     weight = torch.randint(-9, 10, (out, groups * m), generator=generator).to(dtype)
-    return weight, mask, NM(n, m)
+    return weight, mask, NMPattern(n, m)
 
 
 @settings(deadline=None, max_examples=60)
 @given(masked_weights())
-def test_packing_and_unpacking_keeps_exactly_the_masked_weight(case: tuple[Tensor, Tensor, NM]) -> None:
+def test_packing_and_unpacking_keeps_exactly_the_masked_weight(
+    case: tuple[Tensor, Tensor, NMPattern],
+) -> None:
     weight, mask, pattern = case
     packed = PackedNM.from_dense(weight, pattern, mask)
     kept = weight.masked_fill(~mask, 0)
@@ -46,7 +48,7 @@ def test_packing_and_unpacking_keeps_exactly_the_masked_weight(case: tuple[Tenso
 
 @settings(deadline=None, max_examples=60)
 @given(masked_weights())
-def test_positions_are_packed_bit_by_bit(case: tuple[Tensor, Tensor, NM]) -> None:
+def test_positions_are_packed_bit_by_bit(case: tuple[Tensor, Tensor, NMPattern]) -> None:
     weight, mask, pattern = case
     packed = PackedNM.from_dense(weight, pattern, mask)
     out, columns = weight.shape
@@ -77,7 +79,7 @@ def test_gradients_reach_the_values() -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(3, 8, generator=generator, dtype=torch.float64)
     mask = torch.tensor([True, False, True, False]).repeat(3, 2)
-    packed = PackedNM.from_dense(weight, NM(2, 4), mask)
+    packed = PackedNM.from_dense(weight, NMPattern(2, 4), mask)
     values = packed.values.clone().requires_grad_()
     factor = torch.randn(3, 8, generator=generator, dtype=torch.float64)
     (packed.with_values(values).to_dense() * factor).sum().backward()
@@ -122,7 +124,14 @@ def test_bad_input_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "bits"), [(NM(1, 1), 1), (NM(1, 2), 1), (NM(2, 4), 2), (NM(2, 5), 3), (NM(1, 256), 8)]
+    ("pattern", "bits"),
+    [
+        (NMPattern(1, 1), 1),
+        (NMPattern(1, 2), 1),
+        (NMPattern(2, 4), 2),
+        (NMPattern(2, 5), 3),
+        (NMPattern(1, 256), 8),
+    ],
 )
-def test_bits_of_a_slot(pattern: NM, bits: int) -> None:
+def test_bits_of_a_slot(pattern: NMPattern, bits: int) -> None:
     assert slot_bits(pattern) == bits

@@ -19,7 +19,7 @@ from sparse_core.nm.files import load_packed, read_packed, save_packed
 from sparse_core.nm.layer_record import LayerRecord, record_of
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.packed_sizes import packed_size_report
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def build(seed: int = 0, bias: bool = True) -> nn.Sequential:
     )
 
 
-PATTERNS = {"0": NM(2, 4), "2": Block(16, 0.5), "4": NM(1, 8)}
+PATTERNS = {"0": NMPattern(2, 4), "2": Block(16, 0.5), "4": NMPattern(1, 8)}
 
 
 def converted(seed: int = 0, bias: bool = True) -> nn.Sequential:
@@ -296,7 +296,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 
 
 def test_empty_layers_of_a_record_can_be_called() -> None:
-    for pattern in (NM(2, 4), Block(32, 0.5)):
+    for pattern in (NMPattern(2, 4), Block(32, 0.5)):
         model = nn.Sequential(nn.Linear(40, 72))
         sparsify(model, pattern)
         empty = record_of(model[0]).empty_layer(torch.float64, torch.device("cpu"))

@@ -10,61 +10,61 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_core.nm.pattern import NM, TWO_FOUR, Block, check_groups, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, check_groups, weight_from_matrix, weight_matrix
 
 
 @given(m=st.integers(1, 256), data=st.data())
 def test_every_pattern_up_to_256_reads_back_as_written(m: int, data: st.DataObject) -> None:
-    pattern = NM(data.draw(st.integers(1, m)), m)
-    assert NM.parse(str(pattern)) == pattern
-    assert NM.parse(f"  {pattern.n} : {pattern.m}\t") == pattern
+    pattern = NMPattern(data.draw(st.integers(1, m)), m)
+    assert NMPattern.parse(str(pattern)) == pattern
+    assert NMPattern.parse(f"  {pattern.n} : {pattern.m}\t") == pattern
     assert pattern.density == pattern.n / m
     assert pattern.density + pattern.sparsity == 1
 
 
 def test_two_of_four_is_the_default() -> None:
-    assert NM() == TWO_FOUR == NM.parse("2:4")
+    assert NMPattern() == TWO_FOUR == NMPattern.parse("2:4")
     assert str(TWO_FOUR) == "2:4"
-    assert hash(NM(2, 4)) == hash(TWO_FOUR)
-    assert NM(2, 4, "channels_last") != TWO_FOUR
+    assert hash(NMPattern(2, 4)) == hash(TWO_FOUR)
+    assert NMPattern(2, 4, "channels_last") != TWO_FOUR
 
 
 @pytest.mark.parametrize("text", ["", "2", "2:", ":4", "2:4:8", "2/4", "-2:4", "2.0:4", "two:four", "2:4x"])
 def test_text_that_is_no_pattern(text: str) -> None:
     with pytest.raises(ValueError, match=r"written n:m, for example 2:4; got") as caught:
-        NM.parse(text)
+        NMPattern.parse(text)
     assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 4), (5, 4), (-1, 4), (1, 0), (1, 257), (257, 257)])
 def test_numbers_that_are_no_pattern(n: int, m: int) -> None:
     with pytest.raises(ValueError, match=f"1 <= n <= m <= 256, got {n}:{m}"):
-        NM(n, m)
+        NMPattern(n, m)
 
 
 def test_zero_is_refused_in_text_too() -> None:
     with pytest.raises(ValueError, match="got 0:4"):
-        NM.parse("0:4")
+        NMPattern.parse("0:4")
 
 
 def test_unknown_layout() -> None:
     with pytest.raises(ValueError, match=r"unfold, channels_last, got 'nhwc'"):
-        NM(2, 4, "nhwc")  # type: ignore[arg-type]
+        NMPattern(2, 4, "nhwc")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("n", "m"), [(n, m) for m in range(1, 11) for n in range(1, m + 1)])
 def test_bits_count_the_ways_to_choose(n: int, m: int) -> None:
     ways = sum(1 for _ in combinations(range(m), n))
-    bits = NM(n, m).index_bits
+    bits = NMPattern(n, m).index_bits
     assert 2**bits >= ways
     assert bits == 0 or 2 ** (bits - 1) < ways
-    assert NM(n, m).entropy_bits == pytest.approx(math.log2(ways))
+    assert NMPattern(n, m).entropy_bits == pytest.approx(math.log2(ways))
 
 
 def test_bits_of_large_patterns_are_exact() -> None:
     ways = math.comb(256, 128)
-    assert 2 ** NM(128, 256).index_bits >= ways > 2 ** (NM(128, 256).index_bits - 1)
-    assert NM(128, 256).entropy_bits <= NM(128, 256).index_bits
+    assert 2 ** NMPattern(128, 256).index_bits >= ways > 2 ** (NMPattern(128, 256).index_bits - 1)
+    assert NMPattern(128, 256).entropy_bits <= NMPattern(128, 256).index_bits
 
 
 @pytest.mark.parametrize("size", [8, 16, 32, 64])

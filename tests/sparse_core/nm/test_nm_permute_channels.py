@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.permutation.annealing import anneal
 from sparse_core.nm.permutation.descent import (
     arrange,
@@ -197,7 +197,7 @@ def test_progress_is_shown_on_demand(capsys: pytest.CaptureFixture[str]) -> None
 def test_pattern_and_array_arguments() -> None:
     weight = np.random.default_rng(0).random((8, 16))
     by_numbers = permute_channels(weight, 1, 4, effort="fast")
-    by_pattern = permute_channels(torch.from_numpy(weight), NM(1, 4), effort="fast")
+    by_pattern = permute_channels(torch.from_numpy(weight), NMPattern(1, 4), effort="fast")
     assert torch.equal(by_numbers.permutation, by_pattern.permutation)
 
 
@@ -209,7 +209,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="NaN or infinite"):
         permute_channels(torch.full((4, 8), torch.nan))
     with pytest.raises(ValueError, match="contradicts"):
-        permute_channels(torch.rand(4, 8), NM(2, 4), 8)
+        permute_channels(torch.rand(4, 8), NMPattern(2, 4), 8)
     with pytest.raises(ValueError, match="effort"):
         permute_channels(torch.rand(4, 8), effort="most")
     with pytest.raises(ValueError, match="escapes"):

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.permutation.model import permute_model
 from sparse_core.nm.permutation.report import PermutationReport
 
 
-def checked(model: nn.Module, inputs: Any, pattern: NM | None = None, **options: Any) -> PermutationReport:
+def checked(
+    model: nn.Module, inputs: Any, pattern: NMPattern | None = None, **options: Any
+) -> PermutationReport:
     """Permute a copy-compared model and assert that its output stays and nothing kept is lost."""
     model.double().eval()
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     expected = model(*arguments)
-    report = permute_model(model, inputs, pattern or NM(2, 4), effort="fast", **options)
+    report = permute_model(model, inputs, pattern or NMPattern(2, 4), effort="fast", **options)
     torch.testing.assert_close(model(*arguments), expected, rtol=1e-9, atol=1e-9)
     assert all(group.retained >= group.retained_before for group in report.groups)
     for group in report.groups:
@@ -117,7 +119,7 @@ def convnet() -> nn.Sequential:
 
 
 def test_convnet_with_residuals_in_channels_last_layout() -> None:
-    report = checked(convnet(), torch.randn(2, 3, 9, 9).double(), NM(2, 4, "channels_last"))
+    report = checked(convnet(), torch.randn(2, 3, 9, 9).double(), NMPattern(2, 4, "channels_last"))
     assert permuted(report) == {"3.first", "3.last", "5.first", "5.last", "6", "9"}
     stream = next(group for group in report.groups if group.name == "3.first")
     assert stream.consumers == ("3.first", "5.first", "6")

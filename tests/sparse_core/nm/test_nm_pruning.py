@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from sparse_core.nm.calibration import InputStatistics, collect_inputs
 from sparse_core.nm.masks import block_mask, check_nm, nm_mask
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.pruning import prune
 from sparse_core.nm.scores import GradientScore, wanda
 from sparse_core.nm.sparsegpt import CalibrationWarning, sparsegpt
@@ -59,7 +59,7 @@ def test_both_ways_to_write_a_pattern() -> None:
     weight = random(8, 16).requires_grad_()
     pruned = prune(weight, 2, 4)
     assert torch.equal(pruned, weight.detach() * nm_mask(weight, 2, 4))
-    assert torch.equal(prune(weight, NM(2, 4)), pruned)
+    assert torch.equal(prune(weight, NMPattern(2, 4)), pruned)
     assert torch.equal(prune(weight), pruned)
     assert not pruned.requires_grad
     assert torch.equal(weight.detach(), random(8, 16))
@@ -73,7 +73,7 @@ def test_tensors_by_each_score() -> None:
     assert torch.equal(prune(weight, 2, 4, score="wanda", statistics=known), weight * by_wanda)
     assert torch.equal(
         prune(weight, 2, 4, score="sparsegpt", statistics=known),
-        sparsegpt(weight, known.hessian, NM(2, 4)).weight,
+        sparsegpt(weight, known.hessian, NMPattern(2, 4)).weight,
     )
     gradient = random(8, 16, seed=2)
     assert torch.equal(
@@ -89,14 +89,14 @@ def test_tensors_by_each_score() -> None:
 
 def test_convolution_tensor_in_channels_last_groups() -> None:
     weight = random(4, 8, 3, 3)
-    pruned = prune(weight, NM(1, 4, "channels_last"))
+    pruned = prune(weight, NMPattern(1, 4, "channels_last"))
     check_nm(pruned, 1, 4, conv_layout="channels_last")
 
 
 def test_model_by_magnitude() -> None:
     model = Net()
     before, parameters = weights(model), dict(model.named_parameters())
-    report = prune(model, NM(2, 4))
+    report = prune(model, NMPattern(2, 4))
     assert [layer.name for layer in report.layers] == ["head", "grouped"]
     assert report.skipped == {"stem": "its input dimension 27 is not divisible by m=4"}
     assert changed(model, before) == {"head.weight", "grouped.weight"}
@@ -113,7 +113,7 @@ def test_model_by_magnitude() -> None:
 
 def test_report_is_a_table_and_json() -> None:
     model = Net()
-    report = prune(model, NM(2, 4), score="sparsegpt", calibration=batches())
+    report = prune(model, NMPattern(2, 4), score="sparsegpt", calibration=batches())
     data = json.loads(json.dumps(report.to_json()))
     assert [layer["name"] for layer in data["layers"]] == ["grouped", "head"]
     assert data["layers"][0]["shape"] == [16, 4, 1, 1]
@@ -130,7 +130,7 @@ def test_report_is_a_table_and_json() -> None:
 
 def test_pattern_for_each_layer_and_selection() -> None:
     model = Net()
-    report = prune(model, {"head": NM(1, 8), "stem": Block(8, 0.5), "grouped": None})
+    report = prune(model, {"head": NMPattern(1, 8), "stem": Block(8, 0.5), "grouped": None})
     assert {layer.name: str(layer.pattern) for layer in report.layers} == {
         "head": "1:8",
         "stem": "8x8 blocks, 50% dropped",
@@ -146,8 +146,8 @@ def test_wanda_with_batches_is_wanda_with_statistics() -> None:
     one, other = Net(), Net()
     names = ["grouped", "head"]
     known = collect_inputs(other, batches(), layers=names)
-    report = prune(one, NM(2, 4), score="wanda", calibration=iter(batches()))
-    prune(other, NM(2, 4), score="wanda", statistics=known)
+    report = prune(one, NMPattern(2, 4), score="wanda", calibration=iter(batches()))
+    prune(other, NMPattern(2, 4), score="wanda", statistics=known)
     fresh = Net()
     for name in names:
         weight = fresh.get_submodule(name).weight
@@ -160,18 +160,18 @@ def test_wanda_with_batches_is_wanda_with_statistics() -> None:
 def test_sparsegpt_prunes_each_group_of_a_convolution_by_its_own_inputs() -> None:
     model, fresh = Net(), Net()
     known = collect_inputs(model, batches(), layers=["grouped"], hessian=True)
-    prune(model, NM(2, 4), score="sparsegpt", statistics=known, select="grouped")
+    prune(model, NMPattern(2, 4), score="sparsegpt", statistics=known, select="grouped")
     hessian = known["grouped"].hessian
     assert hessian is not None
     for group in (0, 1):
         rows = slice(8 * group, 8 * group + 8)
-        expected = sparsegpt(fresh.grouped.weight[rows], hessian[group], NM(2, 4)).weight
+        expected = sparsegpt(fresh.grouped.weight[rows], hessian[group], NMPattern(2, 4)).weight
         assert torch.equal(model.grouped.weight[rows].detach(), expected)
 
 
 def output_error(score: Any, *, select: Any = None, **options: Any) -> float:
     model, dense = Net(), Net()
-    prune(model, NM(2, 4), score=score, select=select, **options)
+    prune(model, NMPattern(2, 4), score=score, select=select, **options)
     with torch.no_grad():
         return sum(float((model(batch) - dense(batch)).square().mean()) for batch in batches())
 
@@ -186,22 +186,22 @@ def test_compensation_by_least_squares_lowers_the_error_of_a_layer() -> None:
     plain = output_error("magnitude", select="head")
     scaled = output_error("magnitude", select="head", compensate=True, calibration=batches())
     assert scaled < plain
-    report = prune(Net(), NM(2, 4), compensate=True, calibration=batches())
+    report = prune(Net(), NMPattern(2, 4), compensate=True, calibration=batches())
     assert {layer.note for layer in report.layers} == {"rows scaled by least squares"}
-    by_norm = prune(Net(), NM(2, 4), compensate=True)
+    by_norm = prune(Net(), NMPattern(2, 4), compensate=True)
     assert {layer.note for layer in by_norm.layers} == {"rows scaled to their old norm"}
 
 
 def test_sequential_statistics_see_the_layers_pruned_before() -> None:
     model, by_hand = Net(), Net()
-    report = prune(model, NM(2, 4), score="sparsegpt", calibration=iter(batches()), sequential=True)
+    report = prune(model, NMPattern(2, 4), score="sparsegpt", calibration=iter(batches()), sequential=True)
     assert [layer.name for layer in report.layers] == ["grouped", "head"]
     for name in ("grouped", "head"):
         known = collect_inputs(by_hand, batches(), layers=[name], hessian=True)
-        prune(by_hand, NM(2, 4), score="sparsegpt", statistics=known, select=f"^{name}$")
+        prune(by_hand, NMPattern(2, 4), score="sparsegpt", statistics=known, select=f"^{name}$")
     assert changed(model, weights(by_hand)) == set()
     at_once = Net()
-    prune(at_once, NM(2, 4), score="sparsegpt", calibration=batches())
+    prune(at_once, NMPattern(2, 4), score="sparsegpt", calibration=batches())
     assert changed(at_once, weights(model)) == {"head.weight"}
 
 
@@ -215,16 +215,16 @@ def test_gradients_of_now_and_averaged() -> None:
         other.get_parameter(name).grad = parameter.grad
     assert model.head.weight.grad is not None
     expected = nm_mask(model.head.weight, 2, 4, (model.head.weight * model.head.weight.grad).abs())
-    averaged = prune(model, NM(2, 4), score="gradient", gradient=score)
+    averaged = prune(model, NMPattern(2, 4), score="gradient", gradient=score)
     assert torch.equal(averaged.masks["head"], expected)
-    now = prune(other, NM(2, 4), score="gradient")
+    now = prune(other, NMPattern(2, 4), score="gradient")
     assert torch.equal(now.masks["head"], expected)
 
 
 def test_given_scores() -> None:
     model = Net()
     scores = {"head": random(3, 16, seed=5), "grouped": random(16, 4, 1, 1, seed=6)}
-    report = prune(model, NM(2, 4), score=scores)
+    report = prune(model, NMPattern(2, 4), score=scores)
     assert torch.equal(report.masks["head"], nm_mask(scores["head"], 2, 4, scores["head"]))
     assert report.layers[0].method == "given scores"
 
@@ -234,7 +234,7 @@ def test_given_scores() -> None:
 def test_types_of_models(dtype: torch.dtype, score: Any) -> None:
     model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)).to(dtype)
     inputs = [random(30, 16).to(dtype)]
-    report = prune(model, NM(2, 4), score=score, calibration=inputs, compensate=score == "wanda")
+    report = prune(model, NMPattern(2, 4), score=score, calibration=inputs, compensate=score == "wanda")
     for name in ("0", "2"):
         weight = model.get_submodule(name).weight
         assert isinstance(weight, Tensor)
@@ -246,15 +246,15 @@ def test_types_of_models(dtype: torch.dtype, score: Any) -> None:
 
 def test_attention_and_parametrised_layers() -> None:
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    report = prune(copy.deepcopy(model), NM(2, 4), score="wanda", calibration=[random(2, 5, 8)])
+    report = prune(copy.deepcopy(model), NMPattern(2, 4), score="wanda", calibration=[random(2, 5, 8)])
     assert [layer.name for layer in report.layers] == ["linear1", "linear2"]
     assert "without calling it" in report.skipped["self_attn.out_proj"]
     assert report.skipped["self_attn"] == "MultiheadAttention is not among Linear, Conv2d"
-    assert "self_attn.out_proj" in prune(copy.deepcopy(model), NM(2, 4)).masks
+    assert "self_attn.out_proj" in prune(copy.deepcopy(model), NMPattern(2, 4)).masks
     parametrize.register_parametrization(model.linear1, "weight", nn.Identity())
-    assert "is parametrised" in prune(model, NM(2, 4)).skipped["linear1"]
+    assert "is parametrised" in prune(model, NMPattern(2, 4)).skipped["linear1"]
     with pytest.raises(ValueError, match=r"no layer can be pruned. linear1: its weight is parametrised"):
-        prune(model, NM(2, 4), select="linear1")
+        prune(model, NMPattern(2, 4), select="linear1")
 
 
 def test_more_damping_is_reported() -> None:
@@ -263,7 +263,7 @@ def test_more_damping_is_reported() -> None:
     hessian[0, 1] = hessian[1, 0] = 1.5
     known = {"": InputStatistics(10, torch.ones(4).double(), torch.ones(()), hessian)}
     with pytest.warns(CalibrationWarning):
-        report = prune(model, NM(2, 4), score="sparsegpt", statistics=known)
+        report = prune(model, NMPattern(2, 4), score="sparsegpt", statistics=known)
     assert report.layers[0].damping_used == pytest.approx(1.0)
     assert "damping 1; factored at attempt 3" in str(report)
 
@@ -315,9 +315,11 @@ def test_refused_before_any_change(untouched: Net) -> None:
     ]
     for error, message, options in refusals:
         with pytest.raises(error, match=message):
-            prune(untouched, NM(2, 4), **options)
+            prune(untouched, NMPattern(2, 4), **options)
     with pytest.raises(TypeError, match="SparseGPT prunes to n:m patterns"):
-        prune(untouched, {"head": NM(2, 4), "stem": Block(8)}, score="sparsegpt", calibration=batches())
+        prune(
+            untouched, {"head": NMPattern(2, 4), "stem": Block(8)}, score="sparsegpt", calibration=batches()
+        )
 
 
 def test_nan_weights_are_named_before_any_change() -> None:
@@ -326,7 +328,7 @@ def test_nan_weights_are_named_before_any_change() -> None:
         model.grouped.weight[0, 0] = float("nan")
     head = model.head.weight.detach().clone()
     with pytest.raises(ValueError, match="weight of layer 'grouped' has NaN"):
-        prune(model, NM(2, 4))
+        prune(model, NMPattern(2, 4))
     assert torch.equal(model.head.weight, head)
 
 
@@ -335,11 +337,11 @@ def test_bad_arguments() -> None:
     with pytest.raises(TypeError, match="needs m too"):
         prune(weight, 2)
     with pytest.raises(TypeError, match="m goes with a number n"):
-        prune(weight, NM(2, 4), 4)
-    with pytest.raises(TypeError, match="pattern must be NM"):
+        prune(weight, NMPattern(2, 4), 4)
+    with pytest.raises(TypeError, match="pattern must be NMPattern"):
         prune(weight, "2:4")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="a tensor takes one pattern"):
-        prune(weight, {"": NM(2, 4)})  # type: ignore[call-overload]
+        prune(weight, {"": NMPattern(2, 4)})  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="target must be a tensor or a module"):
         prune([1.0], 2, 4)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="not divisible by m=3"):
@@ -362,9 +364,9 @@ def test_an_all_zero_layer_is_pruned() -> None:
 
 
 def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    prune(Net(), NM(2, 4))
+    prune(Net(), NMPattern(2, 4))
     assert capsys.readouterr().out == ""
-    prune(Net(), NM(2, 4), score="wanda", calibration=batches(), progress=True)
+    prune(Net(), NMPattern(2, 4), score="wanda", calibration=batches(), progress=True)
     shown = capsys.readouterr().out
     assert "calibrating" in shown
     assert "pruning" in shown

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import collect_inputs
 from sparse_core.nm.layers import SparseLinear
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.quantise import SparseLinearInt8, activation_scale, quantise_input, quantise_weight
 
 
@@ -24,11 +24,11 @@ def _one_thread(one_thread: None) -> None:
 
 
 def sparse_layer(
-    columns: int = 32, out: int = 24, pattern: NM | None = None, **options: object
+    columns: int = 32, out: int = 24, pattern: NMPattern | None = None, **options: object
 ) -> SparseLinear:
     torch.manual_seed(columns * 100 + out)
     linear = nn.Linear(columns, out, dtype=torch.float64)
-    return SparseLinear.from_dense(linear, pattern or NM(), **options)  # type: ignore[arg-type]
+    return SparseLinear.from_dense(linear, pattern or NMPattern(), **options)  # type: ignore[arg-type]
 
 
 def error_bound(layer: SparseLinear, x: Tensor, step: Tensor) -> Tensor:
@@ -79,14 +79,14 @@ def test_tiny_weights_do_not_divide_by_zero() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.sampled_from([NM(2, 4), NM(1, 4), NM(2, 8)]),
+    st.sampled_from([NMPattern(2, 4), NMPattern(1, 4), NMPattern(2, 8)]),
     st.integers(1, 6),
     st.integers(1, 9),
     st.integers(0, 5),
     st.booleans(),
 )
 def test_error_stays_below_the_bound_of_rounding(
-    pattern: NM, groups: int, out: int, rows: int, fixed: bool
+    pattern: NMPattern, groups: int, out: int, rows: int, fixed: bool
 ) -> None:
     layer = sparse_layer(groups * pattern.m, out, pattern)
     x = torch.randn(rows, layer.in_features, generator=torch.Generator().manual_seed(3))

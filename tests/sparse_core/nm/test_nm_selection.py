@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from sparse_core.nm.allocation import allocate
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.pruning import prune
 from sparse_core.nm.selection import is_parametrised, selected_layers, weight_parameter
 
@@ -40,7 +40,7 @@ class Doubled(nn.Module):
 
 
 def test_layers_and_reasons() -> None:
-    found = selected_layers(Net(), NM(2, 4))
+    found = selected_layers(Net(), NMPattern(2, 4))
     assert list(found.layers) == ["first", "conv"]
     assert found.skipped == {
         "embed": "Embedding is not among Linear, Conv2d",
@@ -57,22 +57,22 @@ def test_blocks_take_any_width() -> None:
 
 def test_select_by_name_function_and_type() -> None:
     model = Net()
-    assert list(selected_layers(model, NM(2, 4), "^fir").layers) == ["first"]
-    by_module = selected_layers(model, NM(2, 4), lambda name, module: isinstance(module, nn.Conv2d))
+    assert list(selected_layers(model, NMPattern(2, 4), "^fir").layers) == ["first"]
+    by_module = selected_layers(model, NMPattern(2, 4), lambda name, module: isinstance(module, nn.Conv2d))
     assert list(by_module.layers) == ["conv"]
     assert by_module.skipped["first"] == "not selected"
-    by_type = selected_layers(model, NM(2, 4), types=(nn.Linear,))
+    by_type = selected_layers(model, NMPattern(2, 4), types=(nn.Linear,))
     assert list(by_type.layers) == ["first"]
     assert by_type.skipped["conv"] == "Conv2d is not among Linear"
 
 
 def test_the_model_itself_is_a_layer() -> None:
     layer = nn.Linear(8, 2)
-    assert selected_layers(layer, NM(2, 4)).layers == {"": layer}
+    assert selected_layers(layer, NMPattern(2, 4)).layers == {"": layer}
 
 
 def test_pattern_for_each_layer() -> None:
-    found = selected_layers(Net(), {"first": NM(1, 8), "conv": None, "odd": NM(1, 2)})
+    found = selected_layers(Net(), {"first": NMPattern(1, 8), "conv": None, "odd": NMPattern(1, 2)})
     assert list(found.layers) == ["first", "odd"]
     assert found.skipped["conv"] == "the pattern leaves it dense"
     assert found.skipped["small_conv"] == "the pattern leaves it dense"
@@ -86,14 +86,14 @@ def test_parametrised_weight_counts_once_and_ties_are_seen() -> None:
     assert not is_parametrised(model[1])
     assert weight_parameter(model[0]) is original
     assert weight_parameter(model[1]) is model[1].weight
-    assert list(selected_layers(model, NM(2, 4)).layers) == ["0", "1"]
+    assert list(selected_layers(model, NMPattern(2, 4)).layers) == ["0", "1"]
 
 
 def test_weights_computed_from_several_tensors_are_left_out() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Conv2d(4, 4, 1), nn.Linear(4, 4))
     nn.utils.parametrizations.weight_norm(model[0])
     nn.utils.parametrizations.weight_norm(model[1])
-    found = selected_layers(model, NM(2, 4))
+    found = selected_layers(model, NMPattern(2, 4))
     assert list(found.layers) == ["2"]
     assert list(found.skipped) == ["0", "1"]
     assert found.skipped["0"] == (
@@ -103,7 +103,7 @@ def test_weights_computed_from_several_tensors_are_left_out() -> None:
     with pytest.raises(ValueError, match="Linear has no weight of its own: its weight is computed from"):
         weight_parameter(model[0])
     parametrize.remove_parametrizations(model[0], "weight")
-    assert list(selected_layers(model, NM(2, 4)).layers) == ["0", "2"]
+    assert list(selected_layers(model, NMPattern(2, 4)).layers) == ["0", "2"]
 
 
 def old_weight_norm(layer: nn.Module) -> None:
@@ -119,11 +119,11 @@ def zeroed_half(layer: nn.Module) -> None:
 def test_weights_computed_by_a_hook_are_left_out(change: Callable[[nn.Module], object]) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     change(model[0])
-    found = selected_layers(model, NM(2, 4))
+    found = selected_layers(model, NMPattern(2, 4))
     assert list(found.layers) == ["1"]
     assert found.skipped["0"].startswith("its weight is no parameter, but computed by a hook")
     with pytest.raises(ValueError, match=r"no layer matches 2:4\. .*computed by a hook"):
-        selected_layers(model[:1], NM(2, 4))
+        selected_layers(model[:1], NMPattern(2, 4))
     # What is built on the selection leaves it out as well.
     report = prune(model, 2, 4)
     assert list(report.masks) == ["1"]
@@ -134,7 +134,7 @@ def test_weights_computed_by_a_hook_are_left_out(change: Callable[[nn.Module], o
 def test_lazy_and_empty_layers_are_left_out() -> None:
     with pytest.warns(UserWarning, match="zero-element"):
         model = nn.Sequential(nn.LazyLinear(4), nn.Linear(0, 4), nn.Linear(4, 4))
-    found = selected_layers(model, NM(2, 4))
+    found = selected_layers(model, NMPattern(2, 4))
     assert list(found.layers) == ["2"]
     assert found.skipped["0"] == "its weight has no shape yet: run the model once"
     assert found.skipped["1"] == "its weight of shape (4, 0) is empty"
@@ -143,24 +143,24 @@ def test_lazy_and_empty_layers_are_left_out() -> None:
 def test_integer_weights_are_left_out() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].weight = nn.Parameter(torch.ones(4, 4, dtype=torch.int8), requires_grad=False)
-    assert selected_layers(model, NM(2, 4)).skipped["0"] == "its weight has type torch.int8"
+    assert selected_layers(model, NMPattern(2, 4)).skipped["0"] == "its weight has type torch.int8"
 
 
 def test_nothing_matches_says_what_exists() -> None:
     with pytest.raises(ValueError, match=r"no layer matches 2:4: the model has no Linear, Conv2d"):
-        selected_layers(nn.ReLU(), NM(2, 4))
+        selected_layers(nn.ReLU(), NMPattern(2, 4))
     with pytest.raises(ValueError, match=r"no layer matches 2:4 and select='zzz'.*first: not selected"):
-        selected_layers(Net(), NM(2, 4), "zzz")
+        selected_layers(Net(), NMPattern(2, 4), "zzz")
     with pytest.raises(ValueError, match=r"0: its input dimension 6 is not divisible by m=4; .*and 2 more"):
-        selected_layers(nn.Sequential(*[nn.Linear(6, 6) for _ in range(10)]), NM(2, 4))
+        selected_layers(nn.Sequential(*[nn.Linear(6, 6) for _ in range(10)]), NMPattern(2, 4))
 
 
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="not a regular expression"):
-        selected_layers(Net(), NM(2, 4), "(")
+        selected_layers(Net(), NMPattern(2, 4), "(")
     with pytest.raises(TypeError, match="select must be"):
-        selected_layers(Net(), NM(2, 4), 3)  # type: ignore[arg-type]
+        selected_layers(Net(), NMPattern(2, 4), 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="pattern must be"):
         selected_layers(Net(), "2:4")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not have: nowhere"):
-        selected_layers(Net(), {"nowhere": NM(2, 4), "first": NM(2, 4)})
+        selected_layers(Net(), {"nowhere": NMPattern(2, 4), "first": NMPattern(2, 4)})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sparse_core.nm.pattern import NM, Block, Pattern
+from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.pattern_masks import magnitude_masks, pattern_mask
 from sparse_core.nm.sensitivity import layer_sensitivity
 from sparse_core.nm.training.estimators import attach_masks
@@ -66,7 +66,10 @@ def deep_linear(seed: int, width: int = 8) -> tuple[nn.Module, list[Batch]]:
 
 
 @settings(deadline=None, max_examples=15)
-@given(seed=st.integers(0, 10**6), pattern=st.sampled_from([NM(1, 4), NM(2, 4), NM(3, 4), Block(8, 0.5)]))
+@given(
+    seed=st.integers(0, 10**6),
+    pattern=st.sampled_from([NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), Block(8, 0.5)]),
+)
 def test_second_order_is_exact_on_a_quadratic_loss(seed: int, pattern: Pattern) -> None:
     model, batches = deep_linear(seed)
     report = layer_sensitivity(model, squared_error, batches, patterns=pattern, order=2, hessian="exact")
@@ -79,12 +82,12 @@ def test_second_order_is_exact_on_a_quadratic_loss(seed: int, pattern: Pattern) 
 
 def test_first_order_is_the_derivative_towards_the_pruned_weight() -> None:
     model, batches = deep_linear(3)
-    report = layer_sensitivity(model, squared_error, batches, patterns=NM(1, 4))
+    report = layer_sensitivity(model, squared_error, batches, patterns=NMPattern(1, 4))
     for layer in report.layers:
         weight = model.get_submodule(layer.name).weight
         assert isinstance(weight, Tensor)
         dense = weight.detach().clone()
-        change = -dense.masked_fill(pattern_mask(dense, NM(1, 4)), 0)
+        change = -dense.masked_fill(pattern_mask(dense, NMPattern(1, 4)), 0)
         step = 1e-6
         losses = []
         for sign in (1, -1):
@@ -105,7 +108,7 @@ def test_absolute_first_order_and_fisher_by_hand() -> None:
     for layer in report.layers:
         weight = model.get_submodule(layer.name).weight
         assert isinstance(weight, Tensor)
-        change = -weight.detach().masked_fill(pattern_mask(weight, NM(2, 4)), 0)
+        change = -weight.detach().masked_fill(pattern_mask(weight, NMPattern(2, 4)), 0)
         gradients = [torch.autograd.grad(squared_error(model, batch), weight)[0] for batch in batches]
         mean = sum(gradients) / 3
         assert layer.first_absolute == pytest.approx(float((mean * change).abs().sum()))
@@ -132,7 +135,14 @@ def trained_classifier() -> tuple[nn.Module, list[Batch], list[Batch]]:
 
 def test_predictions_rank_layers_like_the_exact_change() -> None:
     model, batches, samples = trained_classifier()
-    patterns = (NM(1, 2), NM(1, 4), NM(2, 4), NM(3, 4), NM(5, 8), NM(7, 8))
+    patterns = (
+        NMPattern(1, 2),
+        NMPattern(1, 4),
+        NMPattern(2, 4),
+        NMPattern(3, 4),
+        NMPattern(5, 8),
+        NMPattern(7, 8),
+    )
     exact = layer_sensitivity(model, cross_entropy, batches, patterns=patterns, order=2, hessian="exact")
     fisher = layer_sensitivity(model, cross_entropy, samples, patterns=patterns, order=2)
     truth = [
@@ -149,7 +159,7 @@ def test_predictions_rank_layers_like_the_exact_change() -> None:
     # The signed first order cancels near a minimum, which is why rankings do not use it.
     signed = correlation([abs(layer.first) for layer in exact.layers])
     assert signed < correlation([layer.first_absolute for layer in exact.layers])
-    small = [place for place, layer in enumerate(exact.layers) if layer.pattern == NM(7, 8)]
+    small = [place for place, layer in enumerate(exact.layers) if layer.pattern == NMPattern(7, 8)]
     for place in small:
         layer = exact.layers[place]
         assert layer.predicted == pytest.approx(truth[place], rel=0.2)
@@ -176,19 +186,21 @@ def test_the_model_is_left_as_it_was() -> None:
 
 def test_ranking_table_and_json() -> None:
     model, batches, _ = trained_classifier()
-    report = layer_sensitivity(model, cross_entropy, batches, patterns=[NM(2, 4), NM(1, 4)], order=2)
+    report = layer_sensitivity(
+        model, cross_entropy, batches, patterns=[NMPattern(2, 4), NMPattern(1, 4)], order=2
+    )
     assert report.batches == 3
-    ranking = report.ranking(NM(2, 4))
-    costs = [report.of(name, NM(2, 4)).sensitivity for name in ranking]
+    ranking = report.ranking(NMPattern(2, 4))
+    costs = [report.of(name, NMPattern(2, 4)).sensitivity for name in ranking]
     assert sorted(ranking) == ["0", "2", "5"]
     assert costs == sorted(costs)
     assert layer_sensitivity(model, cross_entropy, batches, order=2).ranking() == ranking
     with pytest.raises(ValueError, match="name one of the report's patterns: 2:4, 1:4"):
         report.ranking()
     with pytest.raises(ValueError, match="no 3:4, only 2:4, 1:4"):
-        report.ranking(NM(3, 4))
+        report.ranking(NMPattern(3, 4))
     with pytest.raises(ValueError, match="no entry for layer '9' under 2:4"):
-        report.of("9", NM(2, 4))
+        report.of("9", NMPattern(2, 4))
     lines = str(report).splitlines()
     assert len({line.index("sensitivity") + len("sensitivity") for line in lines[:1]} | {len(lines[2])}) == 1
     assert lines[-1].startswith("loss ")
@@ -202,9 +214,9 @@ def test_layers_that_do_not_fit_are_skipped() -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(16, 6), nn.Linear(6, 2), nn.Linear(2, 2)
     )
-    attach_masks(model, magnitude_masks(model, NM(1, 2), select="4"))
+    attach_masks(model, magnitude_masks(model, NMPattern(1, 2), select="4"))
     batches = [(torch.randn(2, 3, 2, 2), torch.zeros(2, 2))]
-    report = layer_sensitivity(model, squared_error, batches, patterns=[NM(2, 4), NM(1, 2)])
+    report = layer_sensitivity(model, squared_error, batches, patterns=[NMPattern(2, 4), NMPattern(1, 2)])
     assert [(layer.name, str(layer.pattern)) for layer in report.layers] == [
         ("2", "2:4"),
         ("2", "1:2"),
@@ -214,7 +226,7 @@ def test_layers_that_do_not_fit_are_skipped() -> None:
     assert "parametrised" in report.skipped["4"]
     assert "skipped 0: its input dimension 3" in str(report)
     with pytest.raises(ValueError, match="no selected layer fits 1:7"):
-        layer_sensitivity(model, squared_error, batches, patterns=NM(1, 7))
+        layer_sensitivity(model, squared_error, batches, patterns=NMPattern(1, 7))
 
 
 class FusedAttention(nn.Module):
@@ -250,7 +262,7 @@ def test_exact_hessian_of_fused_attention_names_the_way_out() -> None:
     # Central differences of the gradient towards the pruned weight.
     weight = model.qkv.weight
     dense = weight.detach().clone()
-    change = -dense.masked_fill(pattern_mask(dense, NM(2, 4)), 0)
+    change = -dense.masked_fill(pattern_mask(dense, NMPattern(2, 4)), 0)
     slopes = []
     for step in (-1e-2, 1e-2):
         weight.data = dense + step * change
@@ -287,7 +299,7 @@ def test_bad_arguments() -> None:
         layer_sensitivity(model, squared_error, batches, hessian="diagonal")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="patterns is empty"):
         layer_sensitivity(model, squared_error, batches, patterns=[])
-    with pytest.raises(TypeError, match="NM or Block, got '2:4'"):
+    with pytest.raises(TypeError, match="NMPattern or Block, got '2:4'"):
         layer_sensitivity(model, squared_error, batches, patterns=["2:4"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="batches is empty"):
         layer_sensitivity(model, squared_error, [])

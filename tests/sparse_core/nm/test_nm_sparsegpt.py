@@ -13,7 +13,7 @@ from torch import Tensor
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.compensation import compensate_scale
 from sparse_core.nm.masks import check_nm, nm_mask
-from sparse_core.nm.pattern import NM, Block, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern import Block, NMPattern, weight_from_matrix, weight_matrix
 from sparse_core.nm.sparsegpt import CalibrationWarning, sparsegpt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,7 +57,7 @@ def output_error(weight: Tensor, pruned: Tensor, inputs: Tensor) -> float:
 @pytest.mark.parametrize("block_size", [1, 8, 128])
 def test_sparsegpt_is_the_plain_algorithm(n: int, m: int, block_size: int) -> None:
     weight, _, hessian = problem(5, 24, 60)
-    found = sparsegpt(weight, hessian, NM(n, m), damping=0.01, block_size=block_size)
+    found = sparsegpt(weight, hessian, NMPattern(n, m), damping=0.01, block_size=block_size)
     torch.testing.assert_close(found.weight, optimal_brain_surgeon(weight, hessian, n, m, 0.01))
     check_nm(found.mask, n, m)
     assert torch.equal(found.weight != 0, found.mask)
@@ -70,7 +70,7 @@ def test_loss_is_the_output_error_and_at_least_the_optimum_of_its_mask(
     seed: int, shape: tuple[int, int]
 ) -> None:
     weight, inputs, hessian = problem(12, 16, 64, seed)
-    found = sparsegpt(weight, hessian, NM(*shape), damping=0.0)
+    found = sparsegpt(weight, hessian, NMPattern(*shape), damping=0.0)
     assert float(found.loss) == pytest.approx(output_error(weight, found.weight, inputs))
     best = torch.zeros_like(weight)
     for row, kept in enumerate(found.mask):
@@ -82,7 +82,7 @@ def test_loss_is_the_output_error_and_at_least_the_optimum_of_its_mask(
 def test_loss_is_below_that_of_magnitude(seed: int) -> None:
     """Not a theorem: with 1:4 on 16 columns the sweep, which never looks back, loses now and then."""
     weight, inputs, hessian = problem(32, 64, 256, seed)
-    found = sparsegpt(weight, hessian, NM(2, 4))
+    found = sparsegpt(weight, hessian, NMPattern(2, 4))
     assert float(found.loss) < 0.8 * output_error(weight, weight * nm_mask(weight, 2, 4), inputs)
 
 
@@ -90,7 +90,7 @@ def test_loss_is_below_that_of_magnitude(seed: int) -> None:
 def test_types_of_weights(dtype: torch.dtype) -> None:
     weight, inputs, hessian = problem(16, 32, 100)
     weight = weight.to(dtype)
-    found = sparsegpt(weight, hessian.float(), NM(2, 4))
+    found = sparsegpt(weight, hessian.float(), NMPattern(2, 4))
     assert found.weight.dtype == dtype
     assert torch.equal(found.weight * found.mask, found.weight)
     magnitude = output_error(weight.double(), (weight * nm_mask(weight, 2, 4)).double(), inputs)
@@ -101,7 +101,7 @@ def test_types_of_weights(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("layout", ["unfold", "channels_last"])
 def test_convolutions_in_both_layouts(layout: str) -> None:
-    pattern = NM(2, 4, layout)  # type: ignore[arg-type]
+    pattern = NMPattern(2, 4, layout)  # type: ignore[arg-type]
     matrix, _, hessian = problem(6, 4 * 6, 80)  # In unfold order.
     weight = matrix.reshape(6, 4, 2, 3)
     found = sparsegpt(weight, hessian, pattern)
@@ -117,7 +117,7 @@ def test_dead_inputs_lose_their_weights() -> None:
     weight, inputs, _ = problem(4, 16, 60)
     inputs[:, [1, 2, 3, 9]] = 0
     hessian = 2 / 60 * inputs.T @ inputs
-    found = sparsegpt(weight, hessian, NM(2, 4))
+    found = sparsegpt(weight, hessian, NMPattern(2, 4))
     assert (found.weight[:, [1, 2, 3, 9]] == 0).all()
     check_nm(found.mask, 2, 4)
     # The first group has one live column: it is kept and nothing need be made up for.
@@ -125,7 +125,7 @@ def test_dead_inputs_lose_their_weights() -> None:
     assert output_error(weight, found.weight, inputs) < output_error(
         weight, weight * nm_mask(weight, 2, 4), inputs
     )
-    nothing = sparsegpt(weight, torch.zeros(16, 16), NM(2, 4))
+    nothing = sparsegpt(weight, torch.zeros(16, 16), NMPattern(2, 4))
     assert not nothing.weight.any()
     check_nm(nothing.mask, 2, 4)
 
@@ -135,7 +135,7 @@ def test_failed_factorisation_is_retried_and_reported() -> None:
     hessian[0, 1] = hessian[1, 0] = 1.5  # Eigenvalue -0.5.
     weight = problem(3, 4, 10)[0]
     with pytest.warns(CalibrationWarning, match=r"Hessian of fc1 .* damping 0\.01: SparseGPT used 1, at att"):
-        found = sparsegpt(weight, hessian, NM(2, 4), name="fc1")
+        found = sparsegpt(weight, hessian, NMPattern(2, 4), name="fc1")
     assert found.damping_used == pytest.approx(1.0)
     assert found.attempts == 3
     torch.testing.assert_close(found.weight, optimal_brain_surgeon(weight, hessian, 2, 4, 1.0))
@@ -145,10 +145,10 @@ def test_too_few_inputs_without_damping_are_reported() -> None:
     weight, _, hessian = problem(3, 16, 5)
     hessian[0, 0] -= 1e-9
     with pytest.warns(CalibrationWarning, match="used 1e-06"):
-        assert sparsegpt(weight, hessian, NM(2, 4), damping=0.0).attempts == 2
+        assert sparsegpt(weight, hessian, NMPattern(2, 4), damping=0.0).attempts == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert sparsegpt(weight, hessian, NM(2, 4)).attempts == 1
+        assert sparsegpt(weight, hessian, NMPattern(2, 4)).attempts == 1
 
 
 def test_hopeless_hessians_and_bad_arguments() -> None:
@@ -156,24 +156,24 @@ def test_hopeless_hessians_and_bad_arguments() -> None:
     hopeless = torch.eye(8).double()
     hopeless[0, 1] = hopeless[1, 0] = 1e12
     with pytest.raises(ValueError, match=r"fc2 could not be factored with damping from 0\.01 to 1e\+06"):
-        sparsegpt(weight, hopeless, NM(2, 4), name="fc2")
+        sparsegpt(weight, hopeless, NMPattern(2, 4), name="fc2")
     with pytest.raises(ValueError, match=r"must have shape \(8, 8\), got \(4, 4\)"):
-        sparsegpt(weight, hessian[:4, :4], NM(2, 4))
+        sparsegpt(weight, hessian[:4, :4], NMPattern(2, 4))
     with pytest.raises(ValueError, match="not divisible by m=3"):
-        sparsegpt(weight, hessian, NM(1, 3))
+        sparsegpt(weight, hessian, NMPattern(1, 3))
     with pytest.raises(ValueError, match="damping must be at least 0"):
-        sparsegpt(weight, hessian, NM(2, 4), damping=-0.1)
+        sparsegpt(weight, hessian, NMPattern(2, 4), damping=-0.1)
     with pytest.raises(TypeError, match="prunes to n:m patterns"):
         sparsegpt(weight, hessian, Block(8))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Hessian of weight has values that are not finite"):
-        sparsegpt(weight, hessian * float("nan"), NM(2, 4))
+        sparsegpt(weight, hessian * float("nan"), NMPattern(2, 4))
     with pytest.raises(ValueError, match=r"^weight has values that are not finite"):
-        sparsegpt(weight * float("nan"), hessian, NM(2, 4))
+        sparsegpt(weight * float("nan"), hessian, NMPattern(2, 4))
 
 
 def test_runs_give_the_same_bits() -> None:
     weight, _, hessian = problem(16, 64, 200)
-    first, second = (sparsegpt(weight.float(), hessian.float(), NM(2, 4)) for _ in range(2))
+    first, second = (sparsegpt(weight.float(), hessian.float(), NMPattern(2, 4)) for _ in range(2))
     assert torch.equal(first.weight, second.weight)
     assert torch.equal(first.mask, second.mask)
 
@@ -183,8 +183,8 @@ def test_cuda_agrees_with_the_cpu_and_repeats_itself() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     weight, _, hessian = problem(64, 256, 1000)
-    here = sparsegpt(weight, hessian, NM(2, 4))
-    there, again = (sparsegpt(weight.cuda(), hessian.cuda(), NM(2, 4)) for _ in range(2))
+    here = sparsegpt(weight, hessian, NMPattern(2, 4))
+    there, again = (sparsegpt(weight.cuda(), hessian.cuda(), NMPattern(2, 4)) for _ in range(2))
     assert torch.equal(there.weight, again.weight)
     assert torch.equal(here.mask, there.mask.cpu())
     torch.testing.assert_close(here.weight, there.weight.cpu())

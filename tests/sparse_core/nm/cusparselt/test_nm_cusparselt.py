@@ -16,7 +16,7 @@ from sparse_core.nm.cusparselt.plan import Product
 from sparse_core.nm.linear import vendor
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 
 def place_of(row: int, group: int, rows: int, groups: int, itemsize: int) -> int:
@@ -156,18 +156,18 @@ def test_only_what_was_checked_is_tried(monkeypatch: pytest.MonkeyPatch) -> None
     assert trusted.checked_algorithms(0, torch.int8, 99) == [0]
 
 
-def zeros(out: int, columns: int, dtype: torch.dtype, pattern: NM) -> PackedNM:
+def zeros(out: int, columns: int, dtype: torch.dtype, pattern: NMPattern) -> PackedNM:
     return PackedNM.from_dense(torch.zeros(out, columns, dtype=dtype), pattern)
 
 
 def test_which_weights_the_library_takes() -> None:
-    two_four = NM(2, 4)
+    two_four = NMPattern(2, 4)
     for dtype in (torch.float16, torch.bfloat16):
         assert vendor.supports(zeros(16, 48, dtype, two_four), dtype)
         assert not vendor.supports(zeros(16, 48, dtype, two_four), torch.float32)
         assert not vendor.supports(zeros(24, 48, dtype, two_four), dtype)
         assert not vendor.supports(zeros(16, 40, dtype, two_four), dtype)
-        assert not vendor.supports(zeros(16, 48, dtype, NM(1, 4)), dtype)
+        assert not vendor.supports(zeros(16, 48, dtype, NMPattern(1, 4)), dtype)
         assert not vendor.supports(zeros(0, 48, dtype, two_four), dtype)
         assert not vendor.supports(zeros(16, 0, dtype, two_four), dtype)
     int8 = zeros(32, 64, torch.int8, two_four)
@@ -184,7 +184,7 @@ def test_which_weights_the_library_takes() -> None:
 
 
 def test_values_that_could_not_live_in_the_buffer() -> None:
-    packed = zeros(16, 48, torch.bfloat16, NM(2, 4))
+    packed = zeros(16, 48, torch.bfloat16, NMPattern(2, 4))
     strided = packed.with_values(packed.values.T.contiguous().T)
     assert not vendor.supports(strided, torch.bfloat16)
 
@@ -192,7 +192,7 @@ def test_values_that_could_not_live_in_the_buffer() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8])
 def test_description_of_a_product(dtype: torch.dtype) -> None:
     out_dtype = torch.float16 if dtype == torch.int8 else dtype
-    packed = zeros(32, 64, dtype, NM(2, 4))
+    packed = zeros(32, 64, dtype, NMPattern(2, 4))
     assert vendor.product_of(48, packed, Epilogue("relu", True, True, out_dtype)) == Product(
         48, 32, 64, dtype, out_dtype, True, True
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparse_core.nm.linear import decode
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 
 def packed_weight(out: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> PackedNM:
@@ -145,7 +145,7 @@ def test_what_the_kernel_takes() -> None:
     assert not decode.supports(packed_weight(16, 192))
     for shape in ((0, 128), (16, 0)):
         assert not decode.supports(PackedNM.from_dense(torch.zeros(shape, dtype=torch.bfloat16)))
-    one_of_four = PackedNM.from_dense(torch.zeros(16, 128, dtype=torch.bfloat16), NM(1, 4))
+    one_of_four = PackedNM.from_dense(torch.zeros(16, 128, dtype=torch.bfloat16), NMPattern(1, 4))
     assert not decode.supports(one_of_four)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.linear import UnpackedWarning, api, check_linear_impl, nm_linear
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
 
 def random_packed(
-    out: int, groups: int, pattern: NM, dtype: torch.dtype, generator: torch.Generator
+    out: int, groups: int, pattern: NMPattern, dtype: torch.dtype, generator: torch.Generator
 ) -> PackedNM:
     order = torch.rand(out, groups, pattern.m, generator=generator).argsort(dim=2)
     weight = torch.randint(-4, 5, (out, groups * pattern.m), generator=generator).to(dtype)
@@ -65,7 +65,7 @@ def random_input(shape: tuple[int, ...], layout: str, dtype: torch.dtype, seed: 
 @st.composite
 def products(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = FLOATS) -> Case:
     m = draw(st.sampled_from([1, 2, 3, 4, 5, 8, 32]))
-    pattern = NM(draw(st.integers(1, m)), m)
+    pattern = NMPattern(draw(st.integers(1, m)), m)
     dtype = draw(st.sampled_from(dtypes))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     packed = random_packed(draw(st.integers(0, 6)), draw(st.integers(0, 3)), pattern, dtype, generator)
@@ -143,7 +143,7 @@ def test_int8_sums_are_exact(rows: list[int], groups: int, impl: str, seed: int)
 
 
 def test_int8_sums_beyond_what_float32_holds() -> None:
-    packed = PackedNM.from_dense(torch.full((1, 40_000), 127, dtype=torch.int8), NM(1, 1))
+    packed = PackedNM.from_dense(torch.full((1, 40_000), 127, dtype=torch.int8), NMPattern(1, 1))
     x = torch.full((1, 40_000), 127, dtype=torch.int8)
     x[0, 0] = 126
     assert nm_linear(x, packed).item() == 127 * 127 * 40_000 - 127
@@ -156,7 +156,7 @@ def test_int8_sums_beyond_what_float32_holds() -> None:
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 def test_int8_is_dequantised(out_dtype: torch.dtype | None, scaled: bool, activation: str | None) -> None:
     generator = torch.Generator().manual_seed(0)
-    packed = random_packed(7, 8, NM(2, 4), torch.int8, generator)
+    packed = random_packed(7, 8, NMPattern(2, 4), torch.int8, generator)
     x = torch.randint(-127, 128, (2, 3, 32), generator=generator, dtype=torch.int8)
     scale = torch.rand(7, generator=generator) * 1e-2 if scaled else None
     bias = torch.randn(7, generator=generator)
@@ -173,7 +173,7 @@ def test_int8_is_dequantised(out_dtype: torch.dtype | None, scaled: bool, activa
 
 
 def test_int8_bias_of_any_floating_type_and_without_gradient() -> None:
-    packed = random_packed(4, 2, NM(2, 4), torch.int8, torch.Generator().manual_seed(0))
+    packed = random_packed(4, 2, NMPattern(2, 4), torch.int8, torch.Generator().manual_seed(0))
     x = torch.ones(3, 8, dtype=torch.int8)
     bias = nn.Parameter(torch.tensor([0.5, 1.5, -2, 0]))
     scale = torch.ones(4)

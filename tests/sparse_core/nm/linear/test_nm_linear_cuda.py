@@ -20,7 +20,7 @@ from sparse_core.nm.linear.choice import Choice
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.pack.reference import transposable_mask
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.training import SparseTrainingLinear
 
 pytestmark = pytest.mark.gpu
@@ -324,7 +324,9 @@ def test_values_live_in_the_compressed_buffer(cuda: torch.device) -> None:
 
 
 def test_what_cannot_run_by_name_raises(cuda: torch.device) -> None:
-    one_of_four = PackedNM.from_dense(torch.eye(64, device=cuda, dtype=torch.bfloat16), pattern=NM(1, 4))
+    one_of_four = PackedNM.from_dense(
+        torch.eye(64, device=cuda, dtype=torch.bfloat16), pattern=NMPattern(1, 4)
+    )
     x = torch.randn(8, 64, device=cuda, dtype=torch.bfloat16)
     for impl in ("vendor", "cuda"):
         with pytest.raises(ImplementationError, match="2:4"):

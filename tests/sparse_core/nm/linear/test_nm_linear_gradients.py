@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.linear.compiled import nm_linear_op
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.pattern import NM, TWO_FOUR
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -19,7 +19,7 @@ ACTIVATIONS = [None, "relu", "gelu"]
 
 
 def packed_weight(
-    out: int, groups: int, pattern: NM = TWO_FOUR, dtype: torch.dtype = torch.float64
+    out: int, groups: int, pattern: NMPattern = TWO_FOUR, dtype: torch.dtype = torch.float64
 ) -> PackedNM:
     generator = torch.Generator().manual_seed(out)
     weight = torch.randn(out, groups * pattern.m, generator=generator, dtype=torch.float64).to(dtype)
@@ -36,9 +36,9 @@ def operands(packed: PackedNM, *leading: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("pattern", [NM(2, 4), NM(1, 3), NM(5, 8)])
+@pytest.mark.parametrize("pattern", [NMPattern(2, 4), NMPattern(1, 3), NMPattern(5, 8)])
 @pytest.mark.parametrize("leading", [(), (3,), (2, 1, 3)])
-def test_gradcheck(activation: str | None, pattern: NM, leading: tuple[int, ...]) -> None:
+def test_gradcheck(activation: str | None, pattern: NMPattern, leading: tuple[int, ...]) -> None:
     packed = packed_weight(3, 2, pattern)
 
     def product(x: Tensor, values: Tensor, bias: Tensor) -> Tensor:

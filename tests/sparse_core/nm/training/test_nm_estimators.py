@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm import training
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pattern_masks import magnitude_masks
 from sparse_core.nm.training.estimators import MaskedModel, attach_masks, masked_weight
 
@@ -88,7 +88,7 @@ def test_infinite_dropped_weights_do_not_reach_the_output() -> None:
 def test_a_masked_model_computes_with_sparse_weights_and_trains_dense_ones() -> None:
     model = small_model()
     plain = copy.deepcopy(model)
-    masks = magnitude_masks(model, NM(2, 4))
+    masks = magnitude_masks(model, NMPattern(2, 4))
     assert list(masks) == ["0", "3", "4"]
     parameters = [id(parameter) for parameter in model.parameters()]
     handle = attach_masks(model, masks)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.pattern_masks import magnitude_masks
 from sparse_core.nm.training.estimators import MaskedModel, attach_masks
 from sparse_core.nm.training.refresh import MaskRefresher
@@ -31,7 +31,7 @@ def disturb(handle: MaskedModel, seed: int) -> None:
 
 def test_masks_are_refreshed_every_few_steps_and_frozen() -> None:
     handle = masked_model()
-    refresher = MaskRefresher(handle, NM(2, 4), every=3, freeze_after=8)
+    refresher = MaskRefresher(handle, NMPattern(2, 4), every=3, freeze_after=8)
     refreshed, frozen = [], []
     for step in range(12):
         disturb(handle, step)
@@ -73,7 +73,7 @@ def test_patterns_by_name_and_scores_by_function() -> None:
         assert not weight.requires_grad
         return -weight.abs()
 
-    MaskRefresher(handle, {"0": NM(1, 8), "2": None}, score=smallest).step()
+    MaskRefresher(handle, {"0": NMPattern(1, 8), "2": None}, score=smallest).step()
     assert seen == ["0", "2"]
     assert torch.equal(handle.masks["0"], nm_mask(handle.weights["0"], 1, 8, -handle.weights["0"].abs()))
     assert handle.masks["2"].all()
@@ -138,6 +138,6 @@ def test_bad_refreshers() -> None:
     with pytest.raises(ValueError, match=r"freeze_after=9 is before the schedule ends \(step 10\)"):
         MaskRefresher(handle, freeze_after=9, schedule=ProgressiveSchedule(0, 10))
     with pytest.raises(ValueError, match="no pattern for layers 2"):
-        MaskRefresher(handle, {"0": NM(2, 4)})
+        MaskRefresher(handle, {"0": NMPattern(2, 4)})
     with pytest.raises(ValueError, match="score must be 'magnitude' or a function"):
         MaskRefresher(handle, score="wanda")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparse_core.nm.masks import block_mask, check_nm, nm_mask
-from sparse_core.nm.pattern import NM, Block
+from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.training.schedules import LayerwiseSchedule, ProgressiveSchedule, Unit
 
 UNITS: tuple[Unit, ...] = ("weights", "groups", "rows")
@@ -41,7 +41,7 @@ def test_progress_is_the_cubic_of_the_paper(begin: int, length: int, step: int) 
     length=st.integers(1, 20),
 )
 def test_masks_go_from_dense_to_the_pattern_and_never_back(n: int, m: int, unit: Unit, length: int) -> None:
-    pattern = NM(min(n, m), m)
+    pattern = NMPattern(min(n, m), m)
     score = scores()
     schedule = ProgressiveSchedule(3, 3 + length, unit)
     masks = [schedule.mask_at(step, "layer", score, pattern) for step in range(3 + length + 3)]
@@ -55,15 +55,17 @@ def test_masks_go_from_dense_to_the_pattern_and_never_back(n: int, m: int, unit:
 
 def test_intermediate_patterns_lower_n() -> None:
     schedule = ProgressiveSchedule(0, 100)
-    patterns = [schedule.pattern_at(step, NM(2, 8, "channels_last")) for step in range(101)]
-    assert {pattern.conv_layout for pattern in patterns if isinstance(pattern, NM)} == {"channels_last"}
-    counts = [pattern.n for pattern in patterns if isinstance(pattern, NM)]
+    patterns = [schedule.pattern_at(step, NMPattern(2, 8, "channels_last")) for step in range(101)]
+    assert {pattern.conv_layout for pattern in patterns if isinstance(pattern, NMPattern)} == {
+        "channels_last"
+    }
+    counts = [pattern.n for pattern in patterns if isinstance(pattern, NMPattern)]
     assert sorted(set(counts), reverse=True) == [8, 7, 6, 5, 4, 3, 2]
     assert counts == sorted(counts, reverse=True)
     for step in (0, 20, 50, 100):
-        pattern = schedule.pattern_at(step, NM(2, 8))
-        assert isinstance(pattern, NM)
-        check_nm(schedule.mask_at(step, "layer", scores(), NM(2, 8)), pattern.n, 8)
+        pattern = schedule.pattern_at(step, NMPattern(2, 8))
+        assert isinstance(pattern, NMPattern)
+        check_nm(schedule.mask_at(step, "layer", scores(), NMPattern(2, 8)), pattern.n, 8)
         assert abs(pattern.n - (8 - 6 * schedule.progress_at(step))) <= 0.5
 
 
@@ -71,7 +73,7 @@ def test_intermediate_patterns_lower_n() -> None:
 def test_cheapest_groups_and_rows_go_first(unit: Unit) -> None:
     score = scores()
     schedule = ProgressiveSchedule(0, 10, unit)
-    mask = schedule.mask_at(3, "layer", score, NM(1, 4))
+    mask = schedule.mask_at(3, "layer", score, NMPattern(1, 4))
     width = 4 if unit == "groups" else 32
     final = nm_mask(score, 1, 4)
     lost = score.masked_fill(final, 0).reshape(-1, width).sum(1).tolist()
@@ -84,7 +86,7 @@ def test_cheapest_groups_and_rows_go_first(unit: Unit) -> None:
 
 def test_convolutions_keep_their_layout() -> None:
     score = torch.rand(6, 8, 3, 3, generator=torch.Generator().manual_seed(2))
-    pattern = NM(2, 4, "channels_last")
+    pattern = NMPattern(2, 4, "channels_last")
     schedule = ProgressiveSchedule(0, 10, "groups")
     final = nm_mask(score, 2, 4, conv_layout="channels_last")
     assert torch.equal(schedule.mask_at(10, "layer", score, pattern), final)
@@ -125,11 +127,11 @@ def test_layers_follow_their_order(layers: int, begin: int, length: int) -> None
 
 def test_a_layer_is_dense_until_its_turn() -> None:
     schedule = LayerwiseSchedule(("b", "a"), 5, 10)
-    assert schedule.mask_at(7, "a", scores(), NM(2, 4)).all()
-    assert torch.equal(schedule.mask_at(7, "b", scores(), NM(2, 4)), nm_mask(scores(), 2, 4))
-    assert torch.equal(schedule.mask_at(10, "a", scores(), NM(2, 4)), nm_mask(scores(), 2, 4))
+    assert schedule.mask_at(7, "a", scores(), NMPattern(2, 4)).all()
+    assert torch.equal(schedule.mask_at(7, "b", scores(), NMPattern(2, 4)), nm_mask(scores(), 2, 4))
+    assert torch.equal(schedule.mask_at(10, "a", scores(), NMPattern(2, 4)), nm_mask(scores(), 2, 4))
     with pytest.raises(ValueError, match="no layer 'c': b, a"):
-        schedule.mask_at(10, "c", scores(), NM(2, 4))
+        schedule.mask_at(10, "c", scores(), NMPattern(2, 4))
 
 
 def test_bad_schedules() -> None:

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from sparse_core.nm.masks import check_nm
-from sparse_core.nm.pattern import NM
+from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pattern_masks import magnitude_masks
 from sparse_core.nm.sensitivity import layer_sensitivity
 from sparse_core.nm.training import (
@@ -27,7 +27,7 @@ from sparse_core.nm.training import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 #: So sparse that one-shot pruning loses a lot.
-PATTERN = NM(2, 8)
+PATTERN = NMPattern(2, 8)
 
 
 @pytest.fixture(scope="module")

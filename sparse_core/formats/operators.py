@@ -1,0 +1,239 @@
+"""Operators of the matrices: products, sums, scaling, selection of rows and columns."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from sparse_core.formats.base import SparseMatrix
+    from sparse_core.formats.csr import CSR
+
+# linalg and the functions of algebra import formats, so they are imported here only when needed.
+
+
+class Operators(ABC):
+    """What ``@ + - * /`` and ``[]`` mean.
+
+    ``*`` and ``/`` work entry by entry, ``@`` is the matrix product. Scaling keeps the format and the
+    structure; sums and products of two matrices, and rows that are taken, are CSR. With a dense tensor a sum
+    is dense and a product sparse.
+    """
+
+    shape: tuple[int, int]
+    values: Tensor
+    #: numpy leaves operators to the matrix.
+    __array_ufunc__ = None
+
+    @abstractmethod
+    def _to_csr(self) -> CSR: ...
+
+    @abstractmethod
+    def with_values(self, values: Tensor) -> Self:
+        """The same structure with other values."""
+
+    def _padding(self) -> Tensor | None:
+        # Which values are padding (bool, like ``values``), which must stay 0; None: none are.
+        return None
+
+    # Matrix products.
+
+    def __matmul__(self, other: Any) -> Any:
+        from sparse_core import linalg
+
+        if _is_matrix(other):
+            return linalg.spgemm(self._whole(), other)
+        if isinstance(other, Tensor):
+            product = linalg.spmv if other.ndim == 1 else linalg.spmm
+            return product(self._whole(), other)
+        return NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from sparse_core import linalg
+
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        if other.ndim == 1:
+            return linalg.spmv(self._whole(), other, transpose=True)
+        return linalg.spmm(self._whole(), other.mT, transpose=True).mT
+
+    # Sums.
+
+    def __add__(self, other: Any) -> Any:
+        from sparse_core.formats.algebra import add
+
+        if _is_matrix(other):
+            return add(self._whole(), other)
+        if isinstance(other, Tensor):
+            return self._whole().to_dense() + other
+        if not _is_scalar(other):
+            return NotImplemented
+        if other != 0:
+            raise ValueError(
+                f"a sum with {other} has no zeros left: use matrix.to_dense() + {other}, or change the"
+                " stored values with matrix.with_values(matrix.values + number)"
+            )
+        return self
+
+    # sum([a, b]) starts with 0 + a.
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other if _is_operand(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other if _is_operand(other) else NotImplemented
+
+    def __neg__(self) -> Self:
+        return self.with_values(-self.values)
+
+    # Products and quotients entry by entry.
+
+    def __mul__(self, other: Any) -> Any:
+        from sparse_core.formats.algebra import at_entries, multiply
+
+        if _is_matrix(other):
+            return multiply(self._whole(), other)
+        if _is_scalar(other):
+            return self._scaled(operator.mul, other)
+        return at_entries(self._whole(), other, operator.mul) if isinstance(other, Tensor) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        from sparse_core.formats.algebra import at_entries
+
+        if _is_scalar(other):
+            return self._scaled(operator.truediv, other)
+        if isinstance(other, Tensor):
+            return at_entries(self._whole(), other, operator.truediv)
+        return NotImplemented
+
+    def _scaled(self, operation: Callable[[Tensor, Any], Tensor], number: Any) -> Self:
+        values = operation(self.values, number)
+        # 0 times infinity is NaN, and who knows what a tensor holds.
+        plain = not isinstance(number, Tensor) and number != 0 and math.isfinite(abs(number))
+        padding = None if plain else self._padding()
+        return self.with_values(values if padding is None else values.masked_fill(padding, 0))
+
+    def conj(self) -> Self:
+        """The complex conjugate, in the same format; a real matrix itself."""
+        if not self.values.is_complex():
+            return self
+        return self.with_values(self.values.conj().resolve_conj())
+
+    # Parts.
+
+    def __getitem__(self, key: Any) -> Any:
+        """Rows, or rows and columns.
+
+        Args:
+            key: an integer (a dense row (N,)), a slice, or a tensor or list of integers or booleans; or two
+                of these for rows and columns, not both tensors (``matrix[rows][:, columns]`` takes both).
+                A CUDA device is waited for.
+
+        Returns:
+            CSR; a dense tensor where a row or column is named by an integer, with both its one number.
+
+        Raises:
+            IndexError: outside the matrix.
+            TypeError: something else.
+        """
+        from sparse_core.formats.algebra import take_rows
+
+        if not isinstance(key, tuple):
+            key = (key, slice(None))
+        if len(key) != 2:
+            raise IndexError(f"a matrix has rows and columns, got {len(key)} indices")
+        lists = [part for part in key if not isinstance(part, slice) and not _is_integer(part)]
+        if len(lists) == 2:
+            raise TypeError("rows and columns are both lists: use matrix[rows][:, columns]")
+        found: Any = self._to_csr()
+        rows, columns = key
+        if rows != slice(None) if isinstance(rows, slice) else True:
+            found = take_rows(found, _chosen(rows, self.shape[0], found.device))
+        if columns != slice(None) if isinstance(columns, slice) else True:
+            found = take_rows(found.T, _chosen(columns, self.shape[1], found.device)).T
+        named = [_is_integer(rows), _is_integer(columns)]
+        if not any(named):
+            return found
+        dense = found.to_dense()
+        return dense.reshape(()) if all(named) else dense.reshape(-1)
+
+    def diagonal(self, k: int = 0) -> Tensor:
+        """The k-th diagonal (k > 0: above the main one) as a dense vector; 0 where nothing is stored."""
+        from sparse_core.formats.algebra import diagonal
+
+        return diagonal(self._whole(), k)
+
+    def sum(self, axis: int | None = None) -> Tensor:
+        """Sum of all entries, or along an axis.
+
+        Args:
+            axis: None: all, shape (); 0: of each column, (N,); 1: of each row, (M,); or counted from the end.
+
+        Returns:
+            Dense, in the type of the values; half precision is summed in float32.
+
+        Raises:
+            ValueError: another axis.
+        """
+        if axis is None:
+            return self._to_csr().values.sum()
+        if axis not in (-2, -1, 0, 1):
+            raise ValueError(f"axis must be None, 0, 1, -1 or -2, got {axis}")
+        along_rows = axis % 2 == 1
+        ones = torch.ones(self.shape[along_rows], dtype=self.values.dtype, device=self.values.device)
+        total: Tensor = self @ ones if along_rows else ones @ self
+        return total
+
+    def _whole(self) -> SparseMatrix:
+        return cast("SparseMatrix", self)
+
+
+def _is_matrix(other: object) -> bool:
+    return isinstance(other, Operators)
+
+
+def _is_scalar(other: object) -> bool:
+    return isinstance(other, numbers.Number) or (isinstance(other, Tensor) and other.ndim == 0)
+
+
+def _is_operand(other: object) -> bool:
+    return _is_matrix(other) or isinstance(other, Tensor | numbers.Number)
+
+
+def _is_integer(part: object) -> bool:
+    return isinstance(part, numbers.Integral) and not isinstance(part, bool)
+
+
+def _chosen(part: Any, size: int, device: torch.device) -> Tensor:
+    # (count,) int64 indices that an integer, a slice or a list names.
+    if isinstance(part, slice):
+        begin, end, step = part.indices(size)
+        return torch.tensor(range(begin, end, step), device=device, dtype=torch.int64)
+    if _is_integer(part):
+        part = [int(part)]
+    elif not isinstance(part, Tensor | list):
+        raise TypeError(f"expected an integer, a slice, a tensor or a list, got {type(part).__name__}")
+    index = torch.as_tensor(part, device=device)
+    if index.dtype == torch.bool:
+        if index.shape != (size,):
+            raise IndexError(f"a mask must have shape ({size},), got {tuple(index.shape)}")
+        return index.nonzero().squeeze(1)
+    index = index.long() if index.numel() == 0 else index
+    if index.ndim != 1 or index.is_floating_point() or index.is_complex():
+        raise TypeError(
+            f"indices must be a list of integers, got {index.dtype} of shape {tuple(index.shape)}"
+        )
+    wrong = index[(index < -size) | (index >= size)]
+    if len(wrong):
+        raise IndexError(f"index {int(wrong[0])} is outside -{size}..{size - 1}")
+    return torch.where(index < 0, index + size, index).long()

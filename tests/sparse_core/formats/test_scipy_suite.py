@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+
+@pytest.mark.slow
+def test_scipys_own_tests_pass_with_our_operators_inside(tmp_path: Path, repository: Path) -> None:
+    pytest.importorskip("scipy.sparse.tests.test_base", reason="scipy is installed without its tests")
+    suite = Path(__file__).with_name("scipy_suite.py")
+    report = tmp_path / "report.xml"
+    # Its own configuration: scipy's marks are not registered here, and its warnings are its own.
+    options = ["-c", os.devnull, f"--rootdir={tmp_path}", "-p", "no:dash", "-p", "no:cacheprovider", "-n0"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", str(suite), "-q", *options, "-W", "ignore", f"--junitxml={report}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(repository)},
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:]
+    found = next(iter(ElementTree.parse(report).iter("testsuite")))
+    assert int(found.attrib["tests"]) > 300
+    answered = {item.attrib["name"]: int(item.attrib["value"]) for item in found.iter("property")}
+    assert set(answered) >= {"+", "-", "*", "/", "@", "neg", "[]", "sum", "diagonal", "conj", "to_dense"}
+    assert sum(answered.values()) > 5000
