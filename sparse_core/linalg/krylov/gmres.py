@@ -87,9 +87,8 @@ class LeastSquares:
         # Where the matrix is singular on the space, nothing reduces this component.
         return float(abs(self.right[at if diagonal == 0 else at + 1]))
 
-    def solve(self) -> NDArray:
-        """The weights ``y``; a direction in which the matrix is singular gets none."""
-        size = len(self.rotations)
+    def solve(self, size: int) -> NDArray:
+        """The weights ``y`` of ``size`` directions; one in which the matrix is singular gets none."""
         weights = self.right[:size].copy()
         for at in range(size - 1, -1, -1):
             diagonal = self.triangle[at, at]
@@ -118,6 +117,7 @@ class _Solve:
         self.x = problem.x
         self.tolerance = float(problem.tolerance)
         self.arnoldi = Arnoldi(problem, self.size)
+        self.squares = LeastSquares(0.0, self.size)
         self.history: list[float] = []
 
     @property
@@ -137,15 +137,17 @@ class _Solve:
                 residual = problem.residual(self.x)
                 before, norm = norm, float(torch.linalg.vector_norm(residual))
                 if not norm <= before:
-                    # Rounding on a nearly singular space: the start of the cycle was better.
-                    self.x, norm = start, before
-                    residual = problem.residual(self.x)
+                    residual, norm = self._retreat(start, before)
                 solved = predicted <= self.tolerance
                 reason = self._judge(norm) or self._progress(before, norm, solved, exhausted)
             else:
                 reason = self._explain(Status.NOT_FINITE)
             if problem.callback is not None and problem.callback(self.iterations, self.x, norm) is True:
                 reason = reason or "stopped by callback"
+        if not bool(torch.isfinite(self.x).all()):
+            # Only a start that is not finite comes to this.
+            self.x = torch.zeros_like(self.x)
+            norm = float(torch.linalg.vector_norm(problem.b))
         return SolveResult(
             x=self.x,
             converged=reason == "converged",
@@ -176,9 +178,30 @@ class _Solve:
                 done, exhausted = step + 1, bool(column[step + 1] == 0)
                 if predicted <= self.tolerance or exhausted:
                     break
-        weights = squares.solve()
-        self.x += self.arnoldi.combine(weights if self.x.is_complex() else weights.real)
+        self.squares = squares
+        self.x += self._correction(done)
         return predicted, exhausted
+
+    def _correction(self, directions: int) -> Tensor:
+        """What the first ``directions`` of the cycle's basis add to ``x``."""
+        weights = self.squares.solve(directions)
+        return self.arnoldi.combine(weights if self.x.is_complex() else weights.real)
+
+    def _retreat(self, start: Tensor, before: float) -> tuple[Tensor, float]:
+        """Where the last direction did harm (rounding on a nearly singular space): do without it, or go back.
+
+        Returns:
+            The residual of the ``x`` that is kept, and its norm.
+        """
+        directions = len(self.squares.rotations) - 1
+        if directions > 0:
+            self.x = start + self._correction(directions)
+            residual = self.problem.residual(self.x)
+            norm = float(torch.linalg.vector_norm(residual))
+            if norm <= before:
+                return residual, norm
+        self.x = start
+        return self.problem.residual(start), before
 
     def _judge(self, norm: float) -> str:
         if not np.isfinite(norm):

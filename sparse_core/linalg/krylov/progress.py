@@ -65,6 +65,11 @@ class Progress:
         """() or (N,) bool."""
         return self.status == Status.RUNNING
 
+    def reset(self) -> None:
+        """Forget all iterations: every column runs again from its first."""
+        for number in (self.status, self.count, self.detail):
+            number.zero_()
+
     def begin(self, norm: Tensor, columns: Tensor) -> None:
         """Judge the residual norms that ``columns`` (bool) start or restart from."""
         self.status.copy_(torch.where(columns, self._verdict(norm.to(torch.float64)), self.status))

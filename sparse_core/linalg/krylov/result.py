@@ -18,7 +18,8 @@ class SolveResult:
     says why. :meth:`raise_if_failed` makes it one.
 
     Attributes:
-        x: (M,) or (M, N) the last iterate, with the working dtype.
+        x: (M,) or (M, N) the last iterate, with the working dtype. Where that is not finite (an overflow, a
+            NaN from the preconditioner) it is the finite iterate with the smallest ``‖b - A x‖``.
         converged: whether ``‖b - A x‖ <= tolerance``, with the residual computed from ``x``.
         iterations: iterations done (CG: one product with A each, BiCGSTAB: two, GMRES: one).
         residuals: ``‖b - A x‖`` before the first and after every iteration, as the method's recurrence
