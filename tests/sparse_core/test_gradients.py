@@ -47,7 +47,7 @@ def matrix(rows: int = 4, columns: int = 4, dtype: torch.dtype = torch.float64) 
 
 
 def product(multiply: Callable[..., Tensor], dense: Tensor, kind: type = CSR, **options: Any) -> Case:
-    held = matrix(dtype=dense.dtype).to(kind)
+    held = matrix(dtype=dense.dtype).to(kind, **({"block_size": (2, 2)} if kind is BSR else {}))
     values = held.values.detach().clone().requires_grad_()
     return lambda values, dense: multiply(held.with_values(values), dense, **options), (values, dense)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
+from sparse_core.linalg.compiled import traced_product
 from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import (
     as_gradient,
@@ -30,6 +31,9 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
     """``matrix @ dense``, or ``matrix.T @ dense``, with gradients for the values and for ``dense``.
 
     BSR and CSR are multiplied as they are, other formats as CSR (converted once and kept on the matrix).
+    Gradients of any order and forward mode (``torch.func.jvp``) work. ``torch.compile`` keeps products with
+    CSR and BSR whole, also written ``matrix @ dense``, with gradients of first order; other formats break
+    its graph.
 
     Args:
         matrix: (M, K), any format.
@@ -55,6 +59,8 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
     if dense.ndim == 1:
         return spmv(matrix, dense, transpose=transpose, impl=impl)
     _check_shape(matrix, dense, transpose)
+    if torch.compiler.is_compiling():
+        return traced_product(matrix, dense, transpose, impl)
     if transpose:
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
+from sparse_core.linalg.compiled import traced_product
 from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import (
     as_gradient,
@@ -35,7 +36,8 @@ def spmv(
     """``matrix @ x``, or ``matrix.T @ x``, with gradients for the values and for ``x``.
 
     Formats other than BSR are transposed through CSR; the permutation is found once per structure and
-    kept on the matrix, so the transpose and the gradients gather in a fixed order.
+    kept on the matrix, so the transpose and the gradients gather in a fixed order. For higher gradients and
+    ``torch.compile`` see :func:`sparse_core.linalg.spmm`.
 
     Args:
         matrix: (M, K), any format.
@@ -64,6 +66,8 @@ def spmv(
         if impl in ("reference", "vendor"):
             raise ValueError(f"method={method!r} names a Triton kernel, impl={impl!r} has only 'auto'")
         impl = "triton"
+    if torch.compiler.is_compiling():
+        return traced_product(matrix, x, transpose, impl)
     if transpose:
         matrix = transposed(matrix)
     elif gradient_needed(matrix) and not isinstance(matrix, BSR):

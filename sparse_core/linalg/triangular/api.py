@@ -28,7 +28,7 @@ def triangular_solve(
 
     Equations are grouped into levels that can be solved at the same time; the levels are found once per
     structure and kept on the matrix. Reordering (see ``multicolour_order``) makes them few. The solution
-    is differentiable in ``b`` and in ``matrix.values``.
+    is differentiable in ``b`` and in ``matrix.values``, to any order and in forward mode.
 
     Args:
         matrix: (M, M) CSR. Entries of the other triangle are not read.
