@@ -17,7 +17,15 @@ from sparse_core.linalg.factorisation import (
     multicolour_order,
     sparse_approximate_inverse,
 )
-from sparse_core.linalg.krylov import SolveResult, bicgstab, cg, gmres, save_convergence_picture, solve
+from sparse_core.linalg.krylov import (
+    SolveResult,
+    bicgstab,
+    cg,
+    gmres,
+    minres,
+    save_convergence_picture,
+    solve,
+)
 from sparse_core.linalg.preconditioners import (
     AlgebraicMultigrid,
     ApproximateSolver,
@@ -66,6 +74,7 @@ __all__ = [
     "iluk",
     "jacobi",
     "lu",
+    "minres",
     "multicolour_order",
     "save_convergence_picture",
     "sddmm",

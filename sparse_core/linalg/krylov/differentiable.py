@@ -13,16 +13,22 @@ from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.krylov.bicgstab import bicgstab
 from sparse_core.linalg.krylov.cg import cg
 from sparse_core.linalg.krylov.gmres import gmres
+from sparse_core.linalg.krylov.minres import minres
 from sparse_core.linalg.krylov.problem import Operand
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.operands import gradient_needed
 from sparse_core.linalg.sddmm import sddmm
 from sparse_core.linalg.structure import as_csr, transposed
 
-Method = Literal["cg", "bicgstab", "gmres"]
+Method = Literal["cg", "bicgstab", "gmres", "minres"]
 #: For these A is its own adjoint.
-_HERMITIAN = ("cg",)
-_SOLVERS: dict[str, Callable[..., SolveResult]] = {"cg": cg, "bicgstab": bicgstab, "gmres": gmres}
+_HERMITIAN = ("cg", "minres")
+_SOLVERS: dict[str, Callable[..., SolveResult]] = {
+    "cg": cg,
+    "bicgstab": bicgstab,
+    "gmres": gmres,
+    "minres": minres,
+}
 
 
 class _System(NamedTuple):
@@ -58,7 +64,9 @@ def _adjoint(matrix: Operand) -> Operand:
         transpose = transposed(matrix)
         adjoint: SparseMatrix = transpose.with_values(transpose.values.conj().resolve_conj())
         return adjoint
-    raise TypeError("the gradient needs the adjoint of the matrix: pass a matrix, or use method='cg'")
+    raise TypeError(
+        "the gradient needs the adjoint of the matrix: pass a matrix, or use method='cg' or 'minres'"
+    )
 
 
 class _Solve(torch.autograd.Function):
@@ -144,22 +152,24 @@ def solve(
     own: where A is symmetric because one parameter fills both halves, autograd adds up both.
 
     Args:
-        matrix: (M, M) sparse matrix of any format, dense tensor, or (no gradient for A, and ``method="cg"``
-            for one in ``b``) a function.
-        b: (M,), or (M, N) except for gmres.
-        method: ``"cg"`` (Hermitian positive definite A), ``"bicgstab"`` or ``"gmres"``.
+        matrix: (M, M) sparse matrix of any format, dense tensor, or (no gradient for A, and for one in ``b``
+            ``method="cg"`` or ``"minres"``) a function.
+        b: (M,) or (M, N).
+        method: ``"cg"`` (Hermitian positive definite A), ``"minres"`` (Hermitian A), ``"bicgstab"`` or
+            ``"gmres"``.
         rtol: tolerance relative to ``‖b‖``, and of the adjoint solve.
         atol: absolute tolerance; the adjoint solve is as accurate relative to its right-hand side.
         preconditioner: approximation of ``A^-1``; constant, no gradient flows into it.
-        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg, else none.
-        options: further options of :func:`cg`, :func:`bicgstab` or :func:`gmres`.
+        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg and
+            minres, else none.
+        options: further options of :func:`cg`, :func:`minres`, :func:`bicgstab` or :func:`gmres`.
 
     Returns:
         The solution, same shape as ``b``, in the working dtype.
 
     Raises:
         ConvergenceError: the solve, or in the backward pass its adjoint, missed the tolerance.
-        TypeError: as the solvers; a gradient for a function with another method than cg.
+        TypeError: as the solvers; a gradient for a function with another method than cg or minres.
         ValueError: as the solvers; a method that does not exist.
     """
     if method not in get_args(Method):

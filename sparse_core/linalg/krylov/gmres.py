@@ -14,10 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, prepare
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Problem,
+    Product,
+    is_bare_function,
+    prepare,
+)
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.krylov.verdict import describe, stagnation
+from sparse_core.linalg.krylov.verdict import describe, stagnation, worst
 
 
 class Arnoldi:
@@ -249,16 +256,19 @@ def gmres(
 
     Args:
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
-        b: (M,) float32, float64, complex64 or complex128.
+        b: (M,) or (M, N) float32, float64, complex64 or complex128; N columns are solved one after the other,
+            each as if it had come alone.
         x0: start, same shape as ``b``; None is zero.
         rtol: tolerance relative to ``‖b‖``.
         atol: absolute tolerance.
         restart: iterations between restarts; ``restart + 1`` vectors are held.
-        max_iterations: products with A in all; None is ``10 M``. (scipy's ``maxiter`` counts restarts.)
+        max_iterations: products with A in all, for each column; None is ``10 M``. (scipy's ``maxiter``
+            counts restarts.)
         preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix; the same
             linear map at every call.
         callback: called as ``callback(iteration, x, residual norm)`` after every restart, when there is an
-            ``x``; it is the solver's own buffer. Returning True ends the solve.
+            ``x``; it is the solver's own buffer, of the column that is being solved. Returning True ends the
+            solve of that column.
         check_every: iterations between two looks at the residual; None is 1 on a CPU, else 10. The result
             does not depend on it.
 
@@ -271,8 +281,6 @@ def gmres(
     """
     if restart < 1:
         raise ValueError(f"restart must be at least 1, got {restart}")
-    if isinstance(b, Tensor) and b.ndim != 1:
-        raise ValueError(f"gmres takes one right-hand side of shape (M,), got {tuple(b.shape)}")
     problem = prepare(
         matrix,
         b,
@@ -285,4 +293,31 @@ def gmres(
         check_every=check_every,
         use_graph=False,
     )
-    return _Solve(replace(problem, callback=callback), restart).run()
+    problem = replace(problem, callback=callback)
+    if problem.b.ndim == 1:
+        return _Solve(problem, restart).run()
+    columns = [
+        _Solve(_column(problem, at, matrix, preconditioner), restart).run() for at in range(b.shape[1])
+    ]
+    x = torch.stack([result.x for result in columns], dim=1) if columns else problem.x
+    return worst(columns, x, "gmres", "plain")
+
+
+def _column(problem: Problem, at: int, matrix: Operand, preconditioner: Operand | None) -> Problem:
+    """The system of one right-hand side, as if it had come alone."""
+    apply, precondition = problem.apply, problem.precondition
+    return replace(
+        problem,
+        apply=_on_columns(apply) if is_bare_function(matrix) else apply,
+        precondition=_on_columns(precondition)
+        if precondition is not None and is_bare_function(preconditioner)
+        else precondition,
+        b=problem.b[:, at].contiguous(),
+        x=problem.x[:, at].contiguous(),
+        tolerance=problem.tolerance[at],
+    )
+
+
+def _on_columns(product: Product) -> Product:
+    """A function that was promised arguments of two dimensions."""
+    return lambda x: product(x[:, None])[:, 0]

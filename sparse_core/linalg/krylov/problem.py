@@ -108,7 +108,7 @@ def prepare(
     x = _start(x0, b, norms)
     precondition = None if preconditioner is None else _product(preconditioner, b, "preconditioner")
     for name, operand in (("matrix", matrix), ("preconditioner", preconditioner)):
-        if _is_bare_function(operand) and b.numel():
+        if is_bare_function(operand) and b.numel():
             _check_result(operand, b, name)
     count = 10 * len(b) if max_iterations is None else max_iterations
     default_check = 10 if b.is_cuda and callback is None else 1
@@ -180,7 +180,8 @@ def _start(x0: Tensor | None, b: Tensor, norms: Tensor) -> Tensor:
     return torch.where(norms == 0, torch.zeros_like(b), x0.detach().to(b.dtype)).contiguous()
 
 
-def _is_bare_function(operand: Operand | None) -> TypeGuard[Product]:
+def is_bare_function(operand: Operand | None) -> TypeGuard[Product]:
+    """Whether the operand is nothing but a function: no matrix, and nothing that tells its shape."""
     return (
         callable(operand) and not isinstance(operand, SparseMatrix | Tensor) and not hasattr(operand, "shape")
     )

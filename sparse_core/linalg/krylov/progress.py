@@ -26,6 +26,7 @@ class Status(IntEnum):
     OMEGA_VANISHED = 8
     STAGNATED = 9
     STOPPED = 10
+    LEAST_SQUARES = 11
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.linalg.compiled import traced_product
 from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import (
     as_gradient,
@@ -60,6 +59,9 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
         return spmv(matrix, dense, transpose=transpose, impl=impl)
     _check_shape(matrix, dense, transpose)
     if torch.compiler.is_compiling():
+        # Its operators load half of torch's compiler, which is loaded already here.
+        from sparse_core.linalg.compiled import traced_product
+
         return traced_product(matrix, dense, transpose, impl)
     if transpose:
         matrix = transposed(matrix)

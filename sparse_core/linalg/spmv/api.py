@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.linalg.compiled import traced_product
 from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import (
     as_gradient,
@@ -67,6 +66,9 @@ def spmv(
             raise ValueError(f"method={method!r} names a Triton kernel, impl={impl!r} has only 'auto'")
         impl = "triton"
     if torch.compiler.is_compiling():
+        # Its operators load half of torch's compiler, which is loaded already here.
+        from sparse_core.linalg.compiled import traced_product
+
         return traced_product(matrix, x, transpose, impl)
     if transpose:
         matrix = transposed(matrix)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
-from sparse_core.linalg import SolveResult, bicgstab, cg, gmres
+from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, minres
 
 Solver = Callable[..., SolveResult]
-every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres])
+every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
 NAN, INF = float("nan"), float("inf")
 
 
@@ -53,7 +53,7 @@ def test_the_iterate_given_back_is_the_best() -> None:
     assert torch.equal(result.x, shorter.x)
 
 
-@pytest.mark.parametrize("solver", [cg, bicgstab])
+@pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
 def test_only_the_columns_that_overflow_are_replaced(solver: Solver) -> None:
     matrix = diagonal(1, 2, 3, 0)
     b = torch.stack([vector(1, 1, 1, 1), vector(1, 1, 1, 0), vector(1, 2, NAN, 0), vector(0, 0, 0, 0)], dim=1)
