@@ -36,6 +36,7 @@ from sparse_core.linalg.preconditioners import (
     algebraic_multigrid,
     gauss_seidel,
     jacobi,
+    rigid_body_modes,
 )
 from sparse_core.linalg.sddmm import sddmm
 from sparse_core.linalg.spgemm import spgemm
@@ -76,6 +77,7 @@ __all__ = [
     "lu",
     "minres",
     "multicolour_order",
+    "rigid_body_modes",
     "save_convergence_picture",
     "sddmm",
     "solve",
