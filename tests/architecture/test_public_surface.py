@@ -186,6 +186,7 @@ PUBLIC = {
         "ilu0",
         "iluk",
         "jacobi",
+        "lsqr",
         "lu",
         "minres",
         "multicolour_order",

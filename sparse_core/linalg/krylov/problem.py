@@ -18,7 +18,7 @@ Callback = Callable[[int, Tensor, float], object]
 #: What can stand for A, or for an approximation of its inverse.
 Operand = SparseMatrix | Tensor | Product
 
-_WORKING = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ def _working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype
         dtype = torch.promote_types(dtype, matrix.dtype)
     if x0 is not None:
         dtype = torch.promote_types(dtype, x0.dtype)
-    if dtype not in _WORKING:
+    if dtype not in WORKING_DTYPES:
         raise TypeError(
             f"the solvers work in float32, float64, complex64 and complex128, not in {dtype}:"
             " pass b.to(torch.float32) (a matrix in half precision may stay as it is)"

@@ -111,9 +111,9 @@ def algebraic_multigrid(
         matrix: (M, M) CSR, float32 or float64; meant for symmetric positive definite ones.
         method: how pyamg coarsens.
         cycle: the V or the W cycle.
-        near_nullspace: (M,) or (M, K) real, finite vectors that the matrix nearly maps to zero, which the coarse
-            levels of ``"smoothed_aggregation"`` then represent; None is the constant, which serves scalar
-            problems. For elasticity: :func:`rigid_body_modes`.
+        near_nullspace: (M,) or (M, K) real, finite vectors that the matrix nearly maps to zero, which the
+            coarse levels of ``"smoothed_aggregation"`` then represent; None is the constant, which serves
+            scalar problems. For elasticity: :func:`rigid_body_modes`.
 
     Raises:
         TypeError: not CSR, or values of another type.
