@@ -1,6 +1,7 @@
 """Products, factorisations and solvers of sparse matrices."""
 
 from sparse_core.linalg.batched import BatchedCholesky, BatchedLU, batched_cholesky, batched_lu
+from sparse_core.linalg.eigen import EigenResult, lobpcg
 from sparse_core.linalg.factorisation import (
     ApproximateInverse,
     CholeskyFactors,
@@ -53,6 +54,7 @@ __all__ = [
     "BatchedCholesky",
     "BatchedLU",
     "CholeskyFactors",
+    "EigenResult",
     "FactorisationReport",
     "GaussSeidel",
     "ICFactors",
@@ -75,6 +77,7 @@ __all__ = [
     "ilu0",
     "iluk",
     "jacobi",
+    "lobpcg",
     "lsqr",
     "lu",
     "minres",

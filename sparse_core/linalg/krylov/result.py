@@ -27,8 +27,8 @@ class SolveResult:
             has it: ``iterations + 1`` entries.
         tolerance: ``max(rtol * ‖b‖, atol)``.
         reason: ``"converged"`` (lsqr: also ``"converged: least squares"``), ``"max_iterations"``,
-            ``"stopped by callback"``, or a text that starts with ``"breakdown: "``, ``"not positive definite: "``,
-            ``"stagnation: "`` or ``"least squares: "``.
+            ``"stopped by callback"``, or a text that starts with ``"breakdown: "``,
+            ``"not positive definite: "``, ``"stagnation: "`` or ``"least squares: "``.
         true_residual: ``‖b - A x‖`` computed from ``x`` at the end.
         method: ``"cg"``, ``"minres"``, ``"bicgstab"``, ``"gmres"`` or ``"lsqr"``.
         execution: how the iterations ran, such as ``"CUDA graph of 10 iterations"``.
