@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 #: Codes fit a byte.
 MOST_ENTRIES = 256
@@ -97,7 +96,6 @@ class _Lookup(torch.autograd.Function):
         return centroids.index_select(0, codes.flatten().int()).reshape(codes.shape)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (codes,) = ctx.saved_tensors
         if not gradient.is_cuda:

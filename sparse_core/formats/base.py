@@ -327,6 +327,19 @@ class SparseMatrix(Operators):
 
         return describe(self)
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Products with tensors as ``torch.compile`` looks for them; else as if this method did not exist."""
+        if torch.compiler.is_compiling() and getattr(func, "__name__", "") in ("matmul", "__rmatmul__"):
+            from sparse_core.formats.tracing import reversed_product_is_told
+
+            reversed_product_is_told()
+            # Reversed, the operands come in the order in which the method of a tensor takes them.
+            first, second = args if func.__name__ == "matmul" else (args[1], args[0])
+            return first.__matmul__(second) if isinstance(first, cls) else second.__rmatmul__(first)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
 
 def _identical(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> bool:
     return all(one is other for one, other in zip(first, second, strict=True))

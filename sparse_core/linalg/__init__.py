@@ -1,6 +1,7 @@
 """Products, factorisations and solvers of sparse matrices."""
 
 from sparse_core.linalg.batched import BatchedCholesky, BatchedLU, batched_cholesky, batched_lu
+from sparse_core.linalg.eigen import EigenResult, lobpcg
 from sparse_core.linalg.factorisation import (
     ApproximateInverse,
     CholeskyFactors,
@@ -17,7 +18,16 @@ from sparse_core.linalg.factorisation import (
     multicolour_order,
     sparse_approximate_inverse,
 )
-from sparse_core.linalg.krylov import SolveResult, bicgstab, cg, gmres, save_convergence_picture, solve
+from sparse_core.linalg.krylov import (
+    SolveResult,
+    bicgstab,
+    cg,
+    gmres,
+    lsqr,
+    minres,
+    save_convergence_picture,
+    solve,
+)
 from sparse_core.linalg.preconditioners import (
     AlgebraicMultigrid,
     ApproximateSolver,
@@ -28,6 +38,7 @@ from sparse_core.linalg.preconditioners import (
     algebraic_multigrid,
     gauss_seidel,
     jacobi,
+    rigid_body_modes,
 )
 from sparse_core.linalg.sddmm import sddmm
 from sparse_core.linalg.spgemm import spgemm
@@ -43,6 +54,7 @@ __all__ = [
     "BatchedCholesky",
     "BatchedLU",
     "CholeskyFactors",
+    "EigenResult",
     "FactorisationReport",
     "GaussSeidel",
     "ICFactors",
@@ -65,8 +77,12 @@ __all__ = [
     "ilu0",
     "iluk",
     "jacobi",
+    "lobpcg",
+    "lsqr",
     "lu",
+    "minres",
     "multicolour_order",
+    "rigid_body_modes",
     "save_convergence_picture",
     "sddmm",
     "solve",

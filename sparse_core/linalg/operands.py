@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
 from sparse_core.formats import SparseMatrix
 from sparse_core.formats.base import VALUE_DTYPES
+from sparse_core.gradients import followed
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -54,5 +57,16 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
 
 
 def gradient_needed(*operands: SparseMatrix | Tensor) -> bool:
-    """Whether autograd records an operation on these matrices and tensors."""
-    return torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
+    """Whether autograd follows an operation on these matrices and tensors, backward or forward."""
+    parts = [one._value_tensors() if isinstance(one, SparseMatrix) else (one,) for one in operands]
+    return followed(*(tensor for tensors in parts for tensor in tensors))
+
+
+def tracked_values(matrix: SparseMatrix) -> Tensor | None:
+    """The values of a matrix where autograd follows them, else None."""
+    return matrix.values if gradient_needed(matrix) else None
+
+
+def sum_of(parts: list[Tensor]) -> Tensor:
+    """Sum of one or more tensors."""
+    return functools.reduce(torch.add, parts)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, CSR, SparseMatrix
+from sparse_core.formats.base import Matrix
 from sparse_core.linalg.operands import gradient_needed
 
 
@@ -77,6 +78,14 @@ def _transposed(matrix: SparseMatrix) -> CSR | BSR:
     plan = transpose_plan(source)
     values = source.values.index_select(0, plan.order)
     return plan.pattern.with_values(values.mT.contiguous() if isinstance(source, BSR) else values)
+
+
+def at_values(matrix: Matrix, values: Tensor | None) -> Matrix:
+    """The matrix with the values that an ``autograd.Function`` was given; itself where they are its own.
+
+    They are others in functional transforms, where the matrix holds a wrapped tensor.
+    """
+    return matrix if values is None or values is matrix.values else matrix.with_values(values)
 
 
 def transpose_plan(matrix: CSR | BSR) -> TransposePlan:

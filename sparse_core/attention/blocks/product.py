@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.attention.blocks.plan import Lists, lists_of
 from sparse_core.attention.operands import AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.dispatch import check_triton_runs, require_module
 from sparse_core.errors import ImplementationError
+from sparse_core.gradients import followed, once_differentiable
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -67,7 +67,7 @@ def attend(
     from sparse_core.attention.blocks.execution import Options
 
     options = Options(scale, dropout_p, seed, query_lengths, key_lengths)
-    needs_gradient = torch.is_grad_enabled() and any(part.requires_grad for part in (q, k, v))
+    needs_gradient = followed(q, k, v)
     lists = lists_of(pattern)
     transposed = None
     if needs_gradient and (k.requires_grad or v.requires_grad):

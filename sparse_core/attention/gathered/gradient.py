@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.attention.gathered import triton as kernels
 from sparse_core.attention.operands import AttentionResult
+from sparse_core.gradients import followed, once_differentiable
 
 
 def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale: float) -> AttentionResult:
     """See the public function."""
     if torch.compiler.is_compiling():
         return AttentionResult(*gathered_attention_op(q, k, v, index, scale))
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if followed(q, k, v):
         return AttentionResult(*_Attention.apply(q, k, v, index, scale))
     return kernels.forward(q, k, v, index, scale)
 

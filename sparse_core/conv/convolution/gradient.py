@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.conv.convolution.choice import chosen_config
 from sparse_core.conv.convolution.plan import Shape
 from sparse_core.conv.convolution.triton import WeightStrides, convolve, weight_gradient
 from sparse_core.conv.kernel_map import KernelMap
+from sparse_core.gradients import once_differentiable
 
 __all__ = ["sparse_convolution"]
 

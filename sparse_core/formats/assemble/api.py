@@ -11,6 +11,7 @@ from sparse_core.dispatch import Impl, check_impl, module_available, require_mod
 from sparse_core.errors import ImplementationError
 from sparse_core.formats.assemble import reference
 from sparse_core.formats.assemble.common import Assembled, Assembly
+from sparse_core.gradients import followed
 
 _INT32_MAX = torch.iinfo(torch.int32).max
 
@@ -62,7 +63,10 @@ class _GatherGradient(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, summed: Tensor, target: Tensor) -> Tensor:
         """Hand the sums on and remember where each entry went."""
         ctx.save_for_backward(target)
-        return summed
+        ctx.save_for_forward(target)
+        ctx.cells = len(summed)
+        # A tangent cannot be given to the tensor that came in.
+        return summed.view_as(summed)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
@@ -70,9 +74,15 @@ class _GatherGradient(torch.autograd.Function):
         (target,) = ctx.saved_tensors
         return gradients[0].index_select(0, target), None, None
 
+    @staticmethod
+    def jvp(ctx: Any, of_values: Tensor, *_: None) -> Tensor:
+        """Add up the tangents of each cell's entries."""
+        (target,) = ctx.saved_tensors
+        return of_values.new_zeros(ctx.cells).index_add(0, target.long(), of_values)
+
 
 def _assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], impl: Impl) -> Assembly:
-    target = values.requires_grad and torch.is_grad_enabled()
+    target = followed(values)
     arguments = (row.contiguous(), col.contiguous(), values.detach().contiguous(), shape)
     name = _resolve(impl, row, shape)
     if name == "triton":

@@ -7,18 +7,29 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.autocast import without_autocast
+from sparse_core.formats import CSR
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.krylov.bicgstab import bicgstab
 from sparse_core.linalg.krylov.cg import cg
 from sparse_core.linalg.krylov.gmres import gmres
+from sparse_core.linalg.krylov.minres import minres
 from sparse_core.linalg.krylov.problem import Operand
 from sparse_core.linalg.krylov.result import SolveResult
+from sparse_core.linalg.operands import gradient_needed
+from sparse_core.linalg.sddmm import sddmm
+from sparse_core.linalg.structure import as_csr, transposed
 
-Method = Literal["cg", "bicgstab", "gmres"]
-_SOLVERS: dict[str, Callable[..., SolveResult]] = {"cg": cg, "bicgstab": bicgstab, "gmres": gmres}
+Method = Literal["cg", "bicgstab", "gmres", "minres"]
+#: For these A is its own adjoint.
+_HERMITIAN = ("cg", "minres")
+_SOLVERS: dict[str, Callable[..., SolveResult]] = {
+    "cg": cg,
+    "bicgstab": bicgstab,
+    "gmres": gmres,
+    "minres": minres,
+}
 
 
 class _System(NamedTuple):
@@ -34,61 +45,88 @@ class _System(NamedTuple):
         result = _SOLVERS[self.method](self.matrix, b, preconditioner=self.preconditioner, **self.options)
         return result.raise_if_failed().x
 
-    def solve_adjoint(self, gradient: Tensor) -> Tensor:
-        """``A^-H gradient``; A itself for cg, where it is Hermitian."""
-        hermitian = self.method == "cg"
-        matrix = self.matrix if hermitian else _adjoint(self.matrix)
+    def adjoint(self) -> _System:
+        """The system of the gradient; its matrix is A itself where A is Hermitian."""
+        hermitian = self.method in _HERMITIAN
         preconditioner = self.adjoint_preconditioner
         if preconditioner is None and hermitian:
             preconditioner = self.preconditioner
-        return self._replace(matrix=matrix, preconditioner=preconditioner).solve(gradient)
+        return self._replace(
+            matrix=self.matrix if hermitian else _adjoint(self.matrix),
+            preconditioner=preconditioner,
+            adjoint_preconditioner=self.preconditioner,
+        )
 
 
 def _adjoint(matrix: Operand) -> Operand:
     if isinstance(matrix, Tensor):
         return matrix.mH
     if isinstance(matrix, SparseMatrix):
-        from sparse_core.linalg.structure import transposed
-
         transpose = transposed(matrix)
         adjoint: SparseMatrix = transpose.with_values(transpose.values.conj().resolve_conj())
         return adjoint
-    raise TypeError("the gradient needs the adjoint of the matrix: pass a matrix, or use method='cg'")
+    raise TypeError(
+        "the gradient needs the adjoint of the matrix: pass a matrix, or use method='cg' or 'minres'"
+    )
 
 
 class _Solve(torch.autograd.Function):
     """``x = A^-1 b``; with ``g = A^-H dL/dx``: ``dL/db = g``, ``dL/dA[i, j] = -g[i] conj(x[j])``."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor | None, b: Tensor, pattern: Any, system: _System) -> Tensor:
-        x = system.solve(b)
-        ctx.save_for_backward(x)
-        ctx.system, ctx.pattern = system, pattern
-        ctx.dtypes = (None if values is None else values.dtype, b.dtype)
-        return x
+    def forward(values: Tensor | None, b: Tensor, pattern: CSR | None, system: _System) -> Tensor:
+        return system.solve(b)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        values, b, ctx.pattern, ctx.system = inputs
+        ctx.save_for_backward(values, output)
+        ctx.save_for_forward(values, output)
+        ctx.b_dtype = b.dtype
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        values_dtype, b_dtype = ctx.dtypes
-        adjoint = ctx.system.solve_adjoint(gradient.contiguous())
+        values, x = ctx.saved_tensors
+        adjoint_values, adjoint_pattern = None, None
+        if values is not None and torch.is_grad_enabled():
+            adjoint_values, adjoint_pattern = _adjoint_values(values, ctx.pattern)
+        adjoint: Tensor = _Solve.apply(
+            adjoint_values, gradient.contiguous(), adjoint_pattern, ctx.system.adjoint()
+        )
         of_values = None
         if ctx.needs_input_grad[0]:
             left, right = -adjoint.reshape(len(x), -1), x.conj().reshape(len(x), -1).mT
-            of_values = _real_where(_sampled(ctx.pattern, left, right), values_dtype)
-        of_b = _real_where(adjoint, b_dtype) if ctx.needs_input_grad[1] else None
+            of_values = _real_where(_sampled(ctx.pattern, left, right), values.dtype)
+        of_b = _real_where(adjoint, ctx.b_dtype) if ctx.needs_input_grad[1] else None
         return of_values, of_b, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_values: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
+        values, x = ctx.saved_tensors
+        # A dx = db - dA x
+        right = torch.zeros_like(x) if of_b is None else of_b.to(x.dtype)
+        if of_values is not None:
+            change = of_values if ctx.pattern is None else ctx.pattern.with_values(of_values)
+            right = right - change.to(x.dtype) @ x
+        found: Tensor = _Solve.apply(values, right, ctx.pattern, ctx.system)
+        return found
+
+
+def _adjoint_values(values: Tensor, pattern: CSR | None) -> tuple[Tensor, CSR | None]:
+    """Values of the adjoint matrix as a function of those of the matrix, and their pattern."""
+    if pattern is None:
+        return values.mH, None
+    adjoint = _adjoint(pattern.with_values(values))
+    assert isinstance(adjoint, CSR)
+    return adjoint.values, adjoint.detach()
 
 
 @without_autocast
-def _sampled(pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+def _sampled(pattern: CSR | None, left: Tensor, right: Tensor) -> Tensor:
     """``left @ right`` where the matrix has entries."""
     if pattern is None:
         product: Tensor = left @ right
         return product
-    from sparse_core.linalg.sddmm import sddmm
-
     values: Tensor = sddmm(pattern, left, right.resolve_conj()).values
     return values
 
@@ -116,22 +154,24 @@ def solve(
     own: where A is symmetric because one parameter fills both halves, autograd adds up both.
 
     Args:
-        matrix: (M, M) sparse matrix of any format, dense tensor, or (no gradient for A, and ``method="cg"``
-            for one in ``b``) a function.
-        b: (M,), or (M, N) except for gmres.
-        method: ``"cg"`` (Hermitian positive definite A), ``"bicgstab"`` or ``"gmres"``.
+        matrix: (M, M) sparse matrix of any format, dense tensor, or (no gradient for A, and for one in ``b``
+            ``method="cg"`` or ``"minres"``) a function.
+        b: (M,) or (M, N).
+        method: ``"cg"`` (Hermitian positive definite A), ``"minres"`` (Hermitian A), ``"bicgstab"`` or
+            ``"gmres"``.
         rtol: tolerance relative to ``‖b‖``, and of the adjoint solve.
         atol: absolute tolerance; the adjoint solve is as accurate relative to its right-hand side.
         preconditioner: approximation of ``A^-1``; constant, no gradient flows into it.
-        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg, else none.
-        options: further options of :func:`cg`, :func:`bicgstab` or :func:`gmres`.
+        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg and
+            minres, else none.
+        options: further options of :func:`cg`, :func:`minres`, :func:`bicgstab` or :func:`gmres`.
 
     Returns:
         The solution, same shape as ``b``, in the working dtype.
 
     Raises:
         ConvergenceError: the solve, or in the backward pass its adjoint, missed the tolerance.
-        TypeError: as the solvers; a gradient for a function with another method than cg.
+        TypeError: as the solvers; a gradient for a function with another method than cg or minres.
         ValueError: as the solvers; a method that does not exist.
     """
     if method not in get_args(Method):
@@ -147,13 +187,12 @@ def solve(
     return solution
 
 
-def _values(matrix: Operand) -> tuple[Tensor | None, Any]:
+def _values(matrix: Operand) -> tuple[Tensor | None, CSR | None]:
     """Values that autograd follows, and the pattern they belong to (None for a dense matrix)."""
     if isinstance(matrix, Tensor):
         return matrix, None
-    if not isinstance(matrix, SparseMatrix) or not matrix.requires_grad:
+    if not isinstance(matrix, SparseMatrix) or not gradient_needed(matrix):
         return None, None
-    from sparse_core.linalg.structure import as_csr
 
     csr = as_csr(matrix)
     return csr.values, csr.detach()

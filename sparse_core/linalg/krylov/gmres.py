@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, prepare
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Problem,
+    Product,
+    is_bare_function,
+    prepare,
+)
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.krylov.verdict import describe, stagnation
+from sparse_core.linalg.krylov.verdict import describe, stagnation, worst
 
 
 class Arnoldi:
@@ -88,9 +95,8 @@ class LeastSquares:
         # Where the matrix is singular on the space, nothing reduces this component.
         return float(abs(self.right[at if diagonal == 0 else at + 1]))
 
-    def solve(self) -> NDArray:
-        """The weights ``y``; a direction in which the matrix is singular gets none."""
-        size = len(self.rotations)
+    def solve(self, size: int) -> NDArray:
+        """The weights ``y`` of ``size`` directions; one in which the matrix is singular gets none."""
         weights = self.right[:size].copy()
         for at in range(size - 1, -1, -1):
             diagonal = self.triangle[at, at]
@@ -119,6 +125,7 @@ class _Solve:
         self.x = problem.x
         self.tolerance = float(problem.tolerance)
         self.arnoldi = Arnoldi(problem, self.size)
+        self.squares = LeastSquares(0.0, self.size)
         self.history: list[float] = []
 
     @property
@@ -138,15 +145,17 @@ class _Solve:
                 residual = problem.residual(self.x)
                 before, norm = norm, float(torch.linalg.vector_norm(residual))
                 if not norm <= before:
-                    # Rounding on a nearly singular space: the start of the cycle was better.
-                    self.x, norm = start, before
-                    residual = problem.residual(self.x)
+                    residual, norm = self._retreat(start, before)
                 solved = predicted <= self.tolerance
                 reason = self._judge(norm) or self._progress(before, norm, solved, exhausted)
             else:
                 reason = self._explain(Status.NOT_FINITE)
             if problem.callback is not None and problem.callback(self.iterations, self.x, norm) is True:
                 reason = reason or "stopped by callback"
+        if not bool(torch.isfinite(self.x).all()):
+            # Only a start that is not finite comes to this.
+            self.x = torch.zeros_like(self.x)
+            norm = float(torch.linalg.vector_norm(problem.b))
         return SolveResult(
             x=self.x,
             converged=reason == "converged",
@@ -177,9 +186,30 @@ class _Solve:
                 done, exhausted = step + 1, bool(column[step + 1] == 0)
                 if predicted <= self.tolerance or exhausted:
                     break
-        weights = squares.solve()
-        self.x += self.arnoldi.combine(weights if self.x.is_complex() else weights.real)
+        self.squares = squares
+        self.x += self._correction(done)
         return predicted, exhausted
+
+    def _correction(self, directions: int) -> Tensor:
+        """What the first ``directions`` of the cycle's basis add to ``x``."""
+        weights = self.squares.solve(directions)
+        return self.arnoldi.combine(weights if self.x.is_complex() else weights.real)
+
+    def _retreat(self, start: Tensor, before: float) -> tuple[Tensor, float]:
+        """Where the last direction did harm (rounding on a nearly singular space): do without it, or go back.
+
+        Returns:
+            The residual of the ``x`` that is kept, and its norm.
+        """
+        directions = len(self.squares.rotations) - 1
+        if directions > 0:
+            self.x = start + self._correction(directions)
+            residual = self.problem.residual(self.x)
+            norm = float(torch.linalg.vector_norm(residual))
+            if norm <= before:
+                return residual, norm
+        self.x = start
+        return self.problem.residual(start), before
 
     def _judge(self, norm: float) -> str:
         if not np.isfinite(norm):
@@ -228,16 +258,19 @@ def gmres(
 
     Args:
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
-        b: (M,) float32, float64, complex64 or complex128.
+        b: (M,) or (M, N) float32, float64, complex64 or complex128; N columns are solved one after the other,
+            each as if it had come alone.
         x0: start, same shape as ``b``; None is zero.
         rtol: tolerance relative to ``‖b‖``.
         atol: absolute tolerance.
         restart: iterations between restarts; ``restart + 1`` vectors are held.
-        max_iterations: products with A in all; None is ``10 M``. (scipy's ``maxiter`` counts restarts.)
+        max_iterations: products with A in all, for each column; None is ``10 M``. (scipy's ``maxiter``
+            counts restarts.)
         preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix; the same
             linear map at every call.
         callback: called as ``callback(iteration, x, residual norm)`` after every restart, when there is an
-            ``x``; it is the solver's own buffer. Returning True ends the solve.
+            ``x``; it is the solver's own buffer, of the column that is being solved. Returning True ends the
+            solve of that column.
         check_every: iterations between two looks at the residual; None is 1 on a CPU, else 10. The result
             does not depend on it.
 
@@ -250,8 +283,6 @@ def gmres(
     """
     if restart < 1:
         raise ValueError(f"restart must be at least 1, got {restart}")
-    if isinstance(b, Tensor) and b.ndim != 1:
-        raise ValueError(f"gmres takes one right-hand side of shape (M,), got {tuple(b.shape)}")
     problem = prepare(
         matrix,
         b,
@@ -264,4 +295,31 @@ def gmres(
         check_every=check_every,
         use_graph=False,
     )
-    return _Solve(replace(problem, callback=callback), restart).run()
+    problem = replace(problem, callback=callback)
+    if problem.b.ndim == 1:
+        return _Solve(problem, restart).run()
+    columns = [
+        _Solve(_column(problem, at, matrix, preconditioner), restart).run() for at in range(b.shape[1])
+    ]
+    x = torch.stack([result.x for result in columns], dim=1) if columns else problem.x
+    return worst(columns, x, "gmres", "plain")
+
+
+def _column(problem: Problem, at: int, matrix: Operand, preconditioner: Operand | None) -> Problem:
+    """The system of one right-hand side, as if it had come alone."""
+    apply, precondition = problem.apply, problem.precondition
+    return replace(
+        problem,
+        apply=_on_columns(apply) if is_bare_function(matrix) else apply,
+        precondition=_on_columns(precondition)
+        if precondition is not None and is_bare_function(preconditioner)
+        else precondition,
+        b=problem.b[:, at].contiguous(),
+        x=problem.x[:, at].contiguous(),
+        tolerance=problem.tolerance[at],
+    )
+
+
+def _on_columns(product: Product) -> Product:
+    """A function that was promised arguments of two dimensions."""
+    return lambda x: product(x[:, None])[:, 0]

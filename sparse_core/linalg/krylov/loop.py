@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.errors import ImplementationError
+from sparse_core.linalg.krylov.fallback import finite_iterate
 from sparse_core.linalg.krylov.problem import Problem, column_norms
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Progress, Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
@@ -106,8 +107,8 @@ def run(recurrence: Recurrence) -> SolveResult:
     problem, progress = recurrence.problem, recurrence.progress
     chunk = Chunk(recurrence)
     everything = torch.ones_like(progress.status, dtype=torch.bool)
-    start = problem.b if problem.starts_at_zero else problem.residual(recurrence.x)
-    recurrence.begin(everything, start)
+    start = None if problem.starts_at_zero else recurrence.x.clone()
+    recurrence.begin(everything, problem.b if start is None else problem.residual(start))
     reading = progress.read()
     history = _History(len(reading.status))
     history.start(reading)
@@ -123,7 +124,20 @@ def run(recurrence: Recurrence) -> SolveResult:
         if not check.restarted():
             break
         reading = progress.read()
-    return _result(recurrence, progress.read(), history, check.true_norms(), chunk.execution)
+    reading, norms = progress.read(), check.true_norms()
+    fallback = finite_iterate(recurrence, norms, start)
+    if fallback is not None:
+        norms = fallback.norms
+        _withdraw(reading, fallback.columns & ~(norms <= progress.tolerance))
+    true_norms: list[float] = norms.reshape(-1).tolist()
+    return _result(recurrence, reading, history, true_norms, chunk.execution)
+
+
+def _withdraw(reading: Reading, columns: Tensor) -> None:
+    """Nothing that had to be replaced counts as converged."""
+    for column, replaced in enumerate(columns.reshape(-1).tolist()):
+        if replaced and reading.status[column] == Status.CONVERGED:
+            reading.status[column] = Status.NOT_FINITE
 
 
 def _stopped(recurrence: Recurrence, reading: Reading, history: _History) -> bool:
@@ -178,12 +192,11 @@ class _Verification:
             self.norms = torch.where(worse, self.previous, self.norms)
         progress.detail.copy_(torch.where(columns, self.norms, progress.detail))
 
-    def true_norms(self) -> list[float]:
-        """``‖b - A x‖`` of every column at the end."""
+    def true_norms(self) -> Tensor:
+        """() or (N,) float64, ``‖b - A x‖`` of every column at the end."""
         if self.norms is None:
             self.norms = column_norms(self.recurrence.problem.residual(self.recurrence.x)).double()
-        norms: list[float] = self.norms.reshape(-1).tolist()
-        return norms
+        return self.norms
 
 
 def _result(

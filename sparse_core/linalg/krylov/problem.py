@@ -18,7 +18,7 @@ Callback = Callable[[int, Tensor, float], object]
 #: What can stand for A, or for an approximation of its inverse.
 Operand = SparseMatrix | Tensor | Product
 
-_WORKING = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,19 +102,19 @@ def prepare(
     if b.ndim not in (1, 2):
         raise ValueError(f"b must have shape (M,) or (M, N), got {tuple(b.shape)}")
     dtype = _working_dtype(matrix, b, x0)
-    apply = _product(matrix, b, "matrix")
+    apply = product_with(matrix, b, "matrix")
     b = b.detach().to(dtype)
     norms = column_norms(b)
     x = _start(x0, b, norms)
-    precondition = None if preconditioner is None else _product(preconditioner, b, "preconditioner")
+    precondition = None if preconditioner is None else product_with(preconditioner, b, "preconditioner")
     for name, operand in (("matrix", matrix), ("preconditioner", preconditioner)):
-        if _is_bare_function(operand) and b.numel():
+        if is_bare_function(operand) and b.numel():
             _check_result(operand, b, name)
     count = 10 * len(b) if max_iterations is None else max_iterations
     default_check = 10 if b.is_cuda and callback is None else 1
     return Problem(
-        apply=_in_dtype(apply, dtype),
-        precondition=None if precondition is None else _in_dtype(precondition, dtype),
+        apply=in_dtype(apply, dtype),
+        precondition=None if precondition is None else in_dtype(precondition, dtype),
         b=b,
         x=x,
         starts_at_zero=x0 is None,
@@ -133,7 +133,7 @@ def _working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype
         dtype = torch.promote_types(dtype, matrix.dtype)
     if x0 is not None:
         dtype = torch.promote_types(dtype, x0.dtype)
-    if dtype not in _WORKING:
+    if dtype not in WORKING_DTYPES:
         raise TypeError(
             f"the solvers work in float32, float64, complex64 and complex128, not in {dtype}:"
             " pass b.to(torch.float32) (a matrix in half precision may stay as it is)"
@@ -141,13 +141,13 @@ def _working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype
     return dtype
 
 
-def _product(operand: Operand, b: Tensor, name: str) -> Product:
+def product_with(operand: Operand, b: Tensor, name: str, *, rows_of: str = "b") -> Product:
     """Function that multiplies with ``operand``, after checks of its shape and device."""
     if not isinstance(operand, SparseMatrix | Tensor):
         if callable(operand):
             shape = getattr(operand, "shape", None)
             if shape is not None and tuple(shape) != (len(b), len(b)):
-                raise ValueError(f"{name} has shape {tuple(shape)}, but b has {len(b)} rows")
+                raise ValueError(f"{name} has shape {tuple(shape)}, but {rows_of} has {len(b)} rows")
             return operand
         raise TypeError(
             f"{name} must be a SparseMatrix, a torch tensor or a function, got {type(operand).__name__}"
@@ -155,9 +155,11 @@ def _product(operand: Operand, b: Tensor, name: str) -> Product:
         )
     shape = tuple(operand.shape)
     if shape != (len(b), len(b)):
-        raise ValueError(f"{name} must be square with as many rows as b: {shape}, b has {len(b)} rows")
+        raise ValueError(
+            f"{name} must be square with as many rows as {rows_of}: {shape}, {rows_of} has {len(b)} rows"
+        )
     if operand.device != b.device:
-        raise ValueError(f"{name} is on {operand.device}, b on {b.device}: move one of them")
+        raise ValueError(f"{name} is on {operand.device}, {rows_of} on {b.device}: move one of them")
     if isinstance(operand, Tensor):
         # A dense product promotes nothing by itself.
         dense = operand.detach()
@@ -165,7 +167,8 @@ def _product(operand: Operand, b: Tensor, name: str) -> Product:
     return operand.__matmul__
 
 
-def _in_dtype(product: Product, dtype: torch.dtype) -> Product:
+def in_dtype(product: Product, dtype: torch.dtype) -> Product:
+    """The product, its results in the working dtype."""
     return lambda x: product(x).to(dtype)
 
 
@@ -180,7 +183,8 @@ def _start(x0: Tensor | None, b: Tensor, norms: Tensor) -> Tensor:
     return torch.where(norms == 0, torch.zeros_like(b), x0.detach().to(b.dtype)).contiguous()
 
 
-def _is_bare_function(operand: Operand | None) -> TypeGuard[Product]:
+def is_bare_function(operand: Operand | None) -> TypeGuard[Product]:
+    """Whether the operand is nothing but a function: no matrix, and nothing that tells its shape."""
     return (
         callable(operand) and not isinstance(operand, SparseMatrix | Tensor) and not hasattr(operand, "shape")
     )

@@ -26,6 +26,7 @@ class Status(IntEnum):
     OMEGA_VANISHED = 8
     STAGNATED = 9
     STOPPED = 10
+    LEAST_SQUARES = 11
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Progress:
     def running(self) -> Tensor:
         """() or (N,) bool."""
         return self.status == Status.RUNNING
+
+    def reset(self) -> None:
+        """Forget all iterations: every column runs again from its first."""
+        for number in (self.status, self.count, self.detail):
+            number.zero_()
 
     def begin(self, norm: Tensor, columns: Tensor) -> None:
         """Judge the residual norms that ``columns`` (bool) start or restart from."""

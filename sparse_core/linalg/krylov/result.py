@@ -18,16 +18,19 @@ class SolveResult:
     says why. :meth:`raise_if_failed` makes it one.
 
     Attributes:
-        x: (M,) or (M, N) the last iterate, with the working dtype.
-        converged: whether ``‖b - A x‖ <= tolerance``, with the residual computed from ``x``.
-        iterations: iterations done (CG: one product with A each, BiCGSTAB: two, GMRES: one).
+        x: (M,) or (M, N) the last iterate, with the working dtype. Where that is not finite (an overflow, a
+            NaN from the preconditioner) it is the finite iterate with the smallest ``‖b - A x‖``.
+        converged: whether ``‖b - A x‖ <= tolerance``, with the residual computed from ``x``; for lsqr also
+            where ``A^H (b - A x)`` is as small as was asked for.
+        iterations: iterations done (CG, MINRES, GMRES: one product with A each, BiCGSTAB: two).
         residuals: ``‖b - A x‖`` before the first and after every iteration, as the method's recurrence
             has it: ``iterations + 1`` entries.
         tolerance: ``max(rtol * ‖b‖, atol)``.
-        reason: ``"converged"``, ``"max_iterations"``, ``"stopped by callback"``, or a text that starts with
-            ``"breakdown: "``, ``"not positive definite: "`` or ``"stagnation: "``.
+        reason: ``"converged"`` (lsqr: also ``"converged: least squares"``), ``"max_iterations"``,
+            ``"stopped by callback"``, or a text that starts with ``"breakdown: "``,
+            ``"not positive definite: "``, ``"stagnation: "`` or ``"least squares: "``.
         true_residual: ``‖b - A x‖`` computed from ``x`` at the end.
-        method: ``"cg"``, ``"bicgstab"`` or ``"gmres"``.
+        method: ``"cg"``, ``"minres"``, ``"bicgstab"``, ``"gmres"`` or ``"lsqr"``.
         execution: how the iterations ran, such as ``"CUDA graph of 10 iterations"``.
         columns: with several right-hand sides one result for each; the fields above then describe the
             column that failed first or, where all converged, took longest.

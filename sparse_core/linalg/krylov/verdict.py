@@ -38,6 +38,11 @@ def describe(status: Status, reading: Reading, column: int, problem: Problem, me
             return f"breakdown: r̂·Ap = {detail:.3g} {at}"
         case Status.OMEGA_VANISHED:
             return f"breakdown: omega = 0 {at}: A M s is orthogonal to s"
+        case Status.LEAST_SQUARES:
+            return (
+                f"least squares: ‖b - A x‖ falls no further {at}: the system has no solution, or none that"
+                f" {str(problem.b.dtype).removeprefix('torch.')} shows"
+            )
         case Status.STAGNATED:
             return stagnation(detail, problem.b.dtype)
     raise AssertionError(f"{method} ended while running")

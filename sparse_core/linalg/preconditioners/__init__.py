@@ -5,6 +5,7 @@ from sparse_core.linalg.preconditioners.multigrid import (
     MultigridLevel,
     algebraic_multigrid,
 )
+from sparse_core.linalg.preconditioners.near_nullspace import rigid_body_modes
 from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, Preconditioner
 from sparse_core.linalg.preconditioners.relaxation import GaussSeidel, Jacobi, gauss_seidel, jacobi
 
@@ -18,4 +19,5 @@ __all__ = [
     "algebraic_multigrid",
     "gauss_seidel",
     "jacobi",
+    "rigid_body_modes",
 ]

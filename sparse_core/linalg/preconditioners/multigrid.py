@@ -101,6 +101,7 @@ def algebraic_multigrid(
     *,
     method: Literal["smoothed_aggregation", "ruge_stuben"] = "smoothed_aggregation",
     cycle: Literal["V", "W"] = "V",
+    near_nullspace: Tensor | None = None,
 ) -> AlgebraicMultigrid:
     """Algebraic multigrid preconditioner; the hierarchy is pyamg's (``pip install pyamg``).
 
@@ -112,10 +113,14 @@ def algebraic_multigrid(
         matrix: (M, M) CSR, float32 or float64; meant for symmetric positive definite ones.
         method: how pyamg coarsens.
         cycle: the V or the W cycle.
+        near_nullspace: (M,) or (M, K) real, finite vectors that the matrix nearly maps to zero, which the
+            coarse levels of ``"smoothed_aggregation"`` then represent; None is the constant, which serves
+            scalar problems. For elasticity: :func:`rigid_body_modes`.
 
     Raises:
         TypeError: not CSR, or values of another type.
-        ValueError: not square, another ``method`` or ``cycle``, or a zero on the diagonal of a level.
+        ValueError: not square, another ``method`` or ``cycle``, a zero on the diagonal of a level, or a
+            ``near_nullspace`` that does not fit.
         ModuleNotFoundError: pyamg is not installed.
     """
     check_square(matrix)
@@ -125,12 +130,14 @@ def algebraic_multigrid(
         raise ValueError(f"method must be 'smoothed_aggregation' or 'ruge_stuben', got {method!r}")
     if cycle not in ("V", "W"):
         raise ValueError(f"cycle must be 'V' or 'W', got {cycle!r}")
+    if near_nullspace is not None:
+        _check_near_nullspace(near_nullspace, matrix, method)
     if not module_available("pyamg"):
         raise ModuleNotFoundError(
             "algebraic_multigrid needs pyamg, which is not installed: pip install pyamg"
         )
     begin = time.perf_counter()
-    hierarchy = _hierarchy(matrix, method)
+    hierarchy = _hierarchy(matrix, method, near_nullspace)
     levels = [_level(level, matrix) for level in hierarchy[:-1]]
     coarsest = hierarchy[-1].A
     # A pseudo-inverse also serves singular problems, such as pure Neumann ones.
@@ -145,7 +152,22 @@ def algebraic_multigrid(
     )
 
 
-def _hierarchy(matrix: CSR, method: str) -> list[Any]:
+def _check_near_nullspace(vectors: Tensor, matrix: CSR, method: str) -> None:
+    if method != "smoothed_aggregation":
+        raise ValueError(f"near_nullspace needs method='smoothed_aggregation', got {method!r}")
+    if not isinstance(vectors, Tensor) or not vectors.is_floating_point():
+        found = vectors.dtype if isinstance(vectors, Tensor) else type(vectors).__name__
+        raise ValueError(f"near_nullspace must be a real floating-point tensor, got {found}")
+    rows = matrix.shape[0]
+    if vectors.ndim not in (1, 2) or len(vectors) != rows or (vectors.ndim == 2 and not vectors.shape[1]):
+        raise ValueError(
+            f"near_nullspace must have shape ({rows},) or ({rows}, K), got {tuple(vectors.shape)}"
+        )
+    if not bool(torch.isfinite(vectors).all()):
+        raise ValueError("near_nullspace must be finite")
+
+
+def _hierarchy(matrix: CSR, method: str, near_nullspace: Tensor | None) -> list[Any]:
     pyamg = importlib.import_module("pyamg")
     array = matrix.detach().to("cpu").to_scipy().tocsr().astype(np.float64)
     array.sort_indices()
@@ -154,10 +176,17 @@ def _hierarchy(matrix: CSR, method: str) -> list[Any]:
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     try:
-        levels: list[Any] = build(array, max_coarse=300).levels
+        options = {} if near_nullspace is None else {"B": _columns(near_nullspace)}
+        levels: list[Any] = build(array, max_coarse=300, **options).levels
     finally:
         np.random.set_state(before)  # noqa: NPY002
     return levels
+
+
+def _columns(vectors: Tensor) -> Any:
+    """(M, K) float64 numpy array."""
+    array = vectors.detach().to("cpu", torch.float64).numpy()
+    return array.reshape(len(array), -1).copy()
 
 
 def _level(level: Any, matrix: CSR) -> MultigridLevel:

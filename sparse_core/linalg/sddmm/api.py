@@ -6,13 +6,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, COO, CSR
 from sparse_core.linalg.implementation import Chosen, choose_implementation
-from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed
+from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, sum_of
 from sparse_core.linalg.sddmm import reference, vendor
 from sparse_core.linalg.sddmm.common import Pattern
 from sparse_core.linalg.structure import transposed
@@ -54,11 +53,15 @@ def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> Pa
             f"a {pattern.shape} pattern needs a ({rows}, K) and b (K, {columns}),"
             f" got {tuple(a.shape)} and {tuple(b.shape)}"
         )
-    if gradient_needed(a, b):
-        values = _Sampled.apply(a, b, pattern.detach(), impl)
-    else:
-        values = sampled_values(pattern, a, b, impl)
-    return pattern.with_values(values)
+    return pattern.with_values(samples(pattern, a, b, impl))
+
+
+def samples(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
+    """:func:`sampled_values`, recorded where autograd follows an operand."""
+    if not gradient_needed(a, b):
+        return sampled_values(pattern, a, b, impl)
+    values: Tensor = _Sampled.apply(a, b, pattern.detach(), impl)
+    return values
 
 
 @without_autocast
@@ -86,16 +89,19 @@ class _Sampled(torch.autograd.Function):
     """Sampled values with gradients: products of the sparse gradient with the other operand."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, pattern: Pattern, impl: Impl) -> Tensor:
-        ctx.save_for_backward(a, b)
-        ctx.pattern, ctx.impl = pattern, impl
+    def forward(a: Tensor, b: Tensor, pattern: Pattern, impl: Impl) -> Tensor:
         return sampled_values(pattern, a, b, impl)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        a, b, ctx.pattern, ctx.impl = inputs
+        ctx.save_for_backward(a, b)
+        ctx.save_for_forward(a, b)
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         # spmm needs sampled values for its own gradient, so the modules cannot import each other at the top.
-        from sparse_core.linalg.spmm.api import multiply
+        from sparse_core.linalg.spmm.api import product
 
         a, b = ctx.saved_tensors
         sparse = ctx.pattern.with_values(gradient)
@@ -104,7 +110,17 @@ class _Sampled(torch.autograd.Function):
         chosen = choose_implementation(impl, gradient.device, gradient.dtype)
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
-            of_a = as_gradient(multiply(sparse, b.conj().transpose(0, 1), chosen), a)
+            of_a = as_gradient(product(sparse, b.conj().transpose(0, 1), chosen), a)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(multiply(transposed(sparse), a.conj(), chosen).transpose(0, 1), b)
+            of_b = as_gradient(product(transposed(sparse), a.conj(), chosen).transpose(0, 1), b)
         return of_a, of_b, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_a: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
+        a, b = ctx.saved_tensors
+        parts = []
+        if of_a is not None:
+            parts.append(samples(ctx.pattern, of_a, b, ctx.impl))
+        if of_b is not None:
+            parts.append(samples(ctx.pattern, a, of_b, ctx.impl))
+        return sum_of(parts)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR, SparseMatrix
-from sparse_core.linalg.implementation import Chosen, choose_implementation
-from sparse_core.linalg.operands import as_gradient, check_matrix, gradient_needed
-from sparse_core.linalg.spgemm import reference, vendor
-from sparse_core.linalg.spgemm.gradient import gradient_of_left
-from sparse_core.linalg.structure import as_csr, transpose_plan, transposed
+from sparse_core.linalg.implementation import choose_implementation
+from sparse_core.linalg.operands import check_matrix, gradient_needed
+from sparse_core.linalg.spgemm.gradient import multiply, recorded
+from sparse_core.linalg.structure import as_csr
 
 
 def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
@@ -54,40 +48,7 @@ def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
     # Nothing here is Triton's, so what "auto" would give to Triton goes to the library.
     chosen = choose_implementation(impl, a.device, dtype, prefers_vendor=True)
     a, b = as_csr(a), as_csr(b)
-    product = _multiply(a.detach(), b.detach(), chosen)
+    product = multiply(a.detach(), b.detach(), chosen)
     if not gradient_needed(a, b):
         return product
-    values: Tensor = _Values.apply(a.values, b.values, a.detach(), b.detach(), product)
-    return product.with_values(values)
-
-
-@without_autocast
-def _multiply(a: CSR, b: CSR, chosen: Chosen) -> CSR:
-    return reference.spgemm(a, b) if chosen == "reference" else vendor.spgemm(a, b)
-
-
-class _Values(torch.autograd.Function):
-    """Values of a finished product, tied to the values of its operands."""
-
-    @staticmethod
-    def forward(ctx: Any, a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR) -> Tensor:
-        ctx.save_for_backward(a_values, b_values)
-        ctx.operands = a, b, product.with_values(product.values[:0].new_zeros(()).expand(product.nnz))
-        return product.values
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        a_values, b_values = ctx.saved_tensors
-        a, b, product = ctx.operands
-        of_a = of_b = None
-        if ctx.needs_input_grad[0]:
-            of_a = as_gradient(gradient_of_left(a, b, product, gradient), a_values)
-        if ctx.needs_input_grad[1]:
-            # The right operand is the left one of the transposed product.
-            flipped = transposed(product.with_values(gradient))
-            found = gradient_of_left(transposed(b), transposed(a), flipped, flipped.values)
-            in_order = torch.empty_like(found)
-            in_order[transpose_plan(b).order] = found
-            of_b = as_gradient(in_order, b_values)
-        return of_a, of_b, None, None, None
+    return product.with_values(recorded(a.values, b.values, a.detach(), b.detach(), product, chosen))

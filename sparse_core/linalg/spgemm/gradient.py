@@ -1,14 +1,132 @@
-"""Gradient of a sparse-sparse product: the sparse gradient times the other operand, where entries are."""
+"""Gradient of a sparse-sparse product: the sparse gradient times the other operand, where entries are.
+
+The values of the product, and the gradients of its operands, are sums over the same scalar products, and
+the derivative of each of the three is made of the other two: gradients of any order come out of them.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
-from sparse_core.linalg.operands import accumulation_dtype
+from sparse_core.linalg.implementation import Chosen
+from sparse_core.linalg.operands import accumulation_dtype, as_gradient, gradient_needed, sum_of
+from sparse_core.linalg.spgemm import reference, vendor
 from sparse_core.linalg.spgemm.common import expand
-from sparse_core.linalg.structure import segment_sum
+from sparse_core.linalg.structure import segment_sum, transpose_plan, transposed
+
+
+@without_autocast
+def multiply(a: CSR, b: CSR, chosen: Chosen) -> CSR:
+    """``a @ b`` by the chosen implementation, without gradients."""
+    return reference.spgemm(a, b) if chosen == "reference" else vendor.spgemm(a, b)
+
+
+def recorded(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+    """Values of a finished product, tied to the values of its operands."""
+    values: Tensor = _Values.apply(a_values, b_values, a, b, product, chosen)
+    return values
+
+
+def _product_values(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, chosen: Chosen) -> Tensor:
+    """Values of the product of two structures; recorded where autograd follows them."""
+    product = multiply(a.with_values(a_values.detach()), b.with_values(b_values.detach()), chosen)
+    if not gradient_needed(a_values, b_values):
+        return product.values
+    return recorded(a_values, b_values, a, b, product, chosen)
+
+
+class _Values(torch.autograd.Function):
+    """Values of a finished product, tied to the values of its operands."""
+
+    @staticmethod
+    def forward(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+        return product.values
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        a_values, b_values, a, b, product, ctx.chosen = inputs
+        ctx.save_for_backward(a_values, b_values)
+        ctx.save_for_forward(a_values, b_values)
+        ctx.operands = a, b, product.with_values(product.values[:0].new_zeros(()).expand(product.nnz))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        a_values, b_values = ctx.saved_tensors
+        a, b, product = ctx.operands
+        of_a = of_b = None
+        if ctx.needs_input_grad[0]:
+            of_a = as_gradient(_left(gradient, b_values, a, b, product, ctx.chosen), a_values)
+        if ctx.needs_input_grad[1]:
+            of_b = as_gradient(_right(gradient, a_values, a, b, product, ctx.chosen), b_values)
+        return of_a, of_b, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_a: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
+        a_values, b_values = ctx.saved_tensors
+        a, b, _product = ctx.operands
+        parts = []
+        if of_a is not None:
+            parts.append(_product_values(of_a, b_values, a, b, ctx.chosen))
+        if of_b is not None:
+            parts.append(_product_values(a_values, of_b, a, b, ctx.chosen))
+        return sum_of(parts)
+
+
+def _left(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+    """:func:`gradient_of_left`, recorded where autograd follows an operand."""
+    if not gradient_needed(gradient, b_values):
+        return gradient_of_left(a, b.with_values(b_values), product, gradient)
+    found: Tensor = _Left.apply(gradient, b_values, a, b, product, chosen)
+    return found
+
+
+def _right(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+    """Gradient of the values of ``b``, which is the left operand of the transposed product."""
+    flipped = transposed(product.with_values(gradient))
+    right = transposed(a.with_values(a_values))
+    found = _left(flipped.values, right.values, transposed(b), right.detach(), flipped.detach(), chosen)
+    return torch.zeros_like(found).index_copy(0, transpose_plan(b).order.long(), found)
+
+
+class _Left(torch.autograd.Function):
+    """The gradient of the left operand as a function of the incoming gradient and the right operand."""
+
+    @staticmethod
+    def forward(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+        return gradient_of_left(a, b.with_values(b_values), product, gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        gradient, b_values, *operands, ctx.chosen = inputs
+        ctx.save_for_backward(gradient, b_values)
+        ctx.save_for_forward(gradient, b_values)
+        ctx.operands = operands
+
+    @staticmethod
+    def backward(ctx: Any, second: Tensor) -> tuple[Tensor | None, ...]:
+        gradient, b_values = ctx.saved_tensors
+        a, b, product = ctx.operands
+        of_gradient = of_b = None
+        if ctx.needs_input_grad[0]:
+            of_gradient = as_gradient(_product_values(second, b_values, a, b, ctx.chosen), gradient)
+        if ctx.needs_input_grad[1]:
+            of_b = as_gradient(_right(gradient, second, a, b, product, ctx.chosen), b_values)
+        return of_gradient, of_b, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_gradient: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
+        gradient, b_values = ctx.saved_tensors
+        parts = []
+        if of_gradient is not None:
+            parts.append(_left(of_gradient, b_values, *ctx.operands, ctx.chosen))
+        if of_b is not None:
+            parts.append(_left(gradient, of_b, *ctx.operands, ctx.chosen))
+        return sum_of(parts)
 
 
 def gradient_of_left(a: CSR, b: CSR, product: CSR, gradient: Tensor) -> Tensor:

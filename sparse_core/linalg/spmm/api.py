@@ -6,24 +6,34 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.linalg.implementation import Chosen, choose_implementation
-from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, result_dtype
-from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.linalg.operands import (
+    as_gradient,
+    check_dense,
+    check_matrix,
+    gradient_needed,
+    result_dtype,
+    sum_of,
+    tracked_values,
+)
+from sparse_core.linalg.sddmm.api import samples
 from sparse_core.linalg.spmm import reference, vendor
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.spmv.api import spmv
-from sparse_core.linalg.structure import as_csr, transposed
+from sparse_core.linalg.structure import as_csr, at_values, transposed
 
 
 def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: Impl = "auto") -> Tensor:
     """``matrix @ dense``, or ``matrix.T @ dense``, with gradients for the values and for ``dense``.
 
     BSR and CSR are multiplied as they are, other formats as CSR (converted once and kept on the matrix).
+    Gradients of any order and forward mode (``torch.func.jvp``) work. ``torch.compile`` keeps products with
+    CSR and BSR whole, also written ``matrix @ dense``, with gradients of first order; other formats break
+    its graph.
 
     Args:
         matrix: (M, K), any format.
@@ -49,6 +59,11 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
     if dense.ndim == 1:
         return spmv(matrix, dense, transpose=transpose, impl=impl)
     _check_shape(matrix, dense, transpose)
+    if torch.compiler.is_compiling():
+        # Its operators load half of torch's compiler, which is loaded already here.
+        from sparse_core.linalg.compiled import traced_product
+
+        return traced_product(matrix, dense, transpose, impl)
     if transpose:
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR):
@@ -58,12 +73,18 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
         matrix.device,
         result_dtype(matrix, dense),
     )
-    if gradient_needed(matrix, dense):
-        product: Tensor = _Product.apply(
-            matrix.values if matrix.requires_grad else None, dense, matrix, chosen
-        )
-        return product
-    return multiply(matrix, dense, chosen)
+    return product(matrix, dense, chosen)
+
+
+def product(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
+    """:func:`multiply`, recorded where autograd follows an operand; CSR or BSR then."""
+    if not gradient_needed(matrix, dense):
+        return multiply(matrix, dense, chosen)
+    values = tracked_values(matrix)
+    # Without a gradient for the values, the matrix itself keeps its plans for the next call.
+    held = matrix if values is None else matrix.detach()
+    made: Tensor = _Product.apply(values, dense, held, chosen)
+    return made
 
 
 @without_autocast
@@ -86,30 +107,40 @@ class _Product(torch.autograd.Function):
     """``matrix @ dense`` with the gradients of PyTorch's convention (conjugated for complex numbers)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: Chosen
-    ) -> Tensor:
-        ctx.save_for_backward(values, dense)
-        # Without a gradient for the values, the matrix itself keeps its plans for the next call.
-        ctx.matrix = matrix if values is None else matrix.detach()
-        ctx.chosen = chosen
-        return multiply(ctx.matrix, dense, chosen)
+    def forward(values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: Chosen) -> Tensor:
+        return multiply(at_values(matrix, values), dense, chosen)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        values, dense, ctx.matrix, ctx.chosen = inputs
+        ctx.save_for_backward(values, dense)
+        ctx.save_for_forward(values, dense)
+        ctx.dtype = output.dtype
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         values, dense = ctx.saved_tensors
         of_values = of_dense = None
         if ctx.needs_input_grad[0]:
             impl: Impl = "auto" if ctx.chosen == "vendor" else ctx.chosen
-            sampled = sampled_values(
+            sampled = samples(
                 ctx.matrix, side_by_side(gradient), side_by_side(dense).conj().transpose(0, 1), impl
             )
             of_values = as_gradient(sampled, values)
         if ctx.needs_input_grad[1]:
-            product = multiply(transposed(ctx.matrix), gradient.conj(), ctx.chosen)
-            of_dense = as_gradient(product.conj(), dense)
+            adjoint = transposed(at_values(ctx.matrix, values))
+            of_dense = as_gradient(product(adjoint, gradient.conj(), ctx.chosen).conj(), dense)
         return of_values, of_dense, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_values: Tensor | None, of_dense: Tensor | None, *_: None) -> Tensor:
+        values, dense = ctx.saved_tensors
+        parts = []
+        if of_dense is not None:
+            parts.append(_Product.apply(values, of_dense, ctx.matrix, ctx.chosen))
+        if of_values is not None:
+            parts.append(_Product.apply(of_values, dense, ctx.matrix, ctx.chosen))
+        return sum_of(parts).to(ctx.dtype)
 
 
 def _check_shape(matrix: SparseMatrix, dense: Tensor, transpose: bool) -> None:

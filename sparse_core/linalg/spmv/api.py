@@ -6,16 +6,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.linalg.implementation import Chosen, choose_implementation
-from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, result_dtype
-from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.linalg.operands import (
+    as_gradient,
+    check_dense,
+    check_matrix,
+    gradient_needed,
+    result_dtype,
+    sum_of,
+    tracked_values,
+)
+from sparse_core.linalg.sddmm.api import samples
 from sparse_core.linalg.spmv import reference, vendor
-from sparse_core.linalg.structure import as_csr, transposed
+from sparse_core.linalg.structure import as_csr, at_values, transposed
 
 
 def spmv(
@@ -29,7 +36,8 @@ def spmv(
     """``matrix @ x``, or ``matrix.T @ x``, with gradients for the values and for ``x``.
 
     Formats other than BSR are transposed through CSR; the permutation is found once per structure and
-    kept on the matrix, so the transpose and the gradients gather in a fixed order.
+    kept on the matrix, so the transpose and the gradients gather in a fixed order. For higher gradients and
+    ``torch.compile`` see :func:`sparse_core.linalg.spmm`.
 
     Args:
         matrix: (M, K), any format.
@@ -59,6 +67,11 @@ def spmv(
         if impl in ("reference", "vendor"):
             raise ValueError(f"method={method!r} names a Triton kernel, impl={impl!r} has only 'auto'")
         impl = "triton"
+    if torch.compiler.is_compiling():
+        # Its operators load half of torch's compiler, which is loaded already here.
+        from sparse_core.linalg.compiled import traced_product
+
+        return traced_product(matrix, x, transpose, impl)
     if transpose:
         matrix = transposed(matrix)
     elif gradient_needed(matrix) and not isinstance(matrix, BSR):
@@ -68,12 +81,18 @@ def spmv(
         matrix.device,
         result_dtype(matrix, x),
     )
-    if gradient_needed(matrix, x):
-        product: Tensor = _Product.apply(
-            matrix.values if matrix.requires_grad else None, x, matrix, chosen, method
-        )
-        return product
-    return multiply(matrix, x, chosen, method)
+    return product(matrix, x, chosen, method)
+
+
+def product(matrix: SparseMatrix, x: Tensor, chosen: Chosen, method: str = "auto") -> Tensor:
+    """:func:`multiply`, recorded where autograd follows an operand; CSR or BSR then."""
+    if not gradient_needed(matrix, x):
+        return multiply(matrix, x, chosen, method)
+    values = tracked_values(matrix)
+    # Without a gradient for the values, the matrix itself keeps its plans for the next call.
+    held = matrix if values is None else matrix.detach()
+    made: Tensor = _Product.apply(values, x, held, chosen, method)
+    return made
 
 
 @without_autocast
@@ -94,26 +113,39 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor | None, x: Tensor, matrix: SparseMatrix, chosen: Chosen, method: str
+        values: Tensor | None, x: Tensor, matrix: SparseMatrix, chosen: Chosen, method: str
     ) -> Tensor:
-        ctx.save_for_backward(values, x)
-        # Without a gradient for the values, the matrix itself keeps its plans for the next call.
-        ctx.matrix = matrix if values is None else matrix.detach()
-        ctx.chosen = chosen
-        return multiply(ctx.matrix, x, chosen, method)
+        return multiply(at_values(matrix, values), x, chosen, method)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        values, x, ctx.matrix, ctx.chosen, _ = inputs
+        ctx.save_for_backward(values, x)
+        ctx.save_for_forward(values, x)
+        ctx.dtype = output.dtype
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         values, x = ctx.saved_tensors
         of_values = of_x = None
         if ctx.needs_input_grad[0]:
             impl: Impl = "auto" if ctx.chosen == "vendor" else ctx.chosen
-            sampled = sampled_values(ctx.matrix, gradient[:, None], x.conj()[None, :], impl)
+            sampled = samples(ctx.matrix, gradient[:, None], x.conj()[None, :], impl)
             of_values = as_gradient(sampled, values)
         if ctx.needs_input_grad[1]:
-            of_x = as_gradient(multiply(transposed(ctx.matrix), gradient.conj(), ctx.chosen).conj(), x)
+            adjoint = transposed(at_values(ctx.matrix, values))
+            of_x = as_gradient(product(adjoint, gradient.conj(), ctx.chosen).conj(), x)
         return of_values, of_x, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_values: Tensor | None, of_x: Tensor | None, *_: None) -> Tensor:
+        values, x = ctx.saved_tensors
+        parts = []
+        if of_x is not None:
+            parts.append(_Product.apply(values, of_x, ctx.matrix, ctx.chosen, "auto"))
+        if of_values is not None:
+            parts.append(_Product.apply(of_values, x, ctx.matrix, ctx.chosen, "auto"))
+        return sum_of(parts).to(ctx.dtype)
 
 
 def _check_shape(matrix: SparseMatrix, x: Tensor, transpose: bool) -> None:

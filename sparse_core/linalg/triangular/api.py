@@ -9,7 +9,8 @@ from torch import Tensor
 
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.formats import CSR
-from sparse_core.linalg.structure import row_of_entry
+from sparse_core.linalg.spmm import spmm
+from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
 from sparse_core.linalg.triangular.common import System, triangular_plan, triangular_values
 
@@ -27,7 +28,7 @@ def triangular_solve(
 
     Equations are grouped into levels that can be solved at the same time; the levels are found once per
     structure and kept on the matrix. Reordering (see ``multicolour_order``) makes them few. The solution
-    is differentiable in ``b`` and in ``matrix.values``.
+    is differentiable in ``b`` and in ``matrix.values``, to any order and in forward mode.
 
     Args:
         matrix: (M, M) CSR. Entries of the other triangle are not read.
@@ -62,16 +63,20 @@ def triangular_solve(
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """``x = T^-1 b``; the gradient is one solve with the adjoint."""
+    """``x = T^-1 b``; the gradient is one solve with the adjoint, and so is that of the gradient."""
 
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor, b: Tensor, matrix: CSR, system: System, impl: str, dtype: torch.dtype
+        values: Tensor, b: Tensor, matrix: CSR, system: System, impl: str, dtype: torch.dtype
     ) -> Tensor:
-        x = _solve(matrix, system, b, impl, dtype)
-        ctx.matrix, ctx.system, ctx.impl, ctx.dtype, ctx.b_dtype = matrix, system, impl, dtype, b.dtype
-        ctx.save_for_backward(values, x)
-        return x
+        return _solve(at_values(matrix, values), system, b, impl, dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        values, b, ctx.matrix, ctx.system, ctx.impl, ctx.dtype = inputs
+        ctx.b_dtype = b.dtype
+        ctx.save_for_backward(values, output)
+        ctx.save_for_forward(values, output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -79,18 +84,35 @@ class _TriangularSolve(torch.autograd.Function):
         matrix, system = ctx.matrix, ctx.system
         adjoint = System(system.lower, system.unit_diagonal, not system.transpose)
         # T^-H g = conj(T^-T conj(g))
-        of_b = _solve(matrix, adjoint, gradients[0].conj().resolve_conj(), ctx.impl, ctx.dtype)
+        right = gradients[0].conj().resolve_conj()
+        of_b: Tensor = _TriangularSolve.apply(values, right, matrix, adjoint, ctx.impl, ctx.dtype)
         of_b = of_b.conj().resolve_conj()
         of_values = None
         if ctx.needs_input_grad[0]:
             row, col = row_of_entry(matrix), matrix.col
             equation, unknown = (col, row) if system.transpose else (row, col)
             of_values = -(of_b[equation] * x[unknown].conj()).sum(1)
-            read = (col <= row) if system.lower else (col >= row)
-            if system.unit_diagonal:
-                read = read & (col != row)
-            of_values = torch.where(read, _as_dtype(of_values, values.dtype), 0)
+            of_values = torch.where(_read(matrix, system), _as_dtype(of_values, values.dtype), 0)
         return of_values, _as_dtype(of_b, ctx.b_dtype), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_values: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
+        values, x = ctx.saved_tensors
+        matrix, system = ctx.matrix, ctx.system
+        # T dx = db - dT x
+        right = torch.zeros_like(x) if of_b is None else of_b.to(ctx.dtype)
+        if of_values is not None:
+            change = matrix.with_values(torch.where(_read(matrix, system), of_values, 0))
+            right = right - spmm(change, x, transpose=system.transpose)
+        found: Tensor = _TriangularSolve.apply(values, right, matrix, system, ctx.impl, ctx.dtype)
+        return found
+
+
+def _read(matrix: CSR, system: System) -> Tensor:
+    """(nnz,) bool, the entries that belong to the system."""
+    row, col = row_of_entry(matrix), matrix.col
+    read = (col <= row) if system.lower else (col >= row)
+    return read & (col != row) if system.unit_diagonal else read
 
 
 def _as_dtype(gradient: Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
@@ -76,24 +75,47 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor, settings: tuple[str, bool, Any]
+        lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor, settings: tuple[str, bool, Any]
     ) -> Tensor:
-        x = _run(lower, diagonal, upper, b, *settings)
-        ctx.save_for_backward(lower, diagonal, upper, x)
-        ctx.settings = settings
-        return x
+        return _run(lower, diagonal, upper, b, *settings)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        lower, diagonal, upper, _, ctx.settings = inputs
+        ctx.save_for_backward(lower, diagonal, upper, output)
+        ctx.save_for_forward(lower, diagonal, upper, output)
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         lower, diagonal, upper, x = ctx.saved_tensors
         # Row i of the adjoint holds what row i - 1 has above, and row i + 1 below, the diagonal.
         adjoint = upper.roll(1, dims=1).conj(), diagonal.conj(), lower.roll(-1, dims=1).conj()
-        of_b = _run(*adjoint, gradient, *ctx.settings)
+        of_b: Tensor = _Solve.apply(*adjoint, gradient, ctx.settings)
         of_lower, of_upper = torch.zeros_like(lower), torch.zeros_like(upper)
         of_lower[:, 1:] = -(of_b[:, 1:] * x[:, :-1].conj()).sum(dim=2)
         of_upper[:, :-1] = -(of_b[:, :-1] * x[:, 1:].conj()).sum(dim=2)
         return of_lower, -(of_b * x.conj()).sum(dim=2), of_upper, of_b, None
+
+    @staticmethod
+    def jvp(
+        ctx: Any,
+        of_lower: Tensor | None,
+        of_diagonal: Tensor | None,
+        of_upper: Tensor | None,
+        of_b: Tensor | None,
+        _: None,
+    ) -> Tensor:
+        lower, diagonal, upper, x = ctx.saved_tensors
+        # T dx = db - dT x
+        right = torch.zeros_like(x) if of_b is None else of_b.clone()
+        if of_lower is not None:
+            right[:, 1:] -= of_lower[:, 1:, None] * x[:, :-1]
+        if of_diagonal is not None:
+            right = right - of_diagonal[..., None] * x
+        if of_upper is not None:
+            right[:, :-1] -= of_upper[:, :-1, None] * x[:, 1:]
+        found: Tensor = _Solve.apply(lower, diagonal, upper, right, ctx.settings)
+        return found
 
 
 def _run(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.errors import ImplementationError
+from sparse_core.gradients import once_differentiable
 from sparse_core.nm.linear import reference
 from sparse_core.nm.linear.common import (
     Activation,

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from sparse_core.gradients import once_differentiable
 from sparse_core.nm.linear.choice import Choice, settings
 from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
 from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
@@ -107,24 +107,25 @@ class _PrunedProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
-        ctx.decay, ctx.x_shape = decay, x.shape
+        ctx.decay = decay
         if not _runs_sparsely(flat, weight, bias):
             pruned = weight.masked_fill(~transposable_mask(weight), 0)
             ctx.packed = None
-            ctx.save_for_backward(flat, weight if decay else None, pruned)
+            ctx.save_for_backward(x, weight, pruned)
             return torch.nn.functional.linear(x, pruned, bias)
         with torch.cuda.device(weight.device):  # kernels go to the current device
             packed, forward, backward = _pack(flat, weight, bias, decay)
             y = _product(forward, flat, packed.weight, packed.dense, bias)
         ctx.packed, ctx.backward_choice = packed.transposed, backward
         needs_dense = decay or backward.method == "dense"
-        ctx.save_for_backward(flat, weight if decay else None, packed.dense if needs_dense else None)
+        ctx.save_for_backward(x, weight, packed.dense if needs_dense else None)
         return y.reshape(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, pruned = ctx.saved_tensors
+        rows = x.reshape(-1, x.shape[-1])
         flat = gradient.reshape(-1, gradient.shape[-1])
         of_x = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
@@ -133,9 +134,9 @@ class _PrunedProduct(torch.autograd.Function):
             else:
                 transposed = None if pruned is None else pruned.T
                 of_x = _product(ctx.backward_choice, flat, ctx.packed, transposed, None)
-            of_x = of_x.reshape(ctx.x_shape)
+            of_x = of_x.reshape(x.shape)
         if ctx.needs_input_grad[1]:
-            of_weight = flat.T @ x
+            of_weight = flat.T @ rows
             if ctx.decay:
                 of_weight = of_weight + ctx.decay * (weight - pruned)
         if ctx.needs_input_grad[2]:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sparse_core.dispatch import Impl, triton_or_reference
 from sparse_core.dynamic.rigl.block_product import reference
 from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Taps
+from sparse_core.gradients import once_differentiable
 
 _Chosen = Literal["reference", "triton"]
 
@@ -54,7 +54,9 @@ def block_linear(
     Raises:
         ImplementationError: a named ``impl`` cannot run here.
     """
-    product: Tensor = _Linear.apply(x, values, bias, plan, _choose(impl, x))
+    chosen = _choose(impl, x)
+    x = x.contiguous() if chosen == "triton" else x
+    product: Tensor = _Linear.apply(x, values, bias, plan, chosen)
     return product
 
 
@@ -83,7 +85,9 @@ def block_convolution(
     Raises:
         ImplementationError: a named ``impl`` cannot run here.
     """
-    product: Tensor = _Convolution.apply(x, values, bias, plan, taps, _choose(impl, x))
+    chosen = _choose(impl, x)
+    x = x.contiguous(memory_format=torch.channels_last) if chosen == "triton" else x
+    product: Tensor = _Convolution.apply(x, values, bias, plan, taps, chosen)
     return product
 
 
@@ -102,15 +106,12 @@ class _Linear(torch.autograd.Function):
         ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: _Chosen
     ) -> Tensor:
         ctx.plan, ctx.chosen = plan, chosen
+        ctx.save_for_backward(x, values)
         if chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
-            x = x.contiguous()
-            ctx.save_for_backward(x, values)
             return triton.product(x, values, plan, bias)
-        dense = x.T.contiguous()
-        ctx.save_for_backward(dense.T, values)
-        product = reference.product(values, reference.gathered(dense, plan), plan)
+        product = reference.product(values, reference.gathered(x.T.contiguous(), plan), plan)
         return (product if bias is None else product + bias[:, None]).T
 
     @staticmethod
@@ -128,7 +129,9 @@ class _Linear(torch.autograd.Function):
         else:
             lines = gradient.T
             of_x = reference.of_dense(values, lines, plan).T if wanted[0] else None
-            of_values = reference.of_values(reference.gathered(x.T, plan), lines, plan) if wanted[1] else None
+            if wanted[1]:
+                met = reference.gathered(x.T.contiguous(), plan)
+                of_values = reference.of_values(met, lines, plan)
         return of_x, of_values, gradient.sum(dim=0) if wanted[2] else None, None, None
 
 
@@ -144,13 +147,11 @@ class _Convolution(torch.autograd.Function):
         chosen: _Chosen,
     ) -> Tensor:
         ctx.plan, ctx.taps, ctx.chosen = plan, taps, chosen
+        ctx.save_for_backward(x, values)
         if chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
-            x = x.contiguous(memory_format=torch.channels_last)
-            ctx.save_for_backward(x, values)
             return triton.convolution(x, values, plan, taps, bias)
-        ctx.save_for_backward(x, values)
         product = reference.product(values, reference.gathered_pixels(x, plan, taps), plan)
         product = product if bias is None else product + bias[:, None]
         return product.reshape(plan.grid.rows, len(x), *taps.extent(_size(x))).transpose(0, 1).contiguous()

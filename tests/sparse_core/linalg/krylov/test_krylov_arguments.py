@@ -10,9 +10,9 @@ import torch
 
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import COO, CSR
-from sparse_core.linalg import SolveResult, bicgstab, cg, gmres
+from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, minres
 
-every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres])
+every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
 Solver = Callable[..., SolveResult]
 EYE = torch.eye(3)
 
@@ -119,9 +119,7 @@ def test_preconditioner_of_another_precision() -> None:
         assert result.iterations <= 3 < plain.iterations
 
 
-def test_gmres_takes_one_right_hand_side() -> None:
-    with pytest.raises(ValueError, match=r"one right-hand side of shape \(M,\), got \(3, 2\)"):
-        gmres(EYE, torch.ones(3, 2))
+def test_gmres_needs_a_basis() -> None:
     with pytest.raises(ValueError, match="restart must be at least 1, got 0"):
         gmres(EYE, torch.ones(3), restart=0)
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sparse_core.errors import ConvergenceError
 from sparse_core.formats import COO, CSR
-from sparse_core.linalg import SolveResult, bicgstab, cg, jacobi
+from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, jacobi, minres
 
-both = pytest.mark.parametrize("solver", [cg, bicgstab])
+both = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
 Solver = Callable[..., SolveResult]
 
 

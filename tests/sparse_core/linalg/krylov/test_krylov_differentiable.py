@@ -169,7 +169,7 @@ def test_failures() -> None:
     x = solve(matrix, easy.requires_grad_(), rtol=1e-13, max_iterations=1)
     with pytest.raises(ConvergenceError, match="cg did not reach"):
         x.sum().backward()
-    with pytest.raises(ValueError, match="method must be one of cg, bicgstab, gmres; got 'lu'"):
+    with pytest.raises(ValueError, match="method must be one of cg, bicgstab, gmres, minres; got 'lu'"):
         solve(matrix, b, method="lu")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="solve takes no x0; call cg for it"):
         solve(matrix, b, x0=b)

@@ -1,0 +1,70 @@
+"""What autograd asks of an operation: whether it follows it, and the refusal of a second derivative."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+__all__ = ["followed", "once_differentiable"]
+
+Backward = Callable[..., Any]
+
+
+def followed(*tensors: Tensor | None) -> bool:
+    """Whether autograd follows an operation on these tensors, backward or, by a tangent, forward."""
+    present = [tensor for tensor in tensors if tensor is not None]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present):
+        return True
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in present)
+
+
+def once_differentiable(backward: Backward) -> Backward:
+    """Mark the ``backward`` of an ``autograd.Function`` whose result cannot be differentiated again.
+
+    ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradient itself requires
+    a gradient. That of ``y.sum()`` does not: there the gradient comes back as a constant, and whatever
+    depends on it lacks its second derivative without a word. Here every gradient that is taken with
+    ``create_graph=True`` depends on what it was computed from, the saved inputs among it, and to
+    differentiate it is an error. (Inputs have to be saved as they came: what ``forward`` makes of them leads
+    nowhere.)
+    """
+
+    @functools.wraps(backward)
+    def wrapper(ctx: Any, *gradients: Any) -> Any:
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():
+            return found
+        name = backward.__qualname__.removesuffix(".backward")
+        sources = [one for one in (*gradients, *ctx.saved_tensors) if one is not None and one.requires_grad]
+        if not sources:
+            return found
+        several = isinstance(found, tuple)
+        refused = tuple(
+            None if one is None else _Refusal.apply(name, one, *sources)
+            for one in (found if several else (found,))
+        )
+        return refused if several else refused[0]
+
+    return wrapper
+
+
+class _Refusal(torch.autograd.Function):
+    """The gradient as it is; differentiating it is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, gradient: Tensor, *sources: Tensor) -> Tensor:
+        ctx.name = name
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(
+            f"cannot differentiate twice: the gradient of {ctx.name} is computed by kernels that have no"
+            " derivative themselves (it is marked once_differentiable)"
+        )

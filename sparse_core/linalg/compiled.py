@@ -1,0 +1,155 @@
+"""Products with CSR and BSR as operators that ``torch.compile`` keeps whole."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from sparse_core.dispatch import Impl
+from sparse_core.formats import BSR, CSR, SparseMatrix
+from sparse_core.linalg.implementation import choose_implementation
+from sparse_core.linalg.operands import as_gradient, result_dtype
+
+#: Structures whose work plans are kept; the oldest goes first.
+_KEPT = 64
+
+
+class _Structure(NamedTuple):
+    """Plans of a structure, and the tensors that tell whether it is still the same."""
+
+    indices: tuple[weakref.ref[Tensor], weakref.ref[Tensor]]
+    versions: tuple[int, int]
+    plans: dict[str, Any]
+
+
+_structures: OrderedDict[tuple[int, int, tuple[int, int]], _Structure] = OrderedDict()
+
+
+def traced_product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -> Tensor:
+    """``matrix @ dense``, or ``matrix.T @ dense``, while ``torch.compile`` traces.
+
+    Other formats than CSR and BSR break the graph.
+    """
+    if not isinstance(matrix, CSR | BSR):
+        return _untraced(matrix, dense, transpose, impl)
+    rows, columns = matrix.shape
+    made: Tensor = sparse_product_op(
+        matrix.values, matrix.row_ptr, matrix.col, dense, rows, columns, transpose, impl
+    )
+    return made
+
+
+@torch.compiler.disable(
+    reason="torch.compile traces products with CSR and BSR only (a conversion has sizes that depend on the"
+    " entries): convert the matrix with .to(CSR) before the compiled function"
+)
+def _untraced(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -> Tensor:
+    from sparse_core.linalg.spmm import spmm
+
+    return spmm(matrix, dense, transpose=transpose, impl=impl)
+
+
+@torch.library.custom_op("sparsight::sparse_product", mutates_args=())
+def sparse_product_op(
+    values: Tensor,
+    row_ptr: Tensor,
+    col: Tensor,
+    dense: Tensor,
+    rows: int,
+    columns: int,
+    transpose: bool,
+    impl: str,
+) -> Tensor:
+    """:func:`sparse_core.linalg.spmv` and :func:`sparse_core.linalg.spmm` on the parts of a matrix."""
+    from sparse_core.linalg.spmm.api import multiply as spmm
+    from sparse_core.linalg.spmv.api import multiply as spmv
+    from sparse_core.linalg.structure import transposed
+
+    matrix: CSR | BSR = _matrix(values, row_ptr, col, (rows, columns))
+    chosen = choose_implementation(cast("Impl", impl), matrix.device, result_dtype(matrix, dense))
+    matrix = transposed(matrix) if transpose else matrix
+    product = spmv(matrix, dense, chosen) if dense.ndim == 1 else spmm(matrix, dense, chosen)
+    # Batches come as a view in another order, which the traced program was not told of.
+    return product.contiguous()
+
+
+@sparse_product_op.register_fake
+def _(
+    values: Tensor,
+    row_ptr: Tensor,
+    col: Tensor,
+    dense: Tensor,
+    rows: int,
+    columns: int,
+    transpose: bool,
+    impl: str,
+) -> Tensor:
+    size = columns if transpose else rows
+    shape = (size,) if dense.ndim == 1 else (*dense.shape[:-2], size, dense.shape[-1])
+    return dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+
+
+@torch.library.custom_op("sparsight::sparse_product_of_values", mutates_args=())
+def _of_values_op(
+    values: Tensor, row_ptr: Tensor, col: Tensor, a: Tensor, b: Tensor, rows: int, columns: int, impl: str
+) -> Tensor:
+    """``a @ b`` at the entries of the matrix, in the type of its values."""
+    from sparse_core.linalg.sddmm.api import sampled_values
+
+    matrix = _matrix(values, row_ptr, col, (rows, columns))
+    return as_gradient(sampled_values(matrix, a, b, cast("Impl", impl)), values).contiguous()
+
+
+@_of_values_op.register_fake
+def _(values: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    values, row_ptr, col, dense, *ctx.settings = inputs
+    ctx.save_for_backward(values, row_ptr, col, dense)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    from sparse_core.linalg.spmm.common import side_by_side
+
+    values, row_ptr, col, dense = ctx.saved_tensors
+    rows, columns, transpose, impl = ctx.settings
+    of_values = of_dense = None
+    if ctx.needs_input_grad[0]:
+        pair = (dense.conj(), gradient) if transpose else (gradient, dense.conj())
+        left, right = (one[:, None] if one.ndim == 1 else side_by_side(one) for one in pair)
+        free = "auto" if impl == "vendor" else impl
+        of_values = _of_values_op(values, row_ptr, col, left, right.mT, rows, columns, free)
+    if ctx.needs_input_grad[3]:
+        product = sparse_product_op(
+            values, row_ptr, col, gradient.conj().resolve_conj(), rows, columns, not transpose, impl
+        )
+        of_dense = as_gradient(product.conj().resolve_conj(), dense)
+    return of_values, None, None, of_dense, None, None, None, None
+
+
+sparse_product_op.register_autograd(_backward, setup_context=_setup)
+
+
+def _matrix(values: Tensor, row_ptr: Tensor, col: Tensor, shape: tuple[int, int]) -> CSR | BSR:
+    """The matrix again, with the plans that were made for its structure before."""
+    values = values.detach().resolve_conj().resolve_neg()
+    made = CSR(row_ptr, col, values, shape) if values.ndim == 1 else BSR(row_ptr, col, values, shape)
+    key, versions = (id(row_ptr), id(col), shape), (row_ptr._version, col._version)
+    known = _structures.get(key)
+    if (
+        known is None
+        or known.versions != versions
+        or any(ref() is not index for ref, index in zip(known.indices, (row_ptr, col), strict=True))
+    ):
+        known = _Structure((weakref.ref(row_ptr), weakref.ref(col)), versions, {})
+        _structures[key] = known
+        if len(_structures) > _KEPT:
+            _structures.popitem(last=False)
+    made._structure_cache = known.plans
+    return made

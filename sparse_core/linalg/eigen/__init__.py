@@ -1,0 +1,6 @@
+"""Some eigenvalues and eigenvectors of large Hermitian matrices."""
+
+from sparse_core.linalg.eigen.lobpcg import lobpcg
+from sparse_core.linalg.eigen.result import EigenResult
+
+__all__ = ["EigenResult", "lobpcg"]

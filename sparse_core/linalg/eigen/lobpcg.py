@@ -1,0 +1,286 @@
+"""LOBPCG: the largest or smallest eigenvalues of a Hermitian matrix by products alone.
+
+Knyazev, "Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate
+gradient method", 2001; the basis of each step is orthonormalised as Duersch, Shao, Yang and Gu describe ("A
+robust and efficient implementation of LOBPCG", 2018), by the eigenvectors of its Gram matrix, so that
+directions that depend on the others drop out instead of breaking the step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sparse_core.formats.base import SparseMatrix
+from sparse_core.linalg.eigen.result import EigenResult
+from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Operand, Product, in_dtype, product_with
+
+
+@dataclass
+class _Block:
+    """Vectors side by side with their products: (M, n) each."""
+
+    vectors: Tensor
+    of_a: Tensor
+    of_b: Tensor
+
+    def combine(self, weights: Tensor) -> _Block:
+        """Linear combinations, (n, k) weights."""
+        return _Block(self.vectors @ weights, self.of_a @ weights, self.of_b @ weights)
+
+    def columns(self, which: Tensor) -> _Block:
+        """Some of the vectors."""
+        return _Block(self.vectors[:, which], self.of_a[:, which], self.of_b[:, which])
+
+
+@dataclass
+class _Problem:
+    """Products, and the space that stays out."""
+
+    apply_a: Product
+    apply_b: Product | None
+    precondition: Product | None
+    constraints: tuple[Tensor, Tensor] | None
+    largest: bool
+
+    def block(self, vectors: Tensor) -> _Block:
+        """The vectors with fresh products."""
+        of_b = vectors if self.apply_b is None else self.apply_b(vectors)
+        return _Block(vectors, self.apply_a(vectors), of_b)
+
+    def constrained(self, vectors: Tensor) -> Tensor:
+        """The part of the vectors that is orthogonal to the constraints."""
+        if self.constraints is None:
+            return vectors
+        dual, basis = self.constraints
+        return vectors - basis @ (dual.mH @ vectors)
+
+    def rayleigh_ritz(self, space: _Block, wanted: int) -> tuple[Tensor, Tensor, int]:
+        """The best pairs in a space: values (k,), weights (n, k), and how many directions it really has."""
+        gram = _hermitian(space.vectors.mH @ space.of_b)
+        basis = _orthonormal(gram)
+        inner = _hermitian(basis.mH @ (space.vectors.mH @ space.of_a) @ basis)
+        values, weights = torch.linalg.eigh(inner)
+        if self.largest:
+            values, weights = values.flip(0), weights.flip(1)
+        return values[:wanted], basis @ weights[:, :wanted], basis.shape[1]
+
+
+def _hermitian(matrix: Tensor) -> Tensor:
+    return (matrix + matrix.mH) / 2
+
+
+def _orthonormal(gram: Tensor) -> Tensor:
+    """(n, m) weights that make a basis of Gram matrix ``gram`` orthonormal; dependent directions drop out."""
+    scale = gram.diagonal().real.clamp(min=0).sqrt()
+    inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
+    values, vectors = torch.linalg.eigh(_hermitian(inverse[:, None] * gram * inverse))
+    kept = values > 10 * len(gram) * torch.finfo(values.dtype).eps * values.max().clamp(min=0)
+    return inverse[:, None] * (vectors[:, kept] / values[kept].sqrt())
+
+
+@torch.no_grad()
+def lobpcg(
+    matrix: Operand,
+    x: Tensor,
+    b: Operand | None = None,
+    *,
+    preconditioner: Operand | None = None,
+    constraints: Tensor | None = None,
+    tol: float | None = None,
+    max_iterations: int = 20,
+    largest: bool = True,
+) -> EigenResult:
+    """Some extreme eigenpairs of ``A v = λ B v`` by LOBPCG.
+
+    Arguments and defaults are scipy's. A preconditioner makes the smallest eigenvalues come fast: algebraic
+    multigrid or a factorisation of A. Where the block has a fifth of the rows of A or more, the dense
+    eigenproblem is solved instead. What the iterations hold for converged is checked with fresh products.
+    No gradient flows.
+
+    Args:
+        matrix: (M, M) Hermitian: sparse matrix, torch tensor, or a function that returns ``A X`` for (M, n).
+        x: (M, K) start, float32, float64, complex64 or complex128; random vectors serve. K pairs are found.
+        b: (M, M) Hermitian positive definite B; None is the identity.
+        preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix.
+        constraints: (M, L) the search is orthogonal to these (in the inner product of B), such as
+            eigenvectors found before.
+        tol: ``‖A v - λ B v‖`` to reach; None is ``M sqrt(eps)`` of the dtype.
+        max_iterations: 20, as in scipy.
+        largest: the largest eigenvalues, else the smallest.
+
+    Returns:
+        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
+
+    Raises:
+        TypeError: half precision or integer ``x``.
+        ValueError: shapes or devices that do not fit; fewer rows than pairs; a start, or constraints, of
+            dependent or not finite vectors.
+    """
+    problem, start = _prepare(matrix, x, b, preconditioner, constraints, largest)
+    rows, wanted = start.shape
+    eps = torch.finfo(start.dtype).eps
+    tolerance = rows * math.sqrt(eps) if tol is None else tol
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise ValueError(f"tol must be finite and not negative, got {tol}")
+    if max_iterations < 0:
+        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    if wanted == 0:
+        empty = start.real.new_zeros(0)
+        return EigenResult(empty, start, True, 0, (), tolerance, "converged", ())
+    free = rows if constraints is None else rows - constraints.shape[1]
+    if free < 5 * wanted:
+        start = problem.constrained(torch.eye(rows, dtype=start.dtype, device=start.device))
+    return _Solve(problem, tolerance, max_iterations, wanted).run(start)
+
+
+class _Solve:
+    """The iterations of one call."""
+
+    def __init__(self, problem: _Problem, tolerance: float, max_iterations: int, wanted: int) -> None:
+        self.problem, self.tolerance = problem, tolerance
+        self.max_iterations, self.wanted = max_iterations, wanted
+        self.history: list[tuple[float, ...]] = []
+
+    def run(self, start: Tensor) -> EigenResult:
+        """From a start of the pairs wanted, or from the whole space, which needs no iteration."""
+        problem = self.problem
+        space = problem.block(start)
+        if not bool(torch.isfinite(space.of_a).all() & torch.isfinite(space.of_b).all()):
+            nothing = start.real.new_zeros(self.wanted)
+            return self._result(nothing, start[:, : self.wanted], "breakdown: a product is not finite")
+        values, weights, _ = problem.rayleigh_ritz(space, self.wanted)
+        if len(values) < self.wanted:
+            raise ValueError("x has dependent vectors, or vectors in the space of the constraints")
+        pairs, towards = space.combine(weights), None
+        fresh = False
+        while True:
+            residual = pairs.of_a - pairs.of_b * values
+            norms = tuple(torch.linalg.vector_norm(residual, dim=0).tolist())
+            if not all(map(math.isfinite, norms)):
+                return self._result(values, pairs.vectors, "breakdown: a value is not finite")
+            if not fresh:
+                self.history.append(norms)
+            active = [at for at, norm in enumerate(norms) if norm > self.tolerance]
+            done = len(self.history) - 1 >= self.max_iterations
+            if not active or done:
+                if not active and not fresh:
+                    # What was combined drifts from what it stands for: once more with fresh products.
+                    pairs, fresh = problem.block(pairs.vectors), True
+                    continue
+                return self._result(values, pairs.vectors, "max_iterations" if active else "converged")
+            fresh = False
+            step = self._step(pairs, towards, residual, torch.tensor(active, device=residual.device))
+            if step is None:
+                return self._result(values, pairs.vectors, "breakdown: no finite direction is left")
+            values, pairs, towards = step
+
+    def _step(
+        self, pairs: _Block, towards: _Block | None, residual: Tensor, active: Tensor
+    ) -> tuple[Tensor, _Block, _Block] | None:
+        """The best pairs in the space of the pairs, their corrections and the last directions."""
+        problem = self.problem
+        correction = residual[:, active]
+        if problem.precondition is not None:
+            correction = problem.precondition(correction)
+        correction = problem.constrained(correction)
+        # Twice, as what is left may be small beside what is taken away.
+        for _ in range(2):
+            correction = correction - pairs.vectors @ (pairs.of_b.mH @ correction)
+        length = torch.linalg.vector_norm(correction, dim=0)
+        correction = correction[:, length > 0] / length[length > 0]
+        if correction.shape[1] == 0 or not bool(torch.isfinite(correction).all()):
+            return None
+        parts = [pairs, problem.block(correction)]
+        if towards is not None:
+            parts.append(towards.columns(active))
+        space = _Block(
+            *(
+                torch.cat([getattr(part, name) for part in parts], dim=1)
+                for name in ("vectors", "of_a", "of_b")
+            )
+        )
+        if not bool(torch.isfinite(space.of_a).all() & torch.isfinite(space.of_b).all()):
+            return None
+        values, weights, _ = problem.rayleigh_ritz(space, self.wanted)
+        if len(values) < self.wanted:
+            return None
+        rest = weights.clone()
+        rest[: self.wanted] = 0
+        return values, space.combine(weights), space.combine(rest)
+
+    def _result(self, values: Tensor, vectors: Tensor, reason: str) -> EigenResult:
+        block = self.problem.block(vectors)
+        residual = torch.linalg.vector_norm(block.of_a - block.of_b * values, dim=0)
+        norms = tuple(residual.tolist())
+        held = all(norm <= self.tolerance for norm in norms)
+        return EigenResult(
+            values=values,
+            vectors=vectors,
+            converged=held and reason in ("converged", "max_iterations"),
+            iterations=max(0, len(self.history) - 1),
+            residuals=tuple(self.history),
+            tolerance=self.tolerance,
+            reason="converged" if held and reason == "max_iterations" else reason,
+            true_residuals=norms,
+        )
+
+
+def _prepare(
+    matrix: Operand,
+    x: Tensor,
+    b: Operand | None,
+    preconditioner: Operand | None,
+    constraints: Tensor | None,
+    largest: bool,
+) -> tuple[_Problem, Tensor]:
+    """Checks, and one working dtype."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a torch tensor, got {type(x).__name__}")
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape (M, K), got {tuple(x.shape)}")
+    dtype = x.dtype
+    for operand in (matrix, b, constraints):
+        if isinstance(operand, SparseMatrix | Tensor):
+            dtype = torch.promote_types(dtype, operand.dtype)
+    if dtype not in WORKING_DTYPES:
+        raise TypeError(
+            f"lobpcg works in float32, float64, complex64 and complex128, not in {dtype}: pass"
+            " x.to(torch.float32)"
+        )
+    start = x.detach().to(dtype)
+    if not bool(torch.isfinite(start).all()):
+        raise ValueError("x must be finite")
+    if start.shape[1] > start.shape[0]:
+        raise ValueError(f"x has {start.shape[1]} vectors of {start.shape[0]} rows: at most as many as rows")
+
+    def product(operand: Operand, name: str) -> Product:
+        return in_dtype(product_with(operand, start, name, rows_of="x"), dtype)
+
+    problem = _Problem(
+        product(matrix, "matrix"),
+        None if b is None else product(b, "b"),
+        None if preconditioner is None else product(preconditioner, "preconditioner"),
+        None,
+        largest,
+    )
+    if constraints is not None and constraints.numel():
+        if constraints.ndim != 2 or len(constraints) != len(start) or constraints.device != start.device:
+            raise ValueError(
+                f"constraints must have shape ({len(start)}, L) on {start.device},"
+                f" got {tuple(constraints.shape)} on {constraints.device}"
+            )
+        if constraints.shape[1] + start.shape[1] > len(start):
+            raise ValueError("x and constraints together have more vectors than rows")
+        held = constraints.detach().to(dtype)
+        of_b = held if problem.apply_b is None else problem.apply_b(held)
+        gram = _hermitian(held.mH @ of_b)
+        if not bool(torch.isfinite(gram).all()) or _orthonormal(gram).shape[1] < gram.shape[0]:
+            raise ValueError("constraints must be finite and independent")
+        weights = _orthonormal(gram)
+        problem.constraints = (of_b @ weights, held @ weights)
+        start = problem.constrained(start)
+    return problem, start
