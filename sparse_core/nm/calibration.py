@@ -80,9 +80,10 @@ def collect_inputs(
             found = positional[0] if positional else keywords["input"]
             if name not in sums:
                 sums[name] = _Sums(hessian)
-            for matrix in _input_matrices(module, found.detach()):
-                sums[name].add(matrix)
-            sums[name].see(found.detach())
+            for part in _dense_parts(found.detach()):
+                for matrix in _input_matrices(module, part):
+                    sums[name].add(matrix)
+                sums[name].see(part)
 
         return hook
 
@@ -161,6 +162,11 @@ def _modules(model: nn.Module, layers: Mapping[str, nn.Module] | Iterable[str]) 
         if not isinstance(module, nn.Linear | nn.Conv2d):
             raise TypeError(f"layer {name!r} must be Linear or Conv2d, got {type(module).__name__}")
     return wanted
+
+
+def _dense_parts(found: Tensor) -> tuple[Tensor, ...]:
+    """The input itself, or the tensors in a nested one: ``nn.TransformerEncoder`` leaves padding out so."""
+    return tuple(part for part in found.unbind() if part.numel()) if found.is_nested else (found,)
 
 
 def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
