@@ -17,7 +17,7 @@ from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.packed_layer import KeepDense
 from sparse_core.nm.pattern import NM, TWO_FOUR, Block, Pattern
 from sparse_core.nm.quantise import SparseLinearInt8
-from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
+from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter, weight_users
 from sparse_core.nm.weights import Conv1D, as_linear, is_plain_linear, outputs_first
 
 PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
@@ -144,7 +144,7 @@ def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], sel
     """Which layers can be converted; raises when none can."""
     selection = selected_layers(model, pattern, select, types=(nn.Linear, Conv1D))
     modules = dict(model.named_modules())
-    users = _users(model)
+    users = weight_users(model)
     layers: dict[str, nn.Module] = {}
     reasons = {
         name: "masked only: no packed convolution" if isinstance(modules[name], nn.Conv2d) else reason
@@ -165,16 +165,6 @@ def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], sel
         listed = "; ".join(f"{layer.name or '(model)'}: {layer.reason}" for layer in skipped)
         raise ValueError(f"no layer can be packed: {listed}")
     return _Plan(layers, skipped)
-
-
-def _users(model: nn.Module) -> dict[int, list[str]]:
-    """Names of the modules that hold each parameter, by its identity."""
-    users: dict[int, list[str]] = {}
-    for name, module in model.named_modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                users.setdefault(id(parameter), []).append(name)
-    return users
 
 
 def _obstacle(

@@ -75,8 +75,8 @@ def writable_layers(
         reasons = "; ".join(f"{name or '(the model)'}: {skipped[name]}" for name in selection.layers)
         raise ValueError(f"no layer can be pruned. {reasons}")
     for name, module in layers.items():
-        if bool(plain_weight(module).isnan().any()):
-            raise ValueError(f"the weight of layer {name!r} has NaN; nothing was pruned")
+        if not bool(plain_weight(module).isfinite().all()):
+            raise ValueError(f"the weight of layer {name!r} has NaN or infinite values; nothing was pruned")
     return Selection(layers, skipped)
 
 

@@ -92,6 +92,16 @@ def weight_parameter(module: nn.Module) -> Tensor:
     return found
 
 
+def weight_users(model: nn.Module) -> dict[int, list[str]]:
+    """Names of the modules that hold each parameter, by its identity."""
+    users: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                users.setdefault(id(parameter), []).append(name)
+    return users
+
+
 def is_parametrised(module: nn.Module) -> bool:
     """Whether ``torch.nn.utils.parametrize`` computes the layer's weight, so that it cannot be written to."""
     return torch.nn.utils.parametrize.is_parametrized(module, weight_name(module))
@@ -238,6 +248,8 @@ def _nothing(
     types: tuple[type[nn.Module], ...],
 ) -> str:
     wanted = "the patterns given" if isinstance(pattern, Mapping) else str(pattern)
+    # What callers ask for that only want a selection.
+    wanted = "any pattern" if pattern == NM(1, 1) else wanted
     filtered = "" if select is None else f" and select={select!r}"
     if not skipped:
         return f"no layer matches {wanted}{filtered}: the model has no {_names(types)}"

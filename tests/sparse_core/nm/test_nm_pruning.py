@@ -320,14 +320,22 @@ def test_refused_before_any_change(untouched: Net) -> None:
         prune(untouched, {"head": NM(2, 4), "stem": Block(8)}, score="sparsegpt", calibration=batches())
 
 
-def test_nan_weights_are_named_before_any_change() -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("options", [{}, {"compensate": True}, {"score": "sparsegpt"}], ids=str)
+def test_weights_that_are_not_finite_are_named_before_any_change(
+    value: float, options: dict[str, Any]
+) -> None:
     model = Net()
+    if options:
+        options = {**options, "calibration": batches()}
     with torch.no_grad():
-        model.grouped.weight[0, 0] = float("nan")
+        model.grouped.weight[0, 0] = value
     head = model.head.weight.detach().clone()
-    with pytest.raises(ValueError, match="weight of layer 'grouped' has NaN"):
-        prune(model, NM(2, 4))
+    with pytest.raises(ValueError, match="weight of layer 'grouped' has NaN or infinite"):
+        prune(model, NM(2, 4), **options)
     assert torch.equal(model.head.weight, head)
+    with pytest.raises(ValueError, match="no scale compensates"):
+        prune(torch.tensor([[1.0, 2.0, float("inf"), 0.0]]), 2, 4, compensate=True)
 
 
 def test_bad_arguments() -> None:
