@@ -247,9 +247,14 @@ def _require_parameters(recipe: Recipe, where: str) -> None:
 
 
 def _path(value: Any, where: str) -> str:
-    """A path as text, or mergekit's ``{model: {path: …}}``."""
-    if isinstance(value, dict) and isinstance(value.get("path"), str):
-        return str(value["path"])
+    """A path as text, or mergekit's ``{path: …}`` and ``{model: {path: …}, lora: {path: …}}``."""
+    if isinstance(value, dict) and "model" in value:
+        check_fields(value, {"model", "lora"}, where)
+        lora = value.get("lora")
+        return _path(value["model"], where) + ("" if lora is None else f"+{_path(lora, where)}")
+    if isinstance(value, dict):
+        check_fields(value, {"path"}, where)
+        value = value.get("path")
     if not isinstance(value, str) or not value:
         raise ValueError(f"{where}: expected a path, got {value!r}")
     return value

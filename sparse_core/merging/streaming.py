@@ -200,9 +200,9 @@ def _check_target(place: Path, models: _Models, overwrite: bool) -> None:
     if place.suffix in (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx"):
         raise ValueError(f"{place}: models are written as safetensors: name a folder or a *.safetensors file")
     resolved = place.resolve()
-    for model in (models.pattern, *models.others):
-        if resolved in (model.path.resolve(), *model.path.resolve().parents):
-            raise ValueError(f"{place}: is or holds the model {model.path} that is read; choose another out")
+    for path in [path for model in (models.pattern, *models.others) for path in model.places]:
+        if resolved in (path.resolve(), *path.resolve().parents):
+            raise ValueError(f"{place}: is or holds the model {path} that is read; choose another out")
     if place.suffix == ".safetensors" and place.is_dir():
         raise FileExistsError(f"{place}: is a folder")
     if place.exists() and not overwrite and not (place.is_dir() and not any(place.iterdir())):
