@@ -88,7 +88,7 @@ def test_recipes_take_models_with_adapters(folder: Path, form: str) -> None:
     for name, value in before.items():
         expected = value.float() + 0.5 * (adapted.read(name).float() - value.float())
         torch.testing.assert_close(found[name], expected.to(value.dtype))
-    with pytest.raises(ValueError, match="is or holds the model .*lora that is read"):
+    with pytest.raises(ValueError, match=r"is or holds the model .*lora that is read"):
         merge_files(recipe, folder / "lora", overwrite=True)
 
 
