@@ -214,6 +214,10 @@ def input_rows(module: nn.Module, inputs: tuple[Any, ...], channels_last: bool =
     x = inputs[0]
     if isinstance(module, SPARSE_CONVOLUTIONS):
         yield from _sparse_rows(module, inputs)
+    elif x.is_nested:
+        # nn.TransformerEncoder leaves padding out this way.
+        for part in x.unbind():
+            yield from input_rows(module, (part, *inputs[1:]), channels_last)
     elif isinstance(module, nn.Conv2d):
         for image in x if x.ndim == 4 else x[None]:
             padding = module._reversed_padding_repeated_twice

@@ -1,8 +1,9 @@
 """Compressed models in safetensors files.
 
 The header holds ``format`` ("sparsight-compressed"), ``version`` ("1"), ``layers`` (JSON: shape, layout,
-pattern, coding and checksum of each compressed weight, by layer name) and ``extra`` (JSON: whatever the
-caller wants to keep, such as a configuration). Parts of a weight are the tensors ``<layer>.weight@<part>``;
+pattern, coding and checksum of each compressed weight, by layer name), ``extra`` (JSON: whatever the caller
+wants to keep, such as a configuration) and, where there are any, ``tied`` (JSON: names of tensors that are
+others, with the names of those). Parts of a weight are the tensors ``<layer>.weight@<part>``;
 all other tensors have their names in the state dict.
 """
 
@@ -83,6 +84,8 @@ def save_compressed(
         "layers": json.dumps(records),
         "extra": json.dumps(dict(extra or {})),
     }
+    if model.tied:
+        header["tied"] = json.dumps(model.tied)
     with replacing(file) as temporary:
         save_file(tensors, temporary, metadata=header)
     return file
@@ -112,7 +115,12 @@ def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
     stray = sorted(name for name in tensors if _MARK in name)
     if stray:
         raise ValueError(f"{file}: {stray[0]} belongs to no layer of the header; write the file again")
-    return CompressedFile(CompressedModel(weights, tensors), extra)
+    tied = _object(file, header, "tied") if "tied" in header else {}
+    stored = {*tensors, *(weight_key(name) for name in weights)}
+    for name, source in tied.items():
+        if name in stored or source not in stored:
+            raise ValueError(f"{file}: tied: {name!r} is said to be {source!r}; write the file again")
+    return CompressedFile(CompressedModel(weights, tensors, tied=tied), extra)
 
 
 def _weight(record: Mapping[str, Any], parts: dict[Any, Tensor]) -> CompressedWeight:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from sparse_core.compression.model import CompressedModel
+from sparse_core.compression.model import CompressedModel, weight_key
 from sparse_core.compression.weight import PARTS, CompressedWeight
 from sparse_core.nm.convert import replace_modules
 from sparse_core.nm.linear import nm_linear
@@ -259,6 +259,8 @@ def compressed_layers(
 ) -> nn.Module:
     """Put compressed layers in the place of the Linear and Conv2d layers of those names.
 
+    Layers whose weight was that of another when the model was compressed share what is stored.
+
     Other compressed weights (sparse and transposed convolutions) and all other tensors are unpacked into the
     model. Where ``execution="nm"`` does not fit a layer, it runs tiled.
 
@@ -292,4 +294,32 @@ def compressed_layers(
         elif type(old) is nn.Conv2d:
             layer = CompressedConv2d(weight, old, tile_rows=tile_rows, train_codebook=trained)
             new[id(old)] = layer.train(old.training)
+    _share_tied(modules, compressed, new)
     return replace_modules(model, new)
+
+
+def _share_tied(
+    modules: dict[str, nn.Module], compressed: CompressedModel, new: dict[int, nn.Module]
+) -> None:
+    """Layers whose weight is that of a compressed one: of the same kind, over the same stored parts."""
+    names = {weight_key(name): name for name in modules}
+    for key, source in compressed.tied.items():
+        if key not in names or source not in names:
+            continue
+        old, first = modules[names[key]], new.get(id(modules[names[source]]))
+        if id(old) in new or not isinstance(first, _CompressedLayer):
+            continue
+        twin: _CompressedLayer
+        if type(old) is nn.Linear and isinstance(first, CompressedLinear):
+            twin = CompressedLinear(
+                first.compressed, old.bias, tile_rows=first.tile_rows, execution=first.execution
+            )
+        elif type(old) is nn.Conv2d:
+            twin = CompressedConv2d(first.compressed, old, tile_rows=first.tile_rows)
+        else:
+            continue
+        for part in PARTS:
+            if part == "centroids" and isinstance(first.centroids, nn.Parameter):
+                del twin.centroids
+            setattr(twin, part, getattr(first, part))
+        new[id(old)] = twin.train(old.training)

@@ -31,11 +31,14 @@ class CompressedModel:
         weights: by dotted name of the layer.
         other: the rest of the state dict, by its names.
         report: what compression did; ``None`` for a model read from a file.
+        tied: names in the state dict that are the same tensor as another, with the name of that one; such a
+            tensor is stored once.
     """
 
     weights: dict[str, CompressedWeight]
     other: dict[str, Tensor]
     report: CompressionReport | None = field(default=None, repr=False)
+    tied: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -48,6 +51,7 @@ class CompressedModel:
         found = {weight_key(name): weight.to_dense(dtype) for name, weight in self.weights.items()}
         for name, tensor in self.other.items():
             found[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        found.update({name: found[source] for name, source in self.tied.items()})
         return found
 
     def load_into(self, model: nn.Module) -> nn.Module:
@@ -143,11 +147,12 @@ def compress_model(
     if not weights:
         listed = "; ".join(f"{name or '(model)'}: {reason}" for name, reason in skipped.items())
         raise ValueError(f"no layer can be compressed: {listed}")
-    other, before_bytes = _other_tensors(model, weights, other_dtype)
+    tied = _tied_tensors(model)
+    other, before_bytes = _other_tensors(model, weights, tied, other_dtype)
     report = CompressionReport(
         reports, skipped, sum(tensor.nbytes for tensor in other.values()), before_bytes
     )
-    return CompressedModel(weights, other, report)
+    return CompressedModel(weights, other, report, tied)
 
 
 def weight_key(name: str) -> str:
@@ -184,8 +189,22 @@ def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | 
     return None
 
 
+def _tied_tensors(model: nn.Module) -> dict[str, str]:
+    """For each entry of the state dict that is the same tensor as one before it, the name of that."""
+    names: dict[int, str] = {}
+    tied = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        first = names.setdefault(id(value), name)
+        if first != name and isinstance(value, Tensor):
+            tied[name] = first
+    return tied
+
+
 def _other_tensors(
-    model: nn.Module, weights: Mapping[str, CompressedWeight], dtype: torch.dtype | None
+    model: nn.Module,
+    weights: Mapping[str, CompressedWeight],
+    tied: Mapping[str, str],
+    dtype: torch.dtype | None,
 ) -> tuple[dict[str, Tensor], int]:
     """All tensors that are not compressed, and the bytes they had."""
     compressed = {weight_key(name) for name in weights}
@@ -194,7 +213,7 @@ def _other_tensors(
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} of the state dict is {type(value).__name__}: only tensors are stored")
-        if name in compressed:
+        if name in compressed or name in tied:
             continue
         before += value.nbytes
         stored = (

@@ -26,6 +26,11 @@ def best_entries(scores: Tensor, count: int) -> Tensor:
     return above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= missing))
 
 
+def nan_first(scores: Tensor) -> Tensor:
+    """Scores to rank by, without gradient: NaN counts as the largest, so that it is not hidden."""
+    return torch.where(scores.isnan(), float("inf"), scores.detach())
+
+
 def best_by_row(scores: Tensor, counts: Tensor, most: int) -> Tensor:
     """As many true entries in each row as asked for: those with the largest score, of equal ones the first.
 

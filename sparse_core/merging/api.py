@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.merging.combining import Elect, Rule, Share, merge_tensor, slerp_tensor
-from sparse_core.merging.methods import find_method
+from sparse_core.merging.combining import Share, merge_tensor
+from sparse_core.merging.methods import Method, find_method
 from sparse_core.merging.pieces import Delta
+from sparse_core.merging.rules import Elect, Rescale, Rule, read_options, read_rescale
 from sparse_core.merging.task_vector import State, TaskVector, check_same_tensors, state_of
+from sparse_core.merging.tensors import merge_one
 
 __all__ = ["merge"]
 
@@ -29,7 +31,9 @@ def merge(
     normalize: bool | None = None,
     elect: Elect = "mass",
     gamma: float | Sequence[float] = 0.01,
-    rescale: bool = True,
+    epsilon: float | Sequence[float] = 0.15,
+    rescale: bool | Rescale | None = None,
+    **options: float | bool,
 ) -> dict[str, Tensor]:
     """Add task vectors to a base.
 
@@ -37,22 +41,32 @@ def merge(
     each to its largest magnitudes, elects a sign for each position and takes the weighted mean of those that
     have it (so one weight for all changes nothing: ``scale`` does); ``dare`` (``dare_linear``) drops at
     random and rescales; ``dare_ties`` drops at random and elects; ``breadcrumbs`` and ``breadcrumbs_ties``
-    drop the largest and smallest; ``linear`` is the weighted mean of the models; ``slerp`` goes from the
-    base along the sphere towards its one vector's model, by ``weight``.
+    drop the largest and smallest; ``della_linear`` and ``della`` drop at random, small magnitudes more
+    probably, and ``della`` elects; ``linear`` is the weighted mean of the models; ``slerp`` goes from the
+    base along the sphere towards its one vector's model, by ``weight``; ``nuslerp`` along the sphere from one
+    of two vectors to the other, by the share of the second weight; ``model_stock`` goes from the base towards
+    the mean by the angles between the vectors; ``karcher`` is the mean of the models on the sphere; ``sce``
+    weighs vectors by what they changed; ``passthrough`` is the one model times its ``weight``.
 
     Args:
         base: state dict or module; its whole-number tensors are copied.
         vectors: of :meth:`TaskVector.between`, or deltas by name.
         method: see above.
         weight: of all vectors, or one for each.
-        density: share of each delta to keep, in (0, 1]; one for all or for each. For ``ties``, ``dare*`` and
-            ``breadcrumbs*``.
-        seed: of the random shares of ``dare*``.
+        density: share of each delta to keep, in (0, 1]; one for all or for each. For ``ties``, ``dare*``,
+            ``breadcrumbs*`` and ``della*``.
+        seed: of the random shares of ``dare*`` and ``della*``.
         scale: factor of the merged delta (lambda).
-        normalize: divide by the weights that took part; by default for ``ties`` and ``linear`` only.
+        normalize: divide by the weights that took part; by default for ``ties``, ``della`` and ``linear``.
         elect: the sign with the larger ``mass``, or the one of more vectors (``count``).
         gamma: share of the largest magnitudes that ``breadcrumbs*`` drop.
-        rescale: for ``dare*``: divide what is kept by the probability to be kept.
+        epsilon: for ``della*``: how far probabilities to be kept lie from ``density`` at most.
+        rescale: ``"probability"`` divides what is kept by the probability to be kept, as in the paper on
+            DARE; ``"l1"`` gives it the sum of magnitudes of the whole delta, as mergekit does. True is the
+            former for ``dare*`` and the latter for others; by default true for ``dare*`` and ``della*``.
+        options: settings of one method, by mergekit's names: ``select_topk`` (1.0) of ``sce``,
+            ``filter_wise`` (False) of ``model_stock``, ``nuslerp_flatten`` (True) and ``nuslerp_row_wise``
+            (False), ``max_iter`` (10) and ``tol`` (1e-5) of ``karcher``.
 
     Returns:
         Merged tensors by name, in the base's types.
@@ -67,14 +81,12 @@ def merge(
         vector.deltas if isinstance(vector, TaskVector) else state_of(vector, "a vector")
         for vector in vectors
     ]
-    if not deltas or (chosen.name == "slerp" and len(deltas) != 1):
-        raise ValueError(
-            f"{chosen.name} needs {'one vector' if chosen.name == 'slerp' else 'vectors'}, got {len(deltas)}"
-        )
+    _check_count(chosen, len(deltas))
     _check_vectors(before, deltas)
     weights = _each(weight, len(deltas), "weight", None, None)
     densities = _each(density, len(deltas), "density", 0.0, 1.0)
     gammas = _each(gamma, len(deltas), "gamma", None, None)
+    epsilons = _each(epsilon, len(deltas), "epsilon", 0.0, 0.5)
     if 0.0 in densities:
         raise ValueError("density must be above 0 and at most 1, got 0")
     if not all(0 <= share < 1 for share in gammas):
@@ -83,24 +95,37 @@ def merge(
         raise ValueError(f"elect must be 'mass' or 'count', got {elect!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number from 0, got {seed!r}")
-    rule = Rule(chosen, scale, normalize, elect, rescale, seed)
+    random = chosen.sparsifier in ("random", "ranked")
+    on: Rescale = "probability" if chosen.sparsifier == "random" else "l1"
+    rescaled = read_rescale(chosen, rescale, "rescale", on=on, default=random)
+    rule = Rule(chosen, scale, normalize, elect, rescaled, seed, read_options(chosen, options, ""))
     merged = {}
     for name, value in before.items():
         if not value.is_floating_point():
             merged[name] = value.clone()
             continue
         labels = [f"vector {number}, tensor {name!r}," for number in range(len(deltas))]
-        if chosen.name == "slerp":
-            model = Delta(value + deltas[0][name].to(value.dtype), label=labels[0])
-            merged[name] = slerp_tensor(value, model, weights[0], name=name)
-            continue
+        # A linear merge of models is one of deltas, but for what follows below.
+        models = chosen.takes_models and chosen.name != "linear"
         shares = [
-            Share(Delta(delta[name], label=label), w, d, g, number)
-            for number, (delta, label, w, d, g) in enumerate(
-                zip(deltas, labels, weights, densities, gammas, strict=True)
+            Share(
+                Delta(value + delta[name].to(value.dtype) if models else delta[name], label=label),
+                w,
+                d,
+                g,
+                e,
+                number,
+            )
+            for number, (delta, label, w, d, g, e) in enumerate(
+                zip(deltas, labels, weights, densities, gammas, epsilons, strict=True)
             )
         ]
-        merged[name] = merge_tensor(value, shares, rule, name=name)
+        if chosen.name == "linear":
+            merged[name] = merge_tensor(value, shares, rule, name=name)
+            continue
+        out = torch.empty_like(value, memory_format=torch.contiguous_format)
+        base_value = value if chosen.base != "unused" else None
+        merged[name] = merge_one(base_value, shares, rule, name=name, out=out)
     if chosen.name == "linear" and not rule.divides:
         # Without division the base counts as often as the models weigh, not once.
         extra = math.fsum(weights) * scale - 1
@@ -108,6 +133,13 @@ def merge(
             if value.is_floating_point():
                 value.add_(before[name], alpha=extra)
     return merged
+
+
+def _check_count(method: Method, count: int) -> None:
+    if count < method.least or (method.most is not None and count > method.most):
+        wanted = {(1, 1): "one vector", (1, None): "vectors", (2, 2): "two vectors"}
+        needs = wanted.get((method.least, method.most), f"{method.least} vectors or more")
+        raise ValueError(f"{method.name} needs {needs}, got {count}")
 
 
 def _check_vectors(base: Mapping[str, Tensor], deltas: Sequence[Mapping[str, Tensor]]) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from sparse_core.errors import CapacityWarning
 from sparse_core.merging.api import merge
-from sparse_core.merging.combining import Elect
 from sparse_core.merging.methods import find_method, nearest
+from sparse_core.merging.rules import Elect
 from sparse_core.merging.task_vector import State, TaskVector, state_of
 
 __all__ = ["CacheStatistics", "Combination", "MergeCache"]

@@ -65,6 +65,9 @@ def _merge(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe)
     if options.seed is not None:
         recipe = dataclasses.replace(recipe, rule=dataclasses.replace(recipe.rule, seed=options.seed))
+        if "seed" not in recipe.method.settings:
+            told = f"--seed is ignored: {recipe.method.name} draws nothing at random"
+            recipe = dataclasses.replace(recipe, notes=(*recipe.notes, told))
     report = merge_files(
         recipe,
         options.out,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,41 +17,20 @@ from sparse_core.merging.keeping import (
     largest,
     largest_of_each,
     random_share,
+    random_words,
+    ranked_share,
+    sums_of_magnitudes,
 )
-from sparse_core.merging.methods import Method
 from sparse_core.merging.pieces import Delta, compute_dtype, in_threads, piece_size, ranges, spans
+from sparse_core.merging.rules import Rule
 
-__all__ = ["Elect", "Rule", "Share", "merge_tensor", "slerp_tensor"]
+__all__ = ["Share", "merge_tensor", "require_fit", "slerp_tensor"]
 
-Elect = Literal["mass", "count"]
+
 #: Directions closer than this are interpolated on the straight line, where the sphere divides by nearly zero.
 _PARALLEL = 0.9995
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How a tensor is merged; the same for all models.
-
-    Attributes:
-        method: what is dropped and whether signs are elected.
-        scale: factor of the merged delta (lambda).
-        normalize: divide by the weights that took part; None as the method does.
-        elect: the sign with the larger mass of weighted deltas, or that of more models.
-        rescale: divide what a random share keeps by its probability.
-        seed: of random shares.
-    """
-
-    method: Method
-    scale: float = 1.0
-    normalize: bool | None = None
-    elect: Elect = "mass"
-    rescale: bool = True
-    seed: int = 0
-
-    @property
-    def divides(self) -> bool:
-        """Whether sums are divided by the weights that took part."""
-        return self.method.normalises if self.normalize is None else self.normalize
+#: Sums of magnitudes below this are not rescaled, as in mergekit.
+_TINY_SUM = 1e-7
 
 
 @dataclass(frozen=True)
@@ -60,10 +38,11 @@ class Share:
     """What one model contributes to a tensor.
 
     Attributes:
-        delta: its difference from the base, or the model itself for a linear merge.
-        weight: factor.
+        delta: its difference from the base, or the model itself where models are merged.
+        weight: factor; the place on the path for slerp.
         density: share of the numbers that is kept.
         gamma: share of the largest magnitudes that breadcrumbs drop.
+        epsilon: how far probabilities of DELLA lie from the density at most.
         number: of the task vector, for its random mask.
     """
 
@@ -71,6 +50,7 @@ class Share:
     weight: float
     density: float = 1.0
     gamma: float = 0.01
+    epsilon: float = 0.15
     number: int = 0
 
 
@@ -78,7 +58,7 @@ class Share:
 class _Part:
     share: Share
     keep: Keep | None
-    #: Weight with DARE's rescaling; what it is divided by when normalising stays the weight alone.
+    #: Weight with the rescaling of what is kept; normalising divides by the weight alone.
     factor: float
 
     def for_thread(self) -> _Part:
@@ -109,7 +89,7 @@ def merge_tensor(
     result = torch.empty_like(like, memory_format=torch.contiguous_format) if out is None else out
     flat, merged = (None if base is None else base.detach().reshape(-1)), result.view(-1)
     count, device = merged.numel(), merged.device
-    parts = _parts(shares, rule, name, count, device)
+    parts = _parts(shares, rule, name, like.shape, device)
     dtype = compute_dtype(like, *(share.delta.values for share in shares))
 
     def fill(first: int, last: int) -> None:
@@ -119,27 +99,47 @@ def merge_tensor(
             if flat is not None:
                 total.add_(flat[start:stop])
             merged[start:stop].copy_(total)
-            _require_fit(total, merged.dtype, shares, flat, name)
+            require_fit(total, merged.dtype, shares, flat, name)
 
     in_threads([partial(fill, first, last) for first, last in ranges(count, device)], count, device)
     return result
 
 
-def _parts(shares: Sequence[Share], rule: Rule, name: str, count: int, device: torch.device) -> list[_Part]:
+def _parts(
+    shares: Sequence[Share], rule: Rule, name: str, shape: torch.Size, device: torch.device
+) -> list[_Part]:
     """What each share keeps: on a CPU found side by side, on a GPU together."""
     keeps: list[Keep | None]
+    count = shape.numel()
     if rule.method.sparsifier == "largest" and device.type != "cpu":
         keeps = largest_of_each([share.delta for share in shares], [share.density for share in shares])
     else:
-        keeps = in_threads([partial(_keep, share, rule, name) for share in shares], count, device)
+        keeps = in_threads([partial(_keep, share, rule, name, shape) for share in shares], count, device)
+    if rule.rescale == "l1":
+        tasks = [partial(_l1_factor, share, keep) for share, keep in zip(shares, keeps, strict=True)]
+        factors = in_threads(tasks, count, device)
+        return [
+            _Part(share, keep, share.weight * factor)
+            for share, keep, factor in zip(shares, keeps, factors, strict=True)
+        ]
     parts = []
     for share, keep in zip(shares, keeps, strict=True):
-        divisor = keep.probability if rule.rescale and isinstance(keep, RandomShare) else 1.0
+        divisor = 1.0
+        if isinstance(keep, RandomShare) and rule.rescale == "probability":
+            divisor = keep.probability
         parts.append(_Part(share, keep, share.weight / divisor))
     return parts
 
 
-def _keep(share: Share, rule: Rule, name: str) -> Keep | None:
+def _l1_factor(share: Share, keep: Keep | None) -> float:
+    """What gives the kept numbers the sum of magnitudes of all; 1 where either sum is nearly zero."""
+    if keep is None:
+        return 1.0
+    before, after = sums_of_magnitudes(share.delta, keep)
+    return 1.0 if before < _TINY_SUM or after < _TINY_SUM else before / after
+
+
+def _keep(share: Share, rule: Rule, name: str, shape: torch.Size) -> Keep | None:
     kind = rule.method.sparsifier
     if kind == "largest":
         return largest(share.delta, share.density)
@@ -147,6 +147,14 @@ def _keep(share: Share, rule: Rule, name: str) -> Keep | None:
         return band(share.delta, share.density, share.gamma)
     if kind == "random":
         return random_share(share.density, seed=rule.seed, vector=share.number, name=name)
+    if kind == "ranked":
+        return ranked_share(
+            share.delta,
+            shape,
+            share.density,
+            share.epsilon,
+            words=random_words(rule.seed, share.number, name),
+        )
     return None
 
 
@@ -212,7 +220,7 @@ class _Electing:
         return total.mul_(sign if self.rule.scale == 1 else sign.mul_(self.rule.scale))
 
 
-def _require_fit(
+def require_fit(
     total: Tensor, dtype: torch.dtype, shares: Sequence[Share], base: Tensor | None, name: str
 ) -> None:
     """Raise when a piece of the result is not finite, naming the input that is to blame."""
@@ -270,5 +278,5 @@ def slerp_tensor(
         total = ours.read(start, stop, left).mul_(of_first)
         total.add_(second.read(start, stop, right), alpha=of_second)
         merged[start:stop].copy_(total)
-        _require_fit(total, merged.dtype, (), None, name)
+        require_fit(total, merged.dtype, (), None, name)
     return result

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparse_core.merging.pieces import Delta
+from sparse_core.merging.pieces import Delta, piece_size, spans
 from sparse_core.merging.selection import (
     Threshold,
     kept_count,
@@ -19,7 +19,17 @@ from sparse_core.merging.selection import (
     magnitude_thresholds,
 )
 
-__all__ = ["Keep", "RandomShare", "band", "largest", "largest_of_each", "random_share"]
+__all__ = [
+    "Keep",
+    "RandomShare",
+    "band",
+    "largest",
+    "largest_of_each",
+    "random_share",
+    "random_words",
+    "ranked_share",
+    "sums_of_magnitudes",
+]
 
 #: Sets to zero in place what is dropped, given a piece and the position of its first number.
 Keep = Callable[[Tensor, int], Tensor]
@@ -69,6 +79,22 @@ def band(delta: Delta, density: float, gamma: float) -> Keep | None:
     return lower.apply if top == 0 else _Band(lower, magnitude_threshold(delta, top))
 
 
+def _entropy(seed: int, vector: int, name: str) -> tuple[int, ...]:
+    words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], dtype="<u4")
+    return (seed, vector, *map(int, words))
+
+
+def random_words(seed: int, vector: int, name: str) -> Callable[[int], np.ndarray]:
+    """The first numbers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads, given how many."""
+
+    def draw(count: int) -> np.ndarray:
+        bits = np.random.PCG64DXSM(np.random.SeedSequence(_entropy(seed, vector, name)))
+        drawn: np.ndarray = bits.random_raw(-(-count // 2)).astype("<u8", copy=False).view("<u4")[:count]
+        return drawn
+
+    return draw
+
+
 class RandomShare:
     """Dropping of DARE (Yu et al. 2024): each number stays with a probability, decided by a seed.
 
@@ -83,8 +109,7 @@ class RandomShare:
     """
 
     def __init__(self, density: float, *, seed: int, vector: int, name: str) -> None:
-        words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], dtype="<u4")
-        self._entropy = (seed, vector, *map(int, words))
+        self._entropy = _entropy(seed, vector, name)
         self._limit = max(1, round(density * _RANGE))
         self._bits = np.random.PCG64DXSM(np.random.SeedSequence(self._entropy))
         self._position = 0
@@ -116,3 +141,61 @@ class RandomShare:
 def random_share(density: float, *, seed: int, vector: int, name: str) -> RandomShare | None:
     """:class:`RandomShare`, or None where everything stays."""
     return None if density >= 1 else RandomShare(density, seed=seed, vector=vector, name=name)
+
+
+def ranked_share(
+    delta: Delta,
+    shape: torch.Size,
+    density: float,
+    epsilon: float,
+    *,
+    words: Callable[[int], np.ndarray],
+) -> Keep | None:
+    """Dropping of DELLA (Deep, Bhardwaj and Poria 2024): larger magnitudes of a row stay more probably.
+
+    Probabilities rise evenly with the rank, from ``density - epsilon`` to ``density + epsilon``, over the
+    second dimension of a tensor, or over the whole vector. None where everything stays.
+
+    Args:
+        delta: flat.
+        shape: of the tensor.
+        density: mean probability.
+        epsilon: half the range of the probabilities.
+        words: draws uniform numbers from 0 to 2³² - 1, one for each position in the tensor.
+
+    Raises:
+        ValueError: a probability would not lie between 0 and 1.
+    """
+    if density >= 1 or not delta.count:
+        return None
+    if not 0 < density - epsilon <= density + epsilon < 1:
+        raise ValueError(
+            f"{delta.label or 'a delta'}: density {density:g} with epsilon {epsilon:g} leaves the range of"
+            " probabilities: density - epsilon must be above 0 and density + epsilon below 1"
+        )
+    sizes = delta.buffer(delta.count)
+    for start, stop in spans(0, delta.count, piece_size(delta.device)):
+        delta.read(start, stop, sizes[start:]).abs_()
+    delta.require_finite(sizes)
+    rows = sizes.view(shape) if len(shape) > 1 else sizes.view(1, -1)
+    ranks = rows.argsort(dim=1, stable=True).argsort(dim=1).to(torch.float64)
+    middle = 0.5 if rows.shape[1] == 1 else 0.0
+    probability = density - epsilon + 2 * epsilon * (ranks / max(1, rows.shape[1] - 1) + middle)
+    limits = (probability * _RANGE).round_().to(torch.int64).reshape(-1)
+    mask = torch.from_numpy(words(delta.count).astype(np.int64)).to(delta.device) < limits
+    return lambda piece, start: piece.mul_(mask[start : start + piece.numel()])
+
+
+def sums_of_magnitudes(delta: Delta, keep: Keep) -> tuple[float, float]:
+    """Σ |number| of a delta and of what is kept of it, the same whatever the number of threads."""
+    if isinstance(keep, RandomShare):
+        keep = keep.for_thread()
+    buffer = delta.buffer()
+    sums = torch.zeros(2, dtype=torch.float64, device=delta.device)
+    for start, stop in spans(0, delta.count, piece_size(delta.device)):
+        piece = delta.read(start, stop, buffer)
+        delta.require_finite(piece)
+        sums[0] += piece.abs().sum(dtype=torch.float64)
+        sums[1] += keep(piece, start).abs().sum(dtype=torch.float64)
+    before, after = sums.tolist()
+    return before, after

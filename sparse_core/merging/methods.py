@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METHODS", "Method", "Sparsifier", "find_method", "nearest"]
+__all__ = ["METHODS", "Combine", "Method", "Sparsifier", "find_method", "nearest"]
 
-Sparsifier = Literal["none", "largest", "random", "band"]
+Sparsifier = Literal["none", "largest", "random", "band", "ranked"]
+Combine = Literal["sum", "slerp", "nuslerp", "model_stock", "karcher", "sce"]
+Base = Literal["needed", "optional", "unused"]
 
 
 @dataclass(frozen=True)
@@ -21,16 +23,47 @@ class Method:
         sparsifier: what is dropped from each delta.
         elects: whether each position agrees on a sign first and leaves out those that differ (TIES).
         normalises: whether sums are divided by the weights that took part, unless the caller says.
-        needs_base: whether deltas from a base are merged, not the models themselves.
-        parameters: of a model; those of the whole merge are the same for all.
+        combine: how what is left is put together.
+        base: whether there is one; ``"unused"`` where it is a model like the others.
+        whole: whether models are merged even where there is a base, and not their differences from it.
+        parameters: of a model, different for each and for each tensor.
+        settings: of the whole merge.
+        least: models beside the base.
+        most: models beside the base; ``None`` for any number.
     """
 
     name: str
     sparsifier: Sparsifier = "none"
     elects: bool = False
     normalises: bool = False
-    needs_base: bool = True
+    combine: Combine = "sum"
+    base: Base = "needed"
+    whole: bool = False
     parameters: tuple[str, ...] = ("weight",)
+    settings: tuple[str, ...] = ("normalize", "lambda")
+    least: int = 1
+    most: int | None = None
+
+    @property
+    def needs_base(self) -> bool:
+        """Whether it cannot do without a base."""
+        return self.base == "needed"
+
+    @property
+    def takes_models(self) -> bool:
+        """Whether whole models are merged, with or without a base."""
+        return self.whole or self.base == "unused"
+
+
+def _sparse(
+    name: str, sparsifier: Sparsifier, *more: str, elects: bool = False, normalises: bool = False
+) -> Method:
+    """A method that adds up what is left of each delta."""
+    settings = ["normalize", "lambda", "rescale"]
+    settings += ["seed"] if sparsifier in ("random", "ranked") else []
+    settings += ["consensus"] if elects else []
+    parameters = ("weight", "density", *more)
+    return Method(name, sparsifier, elects, normalises, parameters=parameters, settings=tuple(settings))
 
 
 #: By name. Defaults follow mergekit's, so that its recipes mean the same here.
@@ -38,20 +71,31 @@ METHODS = {
     method.name: method
     for method in (
         Method("task_arithmetic"),
-        Method("ties", "largest", True, True, parameters=("weight", "density")),
-        Method("dare_linear", "random", parameters=("weight", "density")),
-        Method("dare_ties", "random", True, parameters=("weight", "density")),
-        Method("breadcrumbs", "band", parameters=("weight", "density", "gamma")),
-        Method("breadcrumbs_ties", "band", True, parameters=("weight", "density", "gamma")),
-        Method("linear", normalises=True, needs_base=False),
-        Method("slerp", needs_base=True, parameters=()),
+        _sparse("ties", "largest", elects=True, normalises=True),
+        _sparse("dare_linear", "random"),
+        _sparse("dare_ties", "random", elects=True),
+        _sparse("breadcrumbs", "band", "gamma"),
+        _sparse("breadcrumbs_ties", "band", "gamma", elects=True),
+        _sparse("della", "ranked", "epsilon", elects=True, normalises=True),
+        _sparse("della_linear", "ranked", "epsilon"),
+        Method("linear", normalises=True, base="unused", settings=("normalize",)),
+        Method("slerp", combine="slerp", whole=True, parameters=("t",), settings=(), most=1),
+        Method(
+            "nuslerp",
+            combine="nuslerp",
+            base="optional",
+            settings=("nuslerp_flatten", "nuslerp_row_wise"),
+            least=2,
+            most=2,
+        ),
+        Method("model_stock", combine="model_stock", parameters=(), settings=("filter_wise",), least=2),
+        Method("karcher", combine="karcher", base="unused", parameters=(), settings=("max_iter", "tol")),
+        Method("sce", combine="sce", parameters=(), settings=("select_topk",)),
+        Method("passthrough", base="unused", parameters=("scale",), settings=(), most=1),
     )
 }
 _OTHER_NAMES = {"dare": "dare_linear", "average": "linear"}
-_NOT_HERE = {
-    *("arcee_fusion", "della", "della_linear", "karcher", "model_stock", "multislerp", "nearswap"),
-    *("nuslerp", "passthrough", "ram", "ramplus_tl", "sce"),
-}
+_NOT_HERE = {"arcee_fusion", "multislerp", "nearswap", "ram", "ramplus_tl"}
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
@@ -67,9 +111,9 @@ def find_method(name: str) -> Method:
         ValueError: no such method; suggests the nearest name.
     """
     known = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
-    if known in _NOT_HERE:
+    if isinstance(known, str) and known in _NOT_HERE:
         raise ValueError(f"mergekit's {name} is not offered here; known are {', '.join(METHODS)}")
-    if known not in METHODS:
+    if not isinstance(known, str) or known not in METHODS:
         raise ValueError(
             f"unknown method {name!r}{nearest(name, [*METHODS, *_OTHER_NAMES])};"
             f" known are {', '.join(METHODS)}"

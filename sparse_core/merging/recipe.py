@@ -12,19 +12,20 @@ from typing import Any
 import torch
 import yaml
 
-from sparse_core.merging.combining import Rule
 from sparse_core.merging.methods import Method, find_method
 from sparse_core.merging.recipe_parameters import check_fields, read_dtype, read_parameters, read_rule
+from sparse_core.merging.rules import Rule
 from sparse_core.merging.settings import Setting
 
 __all__ = ["ModelEntry", "Recipe", "load_recipe", "parse_recipe"]
 
-_TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out", "name")
+_TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out")
 #: Fields of mergekit that change nothing here, with the reason that is told.
 _IGNORED_TOP = {
     "tokenizer_source": "tokenizer files are copied from the base",
     "tokenizer": "tokenizer files are copied from the base",
     "chat_template": "tokenizer files are copied from the base",
+    "name": "nothing is called by it",
 }
 
 
@@ -47,8 +48,8 @@ class Recipe:
 
     Attributes:
         rule: method, normalisation, scale, seed.
-        models: those that are merged; the base is not among them, but for a linear merge without a base.
-        base: path of the base; None for a linear merge.
+        models: those that are merged; the base is not among them where differences from it are.
+        base: path of the base; None where the method has none.
         parameters: settings for all models.
         dtype: of the result; None for the base's.
         out: where it goes; None where the caller says.
@@ -89,8 +90,8 @@ class Recipe:
                     for part in setting.filters()
                     if not any(part in name for name in names)
                 ]
-        parameter = "t" if self.method.name == "slerp" else "weight"
-        for entry in self.models:
+        for entry in self.models if self.method.parameters[:1] in (("weight",), ("t",)) else ():
+            parameter = self.method.parameters[0]
             left = [name for name in names if math.isnan(self.setting(entry, parameter, name, 1, math.nan))]
             if left:
                 notes.append(
@@ -135,7 +136,9 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
         found = "nothing: the file is empty" if values is None else type(values).__name__
         raise ValueError(f"{where}: expected a mapping with merge_method and models, got {found}")
     check_fields(values, {*_TOP, *_IGNORED_TOP}, where)
-    notes = [f"{name} is ignored: {why}" for name, why in _IGNORED_TOP.items() if name in values]
+    notes = [
+        f"{name} is ignored: {why}" for name, why in _IGNORED_TOP.items() if values.get(name) is not None
+    ]
     if "merge_method" not in values:
         raise ValueError(f"{where}: merge_method is missing")
     try:
@@ -207,20 +210,28 @@ def _models(
         path = _path(entry["model"], f"{here}.model")
         settings, _ = read_parameters(entry.get("parameters"), method, f"{here}.parameters", notes, own=True)
         # mergekit lists the base among the models of a merge of deltas; it contributes nothing.
-        if not (path == base and method.needs_base):
+        if path == base and method.base != "unused":
+            notes += [f"{name} of {path} is ignored: it is the base" for name in settings if name != "t"]
+        else:
             models.append(ModelEntry(path, settings))
     if method.needs_base and base is None:
         raise ValueError(f"{where}: base_model is missing: {method.name} needs one")
-    if method.name == "slerp" and len(models) != 1:
-        raise ValueError(
-            f"{where}: models: slerp takes the base and one other model, got {len(models)} others"
-        )
+    if method.base == "unused" and base is not None and all(entry.path != base for entry in models):
+        # As in mergekit, for which it is a model like the others.
+        models.append(ModelEntry(base))
     if not models:
         raise ValueError(f"{where}: models: nothing to merge beside the base")
+    beside = "" if method.base == "unused" else " beside the base"
+    if len(models) < method.least or (method.most is not None and len(models) > method.most):
+        wanted = f"{method.least}" if method.least == method.most else f"at least {method.least}"
+        wanted = wanted if method.most != 1 else "one model"
+        raise ValueError(f"{where}: models: {method.name} takes {wanted}{beside}, got {len(models)}")
     return tuple(models)
 
 
 def _require_parameters(recipe: Recipe, where: str) -> None:
+    if "weight" not in recipe.method.parameters and recipe.method.name != "slerp":
+        return
     if recipe.method.name == "slerp":
         if "t" not in recipe.parameters:
             raise ValueError(
@@ -229,13 +240,21 @@ def _require_parameters(recipe: Recipe, where: str) -> None:
         return
     for index, entry in enumerate(recipe.models):
         if "weight" not in entry.parameters and "weight" not in recipe.parameters:
-            raise ValueError(f"{where}: models[{index}].parameters.weight is missing ({entry.path})")
+            raise ValueError(
+                f"{where}: models[{index}].parameters.weight is missing ({entry.path})"
+                + (": base_model takes part like the others" if entry.path == recipe.base else "")
+            )
 
 
 def _path(value: Any, where: str) -> str:
-    """A path as text, or mergekit's ``{model: {path: …}}``."""
-    if isinstance(value, dict) and isinstance(value.get("path"), str):
-        return str(value["path"])
+    """A path as text, or mergekit's ``{path: …}`` and ``{model: {path: …}, lora: {path: …}}``."""
+    if isinstance(value, dict) and "model" in value:
+        check_fields(value, {"model", "lora"}, where)
+        lora = value.get("lora")
+        return _path(value["model"], where) + ("" if lora is None else f"+{_path(lora, where)}")
+    if isinstance(value, dict):
+        check_fields(value, {"path"}, where)
+        value = value.get("path")
     if not isinstance(value, str) or not value:
         raise ValueError(f"{where}: expected a path, got {value!r}")
     return value

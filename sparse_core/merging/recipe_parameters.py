@@ -7,19 +7,22 @@ from typing import Any
 
 import torch
 
-from sparse_core.merging.combining import Rule
-from sparse_core.merging.methods import Method, nearest
+from sparse_core.merging.methods import METHODS, Method, nearest
+from sparse_core.merging.rules import OPTIONS, Rule, read_options, read_rescale
 from sparse_core.merging.settings import Limits, Setting, read_setting
 
 __all__ = ["check_fields", "read_dtype", "read_parameters", "read_rule"]
 
 _IGNORED = {"int8_mask": "masks never take up memory here"}
-_TENSOR = {"weight", "density", "gamma", "t"}
-_GLOBAL = {"normalize", "rescale", "lambda", "seed", "consensus"}
+_TENSOR = {name for method in METHODS.values() for name in method.parameters}
+_GLOBAL = {name for method in METHODS.values() for name in method.settings}
+#: Parameters of mergekit's methods that are not offered here.
+_OTHERS = {"normalize_weights", "eps"}
 _DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
 _LIMITS = {
     "density": Limits("above 0 and at most 1", lambda number: 0 < number <= 1),
     "gamma": Limits("from 0 to below 1", lambda number: 0 <= number < 1),
+    "epsilon": Limits("from 0 to below 0.5", lambda number: 0 <= number < 0.5),
     "t": Limits("from 0 to 1", lambda number: 0 <= number <= 1),
 }
 
@@ -43,16 +46,13 @@ def read_parameters(
         return {}, {}
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected a mapping, got {values!r}")
-    allowed = {*method.parameters, "normalize", "lambda", "seed"}
-    allowed |= {"t"} if method.name == "slerp" else set()
-    allowed |= {"rescale"} if method.sparsifier == "random" else set()
-    allowed |= {"consensus"} if method.elects else set()
+    allowed = {*method.parameters, *method.settings}
     settings, general = {}, {}
     for name, value in values.items():
         if name in _IGNORED:
             notes.append(f"{name} is ignored: {_IGNORED[name]}")
         elif name not in allowed:
-            if name in _TENSOR | _GLOBAL:
+            if name in _TENSOR | _GLOBAL | _OTHERS:
                 # mergekit passes over parameters that a method does not take; so do recipes written for
                 # several.
                 notes.append(f"{name} is ignored: {method.name} has no such parameter")
@@ -72,10 +72,13 @@ def read_parameters(
 
 
 def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
-    """What all tensors share, from the values for the whole merge."""
-    for name in ("normalize", "rescale"):
-        if name in general and not isinstance(general[name], bool):
-            raise ValueError(f"{where}.{name}: expected true or false, got {general[name]!r}")
+    """What all tensors share, from the values for the whole merge.
+
+    ``rescale`` means what it means to mergekit: what is kept of a delta gets the sum of magnitudes of all. It
+    is on by default where something is drawn at random.
+    """
+    if "normalize" in general and not isinstance(general["normalize"], bool):
+        raise ValueError(f"{where}.normalize: expected true or false, got {general['normalize']!r}")
     scale = read_setting(general.get("lambda", 1.0), f"{where}.lambda").values()
     if len(scale) != 1:
         raise ValueError(f"{where}.lambda: expected one number, got {len(scale)}")
@@ -92,8 +95,17 @@ def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
         scale[0],
         general.get("normalize"),
         "mass" if elect == "mass" else "count",
-        general.get("rescale", True),
+        read_rescale(
+            method,
+            general.get("rescale"),
+            f"{where}.rescale",
+            on="l1",
+            default=method.sparsifier in ("random", "ranked"),
+        ),
         seed,
+        read_options(
+            method, {name: value for name, value in general.items() if name in OPTIONS}, f"{where}."
+        ),
     )
 
 

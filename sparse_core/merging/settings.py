@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 __all__ = ["Limits", "Setting", "count_layers", "layer_position", "read_setting"]
 
 _LAYER = re.compile(r"(?:^|\.)(\d+)\.")
-#: Tensors outside the layers that come before them; all others come after.
-_BEFORE = re.compile(r"embed|wte|wpe|stem|patch|position", re.IGNORECASE)
 
 
 def layer_position(name: str, layers: int) -> float:
-    """Where in a network a tensor is, from 0 at the input to 1 at the output.
+    """Where on a gradient a tensor is, from 0 in the first layer to 1 in the last; as in mergekit.
 
     Args:
-        name: its first number between dots counts as the layer; tensors without one lie at 0 when the name
-            says that they embed, at 1 otherwise.
+        name: its first number between dots counts as the layer; tensors outside the layers (embeddings, last
+            norm, head) lie at 0, a single layer at 1.
         layers: how many there are.
     """
     found = _LAYER.search(name)
-    if found:
-        return int(found[1]) / (layers - 1) if layers > 1 else 0.0
-    return 0.0 if _BEFORE.search(name) else 1.0
+    if found is None:
+        return 0.0
+    return int(found[1]) / (layers - 1) if layers > 1 else 1.0
 
 
 def count_layers(names: Iterable[str]) -> int:

@@ -1,4 +1,4 @@
-"""Models on disk, read tensor by tensor: a file, a folder of shards with an index, or a task vector."""
+"""Models on disk, read tensor by tensor: a file, a folder of shards, a task vector, a model with a LoRA."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from sparse_core.merging.lora import LoraAdapter
 from sparse_core.merging.tensor_files import TensorFileReader
 from sparse_core.merging.vector_files import FORMAT, TaskVectorReader
 
-__all__ = ["INDEX_NAME", "FolderModel", "ModelOnDisk", "TensorKind", "VectorOnDisk", "open_model"]
+__all__ = [
+    "INDEX_NAME",
+    "AdaptedModel",
+    "FolderModel",
+    "ModelOnDisk",
+    "TensorKind",
+    "VectorOnDisk",
+    "open_model",
+]
 
 INDEX_NAME = "model.safetensors.index.json"
 
@@ -31,11 +40,13 @@ class ModelOnDisk(Protocol):
     Attributes:
         path: as it was given.
         tensors: type and shape by name.
+        places: all files and folders that it is read from.
         is_delta: whether it holds differences from a base.
         metadata: of the file.
     """
 
     path: Path
+    places: tuple[Path, ...]
     tensors: dict[str, TensorKind]
     is_delta: bool
     metadata: dict[str, str]
@@ -56,6 +67,7 @@ class FolderModel:
 
     def __init__(self, path: Path, shards: dict[str, TensorFileReader]) -> None:
         self.path = path
+        self.places: tuple[Path, ...] = (path,)
         self._shards = shards
         self.tensors = {
             name: TensorKind(shard.tensors[name].dtype, shard.tensors[name].shape)
@@ -79,6 +91,7 @@ class VectorOnDisk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.places: tuple[Path, ...] = (path,)
         self._reader = TaskVectorReader(path)
         self.metadata = dict(self._reader.file.metadata)
         self.tensors = {
@@ -90,17 +103,45 @@ class VectorOnDisk:
         return self._reader.read(name)
 
 
+class AdaptedModel:
+    """A model whose tensors are read with a LoRA added.
+
+    Args:
+        base: the model.
+        adapter: of the model's tensors.
+    """
+
+    is_delta = False
+
+    def __init__(self, base: ModelOnDisk, adapter: LoraAdapter) -> None:
+        if base.is_delta:
+            raise ValueError(f"{base.path}: a LoRA is added to a whole model, not to a task vector file")
+        adapter.check({name: kind.shape for name, kind in base.tensors.items()}, str(base.path))
+        self.path = base.path
+        self.places: tuple[Path, ...] = (*base.places, adapter.path)
+        self.tensors, self.metadata = base.tensors, base.metadata
+        self._base, self._adapter = base, adapter
+
+    def read(self, name: str) -> Tensor:
+        """One tensor; float32 where the LoRA is added to a narrower type."""
+        return self._adapter.apply(name, self._base.read(name))
+
+
 def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
     """Open a model's weights without reading them.
 
     Args:
-        path: a ``.safetensors`` file, an index of shards, a task vector file, or a folder with one of them.
+        path: a ``.safetensors`` file, an index of shards, a task vector file, a folder with one of them, or
+            ``MODEL+LORA`` with the folder of an adapter, as mergekit writes it.
 
     Raises:
         FileNotFoundError: nothing there, no weights in it, or a shard missing.
         ValueError: truncated or damaged; names the file and the field.
     """
     place = Path(path)
+    if not place.exists() and "+" in str(path):
+        base, _, adapter = str(path).rpartition("+")
+        return AdaptedModel(open_model(base), LoraAdapter(Path(adapter)))
     if place.is_dir():
         return _open_folder(place)
     if not place.exists():

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from sparse_core.files import replacing
-from sparse_core.merging.combining import Share, merge_tensor, slerp_tensor
+from sparse_core.merging.combining import Share
 from sparse_core.merging.encoding import ValueCode
 from sparse_core.merging.output import copy_companions, new_folder, plan_shards, stored_bytes, write_index
 from sparse_core.merging.pieces import Delta
@@ -23,6 +23,7 @@ from sparse_core.merging.settings import count_layers
 from sparse_core.merging.sources import ModelOnDisk, TensorKind, open_model
 from sparse_core.merging.task_vector import TaskVector, check_same_tensors
 from sparse_core.merging.tensor_files import TensorFileWriter
+from sparse_core.merging.tensors import merge_one
 from sparse_core.merging.vector_files import VectorFileReport, write_task_vector
 
 __all__ = ["make_task_vector", "merge_files"]
@@ -165,9 +166,9 @@ def _open(recipe: Recipe) -> _Models:
         raise ValueError(f"{recipe.base}: base_model is a task vector file; it must be a whole model")
     others = [open_model(entry.path) for entry in recipe.models]
     for model in others:
-        if model.is_delta and recipe.method.name in ("linear", "slerp"):
+        if model.is_delta and (recipe.method.takes_models or base is None):
             raise ValueError(f"{model.path}: {recipe.method.name} takes whole models, not task vector files")
-    pattern = base if base is not None and recipe.method.needs_base else others[0]
+    pattern = base if base is not None and recipe.method.base != "unused" else others[0]
     for entry, model in zip(recipe.models, others, strict=True):
         expected = _shapes(pattern)
         if model.is_delta:
@@ -199,9 +200,9 @@ def _check_target(place: Path, models: _Models, overwrite: bool) -> None:
     if place.suffix in (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx"):
         raise ValueError(f"{place}: models are written as safetensors: name a folder or a *.safetensors file")
     resolved = place.resolve()
-    for model in (models.pattern, *models.others):
-        if resolved in (model.path.resolve(), *model.path.resolve().parents):
-            raise ValueError(f"{place}: is or holds the model {model.path} that is read; choose another out")
+    for path in [path for model in (models.pattern, *models.others) for path in model.places]:
+        if resolved in (path.resolve(), *path.resolve().parents):
+            raise ValueError(f"{place}: is or holds the model {path} that is read; choose another out")
     if place.suffix == ".safetensors" and place.is_dir():
         raise FileExistsError(f"{place}: is a folder")
     if place.exists() and not overwrite and not (place.is_dir() and not any(place.iterdir())):
@@ -218,30 +219,38 @@ def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers
     if not kind.dtype.is_floating_point:
         return models.pattern.read(name)
     out = torch.empty(kind.shape, dtype=kind.dtype)
-    base = models.pattern.read(name) if recipe.method.needs_base else None
+    with_base = models.base is not None and recipe.method.base != "unused"
+    base = models.pattern.read(name) if with_base else None
     labels = [f"{entry.path}: tensor {name!r}" for entry in recipe.models]
 
     def number(index: int, parameter: str, default: float) -> float:
         return recipe.setting(recipe.models[index], parameter, name, layers, default)
 
-    if recipe.method.name == "slerp" and base is not None:
-        other = Delta(models.others[0].read(name), label=labels[0])
-        return slerp_tensor(base, other, number(0, "t", 0.0), name=name, out=out)
+    factor, default = _factor(recipe)
     shares = []
     for index, (model, label) in enumerate(zip(models.others, labels, strict=True)):
         values = model.read(name)
-        delta = Delta(values, None if model.is_delta else base, label=label)
+        alone = model.is_delta or recipe.method.takes_models
+        delta = Delta(values, None if alone else base, label=label)
         # Where no filter fits, a model has no part in this tensor.
         shares.append(
             Share(
                 delta,
-                number(index, "weight", 0.0),
+                number(index, factor, default),
                 number(index, "density", 1.0),
                 number(index, "gamma", 0.01),
+                number(index, "epsilon", 0.15),
                 index,
             )
         )
-    return merge_tensor(base, shares, recipe.rule, name=name, out=out)
+    return merge_one(base, shares, recipe.rule, name=name, out=out)
+
+
+def _factor(recipe: Recipe) -> tuple[str, float]:
+    """The parameter that weighs a model, and what it is where none is given."""
+    if "scale" in recipe.method.parameters:
+        return "scale", 1.0
+    return ("t" if "t" in recipe.method.parameters else "weight"), 0.0
 
 
 def _bar(progress: bool) -> Progress:

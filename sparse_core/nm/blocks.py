@@ -13,6 +13,7 @@ from sparse_core.formats import BSR
 from sparse_core.linalg import spmm
 from sparse_core.nm.layers import dense_linear, trains_weight
 from sparse_core.nm.masks import block_mask
+from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed_layer import LAYER_FORMAT, own_copy
 from sparse_core.nm.pattern import Block
 
@@ -108,6 +109,8 @@ class BlockSparseLinear(nn.Module):
             ValueError: another number of features, or another device.
             TypeError: another type than that of the weight.
         """
+        if x.is_nested:
+            return through_parts(self, x)
         if x.ndim == 0 or x.shape[-1] != self.in_features:
             raise ValueError(
                 f"x must have {self.in_features} features in its last dimension, got shape {tuple(x.shape)}"

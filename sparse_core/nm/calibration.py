@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from rich.progress import track
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.forward_pass import call_model, evaluation_mode
 from sparse_core.nm.scores import score_dtype
+from sparse_core.nm.weights import Conv1D, own_weight
 
 # Elements of an unfolded convolution input that are held at a time: 256 MiB of float32.
 UNFOLDED_ELEMENTS = 1 << 26
@@ -60,7 +61,7 @@ def collect_inputs(
         model: any module.
         batches: a tensor is given as the only argument, a tuple or list as positional and a mapping as
             keyword arguments.
-        layers: Linear and Conv2d modules of the model, or their names.
+        layers: Linear, Conv2d and transformers' Conv1D modules of the model, or their names.
         hessian: also compute the second moments, columns² numbers a layer.
         progress: show a progress bar.
 
@@ -68,7 +69,7 @@ def collect_inputs(
         Statistics by name, in the order in which the layers are first called.
 
     Raises:
-        TypeError: a layer that is neither Linear nor Conv2d.
+        TypeError: a layer of another kind.
         ValueError: no batch, an unknown name, a layer that is never reached, or inputs that are not finite.
     """
     wanted = _modules(model, layers)
@@ -77,12 +78,13 @@ def collect_inputs(
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            found = positional[0] if positional else keywords["input"]
+            found = positional[0] if positional else next(iter(keywords.values()))
             if name not in sums:
                 sums[name] = _Sums(hessian)
-            for matrix in _input_matrices(module, found.detach()):
-                sums[name].add(matrix)
-            sums[name].see(found.detach())
+            for part in _dense_parts(found.detach()):
+                for matrix in _input_matrices(module, part):
+                    sums[name].add(matrix)
+                sums[name].see(part)
 
         return hook
 
@@ -158,23 +160,28 @@ def _modules(model: nn.Module, layers: Mapping[str, nn.Module] | Iterable[str]) 
     if not wanted:
         raise ValueError("layers is empty: give the layers whose inputs are wanted")
     for name, module in wanted.items():
-        if not isinstance(module, nn.Linear | nn.Conv2d):
-            raise TypeError(f"layer {name!r} must be Linear or Conv2d, got {type(module).__name__}")
+        if not isinstance(module, nn.Linear | nn.Conv2d | Conv1D):
+            raise TypeError(f"layer {name!r} must be Linear, Conv2d or Conv1D, got {type(module).__name__}")
     return wanted
+
+
+def _dense_parts(found: Tensor) -> tuple[Tensor, ...]:
+    """The input itself, or the tensors in a nested one: ``nn.TransformerEncoder`` leaves padding out so."""
+    return tuple(part for part in found.unbind() if part.numel()) if found.is_nested else (found,)
 
 
 def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
     """The input as (groups, rows, columns) matrices in float32 or better, in pieces that fit into memory."""
     exact = found.to(score_dtype(found))
-    if isinstance(module, nn.Linear):
-        yield exact.reshape(1, -1, module.in_features)
+    if not isinstance(module, nn.Conv2d):
+        weight = own_weight(module)
+        yield exact.reshape(1, -1, weight.shape[0 if isinstance(module, Conv1D) else 1])
         return
-    convolution = cast(nn.Conv2d, module)
     images = exact if exact.ndim == 4 else exact[None]
-    height, width = (int(size) for size in convolution.kernel_size)
+    height, width = (int(size) for size in module.kernel_size)
     a_sample = max(1, images[0].numel() * height * width) if len(images) else 1
     for piece in images.split(max(1, UNFOLDED_ELEMENTS // a_sample)):
-        yield _unfolded(convolution, piece)
+        yield _unfolded(module, piece)
 
 
 def _unfolded(convolution: nn.Conv2d, images: Tensor) -> Tensor:

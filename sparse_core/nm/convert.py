@@ -17,16 +17,17 @@ from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.packed_layer import KeepDense
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.quantise import SparseLinearInt8
-from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
+from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter, weight_users
+from sparse_core.nm.weights import Conv1D, as_linear, is_plain_linear, outputs_first
 
 PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
 """The layers that :func:`sparsify` puts in."""
 
 
 class _Plan(NamedTuple):
-    """Linear layers to convert by name, and the modules that stay."""
+    """Layers to convert by name, and the modules that stay."""
 
-    layers: dict[str, nn.Linear]
+    layers: dict[str, nn.Module]
     skipped: list[SkippedLayer]
 
 
@@ -44,9 +45,10 @@ def sparsify(
 ) -> ConversionReport:
     """Replace ``nn.Linear`` layers by :class:`SparseLinear`, or :class:`BlockSparseLinear` for blocks.
 
-    A weight that already has the pattern is packed as it is; of another the largest values (blocks) are
-    kept. A parametrised weight is taken as computed and its parametrisation dropped. Nothing is changed
-    when an error is raised.
+    So are ``Conv1D`` layers of transformers, which are linear; their masks are of their weight's shape,
+    (in, out). A weight that already has the pattern is packed as it is; of another the largest values
+    (blocks) are kept. A parametrised weight is taken as computed and its parametrisation dropped. Nothing
+    is changed when an error is raised.
 
     Args:
         model: any module. Its optimiser must be made again: the parameters are others.
@@ -75,16 +77,18 @@ def sparsify(
     plan = _plan(model, pattern, select)
     replacements: dict[int, nn.Module] = {}
     converted = []
-    for name, linear in track(plan.layers.items(), "packing", disable=not progress):
+    for name, module in track(plan.layers.items(), "packing", disable=not progress):
+        linear = as_linear(module)
+        assert isinstance(linear, nn.Linear)
         wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
         assert wanted is not None  # selected_layers leaves those out.
-        mask = None if masks is None else masks.get(name)
+        mask = None if masks is None or name not in masks else outputs_first(module, masks[name])
         layer: PackedModule = _packed_layer(name, linear, wanted, mask, keep_dense)
         kept = _kept_magnitude(linear.weight, layer.weight)
         if quantise:
             layer = _quantised(name, layer, statistics)
-        replacements[id(linear)] = layer
-        note = "its parametrisation was dropped" if is_parametrised(linear) else ""
+        replacements[id(module)] = layer
+        note = "its parametrisation was dropped" if is_parametrised(module) else ""
         before = linear.weight.nbytes
         shape = (linear.out_features, linear.in_features)
         converted.append(
@@ -138,16 +142,15 @@ def weight_nbytes(layer: PackedModule) -> int:
 
 def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select) -> _Plan:
     """Which layers can be converted; raises when none can."""
-    selection = selected_layers(model, pattern, select, types=(nn.Linear,))
+    selection = selected_layers(model, pattern, select, types=(nn.Linear, Conv1D))
     modules = dict(model.named_modules())
-    users = _users(model)
-    layers: dict[str, nn.Linear] = {}
+    users = weight_users(model)
+    layers: dict[str, nn.Module] = {}
     reasons = {
         name: "masked only: no packed convolution" if isinstance(modules[name], nn.Conv2d) else reason
         for name, reason in selection.skipped.items()
     }
     for name, module in selection.layers.items():
-        assert isinstance(module, nn.Linear)
         reason = _obstacle(name, module, modules, users)
         if reason is None:
             layers[name] = module
@@ -164,24 +167,14 @@ def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], sel
     return _Plan(layers, skipped)
 
 
-def _users(model: nn.Module) -> dict[int, list[str]]:
-    """Names of the modules that hold each parameter, by its identity."""
-    users: dict[int, list[str]] = {}
-    for name, module in model.named_modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                users.setdefault(id(parameter), []).append(name)
-    return users
-
-
 def _obstacle(
-    name: str, linear: nn.Linear, modules: Mapping[str, nn.Module], users: Mapping[int, list[str]]
+    name: str, linear: nn.Module, modules: Mapping[str, nn.Module], users: Mapping[int, list[str]]
 ) -> str | None:
     """Why a Linear layer that takes the pattern must stay all the same."""
     parent = modules[name.rpartition(".")[0]] if name else None
     if isinstance(parent, nn.MultiheadAttention):
         return "nn.MultiheadAttention multiplies by its weight without calling it"
-    if type(linear).forward is not nn.Linear.forward:
+    if not is_plain_linear(linear):
         return f"{type(linear).__name__} computes something else than nn.Linear"
     others = [other for other in users.get(id(weight_parameter(linear)), []) if other != name]
     if others and not is_parametrised(linear):

@@ -20,6 +20,7 @@ from sparse_core.nm.convert import PackedModule, packed_layers, replace_modules
 from sparse_core.nm.encoder_layers import call_packed_layers
 from sparse_core.nm.layer_record import LayerRecord, record_of
 from sparse_core.nm.quantise import SparseLinearInt8
+from sparse_core.nm.weights import as_linear
 
 FORMAT = "sparsight-nm"
 VERSION = "1"
@@ -149,7 +150,8 @@ def _new_layers(contents: PackedContents, model: nn.Module) -> dict[str, PackedM
     new = {}
     for name, record in contents.layers.items():
         where = f"{contents.file}: layer {name or '(model)'}"
-        old = modules.get(name)
+        there = modules.get(name)
+        old = None if there is None else as_linear(there)
         if not isinstance(old, nn.Linear | PackedModule):
             found = "is missing from" if old is None else f"is {type(old).__name__} in"
             raise ValueError(f"{where} {found} the model; the file has it as {record.pattern}")

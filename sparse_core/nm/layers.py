@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.masks import check_nm, nm_mask
+from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, own_copy
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
@@ -96,6 +97,8 @@ class SparseLinear(PackedLayer):
         Returns:
             (..., out).
         """
+        if x.is_nested:
+            return through_parts(self, x)
         if torch.compiler.is_dynamo_compiling():
             return self._traced(x)
         parameters = self._parameters

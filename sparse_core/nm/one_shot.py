@@ -68,6 +68,8 @@ def prune_weight(
         ValueError: missing statistics, sizes that do not fit, or NaN.
     """
     source = weight.detach()
+    if options.compensate and not bool(source.isfinite().all()):
+        raise ValueError(f"{name} has NaN or infinite values: no scale compensates for what they lose")
     if isinstance(options.score, str) and options.score == "sparsegpt":
         pruned = _by_sparsegpt(source, pattern, options, name)
     else:

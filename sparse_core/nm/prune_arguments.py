@@ -12,6 +12,7 @@ from sparse_core.nm.one_shot import Method
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.scores import GradientScore, magnitude
 from sparse_core.nm.selection import Select, Selection, is_parametrised, selected_layers
+from sparse_core.nm.weights import MASKABLE, outputs_first, own_weight
 
 Score = Literal["magnitude", "gradient", "wanda", "sparsegpt"]
 WITH_INPUTS = ("wanda", "sparsegpt")
@@ -37,10 +38,23 @@ def as_pattern(
 
 
 def writable_layers(
-    model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select, *, uncalled: bool
+    model: nn.Module,
+    pattern: Pattern | Mapping[str, Pattern | None],
+    select: Select,
+    *,
+    collecting: bool,
+    statistics: Any = None,
 ) -> Selection:
-    """The layers whose weight can be written to; with ``uncalled`` without those no hook sees."""
-    selection = selected_layers(model, pattern, select)
+    """The layers whose weight can be written to.
+
+    Args:
+        model: its layers are looked at.
+        pattern: see :func:`selected_layers`.
+        select: and this too.
+        collecting: statistics will be collected: leave out what is multiplied without being called.
+        statistics: those that are given already and will be needed, by name; ``None`` where none are.
+    """
+    selection = selected_layers(model, pattern, select, types=MASKABLE)
     projections = {
         id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)
     }
@@ -49,9 +63,15 @@ def writable_layers(
     for name, module in selection.layers.items():
         if is_parametrised(module):
             skipped[name] = "its weight is parametrised: take the parametrisation off, or set its masks"
-        elif uncalled and id(module) in projections:
+        elif collecting and id(module) in projections:
             skipped[name] = (
                 "nn.MultiheadAttention reads its weight without calling it: its inputs are unknown"
+            )
+        elif isinstance(module, nn.MultiheadAttention) and (
+            collecting or (isinstance(statistics, Mapping) and name not in statistics)
+        ):
+            skipped[name] = (
+                "the inputs of its in_proj_weight are not collected: prune it by magnitude or gradient"
             )
         else:
             layers[name] = module
@@ -59,15 +79,14 @@ def writable_layers(
         reasons = "; ".join(f"{name or '(the model)'}: {skipped[name]}" for name in selection.layers)
         raise ValueError(f"no layer can be pruned. {reasons}")
     for name, module in layers.items():
-        if bool(plain_weight(module).isnan().any()):
-            raise ValueError(f"the weight of layer {name!r} has NaN; nothing was pruned")
+        if not bool(plain_weight(module).isfinite().all()):
+            raise ValueError(f"the weight of layer {name!r} has NaN or infinite values; nothing was pruned")
     return Selection(layers, skipped)
 
 
 def plain_weight(module: nn.Module) -> Tensor:
-    """The weight without its gradient; writing to it writes to the module."""
-    assert isinstance(module.weight, Tensor)
-    return module.weight.detach()
+    """The weight without its gradient, outputs first; writing to it writes to the module."""
+    return outputs_first(module, own_weight(module).detach())
 
 
 def tensor_score(weight: Tensor, score: Any, gradient: Any) -> Method | Tensor:
@@ -87,8 +106,8 @@ def model_scores(layers: Mapping[str, nn.Module], score: Any, gradient: Any) -> 
     if isinstance(score, Mapping):
         _check_complete("score", score, layers)
         for name, module in layers.items():
-            _check_given(name, plain_weight(module), score[name])
-        return {name: score[name] for name in layers}
+            _check_given(name, own_weight(module), score[name])
+        return {name: outputs_first(module, score[name]) for name, module in layers.items()}
     if isinstance(score, Tensor):
         raise TypeError("for a model the scores are a dictionary by layer name")
     _check_score(score)
@@ -98,14 +117,14 @@ def model_scores(layers: Mapping[str, nn.Module], score: Any, gradient: Any) -> 
         return {name: _current_gradient_score(name, module) for name, module in layers.items()}
     if not isinstance(gradient, GradientScore):
         raise TypeError(f"for a model gradient is a GradientScore, got {type(gradient).__name__}")
-    return {name: gradient.score(name) for name in layers}
+    return {name: outputs_first(module, gradient.score(name)) for name, module in layers.items()}
 
 
 def _current_gradient_score(name: str, module: nn.Module) -> Tensor:
-    assert isinstance(module.weight, Tensor)
-    if module.weight.grad is None:
+    weight = own_weight(module)
+    if weight.grad is None:
         raise ValueError(f"layer {name!r} has no gradient: run backward() first, or give a GradientScore")
-    return magnitude(module.weight) * magnitude(module.weight.grad)
+    return outputs_first(module, magnitude(weight) * magnitude(weight.grad))
 
 
 def check_inputs(

@@ -25,6 +25,7 @@ from sparse_core.nm.prune_arguments import (
 from sparse_core.nm.prune_report import LayerReport, PruneReport
 from sparse_core.nm.scores import GradientScore
 from sparse_core.nm.selection import Select
+from sparse_core.nm.weights import outputs_first
 
 
 @overload
@@ -78,8 +79,11 @@ def prune(
 
     Args:
         target: a weight (out, in) or (out, in, kernel height, kernel width), or a model whose Linear and
-            Conv2d layers are pruned. A model's weights are only written to, so optimisers keep working; to
-            keep the zeros while training attach ``report.masks``.
+            Conv2d layers are pruned, ``in_proj_weight`` of ``nn.MultiheadAttention`` (where no inputs have to
+            be collected), and ``Conv1D`` of transformers, whose weight is (in, out) with groups along in.
+            Other matrices, as of recurrent layers and fused experts, are listed in ``report.skipped``. A
+            model's weights are only written to, so optimisers keep working; to keep the zeros while training
+            attach ``report.masks``.
         n_or_pattern: ``NMPattern``, ``Block``, n followed by ``m``, or for a model a pattern by layer name.
         m: weights in a group, where ``n_or_pattern`` is n.
         score: ``"magnitude"``; ``"gradient"``, |w|·|gradient|; ``"wanda"``; ``"sparsegpt"``, which also
@@ -117,7 +121,9 @@ def prune(
         raise TypeError(f"target must be a tensor or a module, got {type(target).__name__}")
     needs_inputs = compensate or (isinstance(score, str) and score in WITH_INPUTS)
     collecting = calibration is not None and statistics is None and needs_inputs
-    selection = writable_layers(target, pattern, select, uncalled=collecting)
+    selection = writable_layers(
+        target, pattern, select, collecting=collecting, statistics=statistics if needs_inputs else None
+    )
     scores = model_scores(selection.layers, score, gradient)
     check_inputs(selection.layers, pattern, score, statistics, calibration, sequential)
     inputs = _Inputs(target, selection.layers, statistics, progress)
@@ -125,14 +131,16 @@ def prune(
         inputs.collect(calibration, hessian=compensate or score == "sparsegpt", sequential=sequential)
     reports, masks = [], {}
     for name in track(inputs.order, "pruning", disable=not progress):
-        before = plain_weight(selection.layers[name])
+        module = selection.layers[name]
+        before = plain_weight(module)
         wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
         assert wanted is not None  # selected_layers leaves those out.
         options = PruneOptions(scores[name], inputs.of(name), compensate, damping)
         result = prune_weight(before, wanted, options, name=name)
         method = score if isinstance(score, str) else "given scores"
-        reports.append(_report(name, before, wanted, method, result))
-        masks[name] = result.mask
+        shape = tuple(outputs_first(module, before).shape)
+        reports.append(_report(name, shape, before, wanted, method, result))
+        masks[name] = outputs_first(module, result.mask).contiguous()
         with torch.no_grad():
             before.copy_(result.weight)
     return PruneReport(reports, selection.skipped, masks)
@@ -174,12 +182,14 @@ class _Inputs:
         return collect_inputs(self.model, self._batches, layers=only, hessian=self.hessian)[name]
 
 
-def _report(name: str, before: Tensor, pattern: Pattern, method: str, result: PrunedWeight) -> LayerReport:
+def _report(
+    name: str, shape: tuple[int, ...], before: Tensor, pattern: Pattern, method: str, result: PrunedWeight
+) -> LayerReport:
     absolute = before.abs().to(torch.float64)
     total, kept = float(absolute.sum()), float((absolute * result.mask).sum())
     return LayerReport(
         name=name,
-        shape=tuple(before.shape),
+        shape=shape,
         pattern=pattern,
         method=method,
         kept_magnitude=kept / total if total else 1.0,

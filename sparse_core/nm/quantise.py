@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.layers import SparseLinear, dense_linear
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
+from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, own_copy
 
@@ -177,6 +178,8 @@ class SparseLinearInt8(PackedLayer):
         Returns:
             (..., out), the type of ``x``.
         """
+        if x.is_nested:
+            return through_parts(self, x)
         if not x.is_floating_point():
             raise TypeError(f"x must be floating point, it is rounded to int8 here; got {x.dtype}")
         x = x.detach()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.selection import Select, selected_layers, weight_parameter
+from sparse_core.nm.weights import MASKABLE
 
 
 def score_dtype(weight: Tensor) -> torch.dtype:
@@ -86,7 +87,7 @@ class GradientScore:
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}")
         self.momentum = momentum
-        self._layers = selected_layers(model, NMPattern(1, 1), select).layers
+        self._layers = selected_layers(model, NMPattern(1, 1), select, types=MASKABLE).layers
         self._averages: dict[str, Tensor] = {}
         self._updates: dict[str, int] = {}
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
+from sparse_core.nm.weights import outputs_first, weight_name
 
 Select = Callable[[str, nn.Module], bool] | str | None
 """A function of dotted name and module, a regular expression for the name (``re.search``), or all layers."""
@@ -60,7 +61,7 @@ def selected_layers(
     for name, module in model.named_modules():
         if not isinstance(module, types):
             if _has_matrix(module):
-                skipped[name] = f"{type(module).__name__} is not among {_names(types)}"
+                skipped[name] = _another_kind(module, types)
             continue
         wanted = pattern.get(name) if isinstance(pattern, Mapping) else pattern
         reason = (
@@ -78,7 +79,9 @@ def selected_layers(
 
 
 def weight_parameter(module: nn.Module) -> Tensor:
-    """The tensor that is trained as ``module.weight``, also where the weight is parametrised.
+    """The tensor that is trained as the layer's weight, also where that is parametrised.
+
+    That is ``module.weight``, or ``in_proj_weight`` of ``nn.MultiheadAttention``.
 
     Raises:
         ValueError: there is not one such tensor, as with weight normalisation.
@@ -89,23 +92,43 @@ def weight_parameter(module: nn.Module) -> Tensor:
     return found
 
 
+def weight_users(model: nn.Module) -> dict[int, list[str]]:
+    """Names of the modules that hold each parameter, by its identity."""
+    users: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                users.setdefault(id(parameter), []).append(name)
+    return users
+
+
 def is_parametrised(module: nn.Module) -> bool:
-    """Whether ``torch.nn.utils.parametrize`` computes ``module.weight``, so that it cannot be written to."""
-    return torch.nn.utils.parametrize.is_parametrized(module, "weight")
+    """Whether ``torch.nn.utils.parametrize`` computes the layer's weight, so that it cannot be written to."""
+    return torch.nn.utils.parametrize.is_parametrized(module, weight_name(module))
+
+
+def parametrisations(module: nn.Module) -> torch.nn.utils.parametrize.ParametrizationList:
+    """What computes the weight of a layer for which :func:`is_parametrised` holds."""
+    return cast(
+        torch.nn.utils.parametrize.ParametrizationList,
+        getattr(module.parametrizations, weight_name(module)),
+    )
 
 
 def _trained_weight(module: nn.Module) -> Tensor | None:
     """``None`` where the weight is computed from several tensors, or by a hook before each call."""
     if is_parametrised(module):
-        return getattr(module.parametrizations.weight, "original", None)  # type: ignore[union-attr]
-    return module._parameters.get("weight")
+        return getattr(parametrisations(module), "original", None)
+    return module._parameters.get(weight_name(module))
 
 
 def _computed(module: nn.Module) -> str:
     if is_parametrised(module):
-        kinds = ", ".join(type(one).__name__.strip("_") for one in module.parametrizations.weight)  # type: ignore[union-attr]
+        kinds = ", ".join(type(one).__name__.strip("_") for one in parametrisations(module))
         how = "torch.nn.utils.parametrize.remove_parametrizations"
         return f"its weight is computed from several tensors ({kinds}): {how} makes it one"
+    if isinstance(module, nn.MultiheadAttention):
+        return "its kdim or vdim differs: queries, keys and values have a matrix each (q_proj_weight, …)"
     return (
         "its weight is no parameter, but computed by a hook (weight_norm, spectral_norm or prune of"
         " torch.nn.utils): their remove functions make it one"
@@ -153,7 +176,8 @@ def _obstacle(
         return "its weight has no shape yet: run the model once"
     if not weight.is_floating_point():
         return f"its weight has type {weight.dtype}"
-    columns = weight[0].numel() if weight.shape[0] else 0
+    rows = outputs_first(module, weight)
+    columns = rows[0].numel() if rows.shape[0] else 0
     if not columns:
         return f"its weight of shape {tuple(weight.shape)} is empty"
     if isinstance(pattern, NMPattern) and columns % pattern.m:
@@ -183,8 +207,23 @@ def _parameters(module: nn.Module) -> Iterator[Tensor]:
         if parameter is not None:
             yield parameter
     if is_parametrised(module):
-        computed = cast(torch.nn.utils.parametrize.ParametrizationList, module.parametrizations.weight)  # type: ignore[union-attr]
-        yield from (tensor for tensor in computed._parameters.values() if tensor is not None)
+        computed = parametrisations(module)._parameters.values()
+        yield from (tensor for tensor in computed if tensor is not None)
+
+
+def _another_kind(module: nn.Module, types: tuple[type[nn.Module], ...]) -> str:
+    """Why a module with matrices is left out; names the matrices where there is not just one ``weight``."""
+    reason = f"{type(module).__name__} is not among {_names(types)}"
+    matrices = {
+        name: tuple(value.shape)
+        for name, value in module._parameters.items()
+        if value is not None and not torch.nn.parameter.is_lazy(value) and value.ndim >= 2
+    }
+    if not set(matrices) - {"weight"}:
+        return reason
+    shown = [f"{name} {shape}" for name, shape in list(matrices.items())[:4]]
+    more = f" and {len(matrices) - 4} more" if len(matrices) > 4 else ""
+    return f"{reason}; its matrices stay dense: {', '.join(shown)}{more}"
 
 
 def _has_matrix(module: nn.Module) -> bool:
@@ -209,6 +248,8 @@ def _nothing(
     types: tuple[type[nn.Module], ...],
 ) -> str:
     wanted = "the patterns given" if isinstance(pattern, Mapping) else str(pattern)
+    # What callers ask for that only want a selection.
+    wanted = "any pattern" if pattern == NMPattern(1, 1) else wanted
     filtered = "" if select is None else f" and select={select!r}"
     if not skipped:
         return f"no layer matches {wanted}{filtered}: the model has no {_names(types)}"

@@ -14,7 +14,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from sparse_core.dynamic.grouped import collect, grouped_linear, plan_dispatch, send
-from sparse_core.dynamic.ranking import best_entries, check_batch, true_positions
+from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, true_positions
 
 Share = Literal["batch", "row"]
 
@@ -134,7 +134,7 @@ class PredictedFeedForward(nn.Module):
             scores = torch.sigmoid(self.predictor(rows))
             if self.share == "batch":
                 scores = scores.sum(dim=0, keepdim=True)
-            return true_positions(best_entries(scores, self.keep), self.keep)
+            return true_positions(best_entries(nan_first(scores), self.keep), self.keep)
 
     def dense(self, x: Tensor) -> Tensor:
         """The same with every block computed."""
@@ -162,7 +162,7 @@ class PredictedFeedForward(nn.Module):
 
     def _strongest(self, x: Tensor) -> Tensor:
         with torch.no_grad():
-            return best_entries(self._energy(x.reshape(-1, x.shape[-1])), self.keep)
+            return best_entries(nan_first(self._energy(x.reshape(-1, x.shape[-1]))), self.keep)
 
     def _for_batch(self, rows: Tensor, blocks: Tensor) -> Tensor:
         width, size = rows.shape[1], self.block_size

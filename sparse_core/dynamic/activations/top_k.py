@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.dynamic.activations.masking import Gradient, check_gradient, masked
-from sparse_core.dynamic.ranking import best_entries, check_batch
+from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first
 
 Granularity = Literal["row", "channel", "block"]
 RankedBy = Literal["magnitude", "value"]
@@ -64,7 +64,7 @@ def top_k_mask(
     if not 1 <= k <= scores.shape[1]:
         units = {"row": "entries", "channel": "channels", "block": "blocks"}[granularity]
         raise ValueError(f"k must be 1 to {scores.shape[1]} ({units} of x {tuple(x.shape)}), got {k}")
-    kept = best_entries(torch.where(scores.isnan(), float("inf"), scores), k)
+    kept = best_entries(nan_first(scores), k)
     if granularity == "channel":
         return kept.reshape(*kept.shape, *(1 for _ in x.shape[2:])).expand_as(x)
     if granularity == "block":

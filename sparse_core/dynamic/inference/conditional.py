@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dynamic.ranking import best_entries, check_batch, true_positions
+from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, true_positions
 
 
 class ConditionalBlock(nn.Module):
@@ -44,7 +44,7 @@ class ConditionalBlock(nn.Module):
         samples = x if x.ndim == 3 else x[None]
         count = max(1, round(self.capacity * samples.shape[1]))
         scores = self.gate(samples).squeeze(-1)
-        chosen = true_positions(best_entries(scores.detach(), count), count)
+        chosen = true_positions(best_entries(nan_first(scores), count), count)
         start = torch.arange(len(samples), device=x.device)[:, None] * samples.shape[1]
         places = (chosen + start).reshape(-1)
         rows = samples.reshape(-1, x.shape[-1])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.dynamic.grouped import collect, grouped_linear, plan_dispatch, send
-from sparse_core.dynamic.ranking import best_entries, check_batch, true_positions
+from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, true_positions
 
 
 class MixtureOfExperts(nn.Module):
@@ -59,7 +59,7 @@ class MixtureOfExperts(nn.Module):
         rows = x.reshape(-1, x.shape[-1])
         experts = len(self.expand)
         scores = self.router(rows)
-        chosen = true_positions(best_entries(scores.detach(), self.k), self.k)
+        chosen = true_positions(best_entries(nan_first(scores), self.k), self.k)
         probability = scores.softmax(dim=1)
         gates = probability.gather(1, chosen)
         if self.k > 1:

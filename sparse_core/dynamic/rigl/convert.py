@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -14,9 +13,17 @@ from sparse_core.dynamic.rigl.budgets import Budget, layer_densities
 from sparse_core.dynamic.rigl.grid import Structure
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.stored import Execution
+from sparse_core.nm.convert import replace_modules
+from sparse_core.nm.pattern import NMPattern
+from sparse_core.nm.selection import (
+    Select,
+    is_parametrised,
+    selected_layers,
+    weight_parameter,
+    weight_users,
+)
 from sparse_core.nm.text_table import shape_cell, text_table
 
-Select = Callable[[str, nn.Module], bool] | str | None
 Keep = Literal["random", "magnitude"]
 
 
@@ -109,7 +116,7 @@ def sparse_training(
         )
         if keep == "magnitude":
             _keep_largest(layer, module, name)
-        _replace(model, name, layer.train(module.training))
+        replace_modules(model, {id(module): layer.train(module.training)})
         layers[name] = (shapes[name], layer.values.numel(), layer.grid.density)
         stored += layer.values.numel()
     total = sum(module.weight.numel() for module in found.values())
@@ -120,36 +127,47 @@ def dense_training(model: nn.Module) -> nn.Module:
     """Put dense layers with the same weights back, in place; the model itself is returned."""
     for name, module in list(model.named_modules()):
         if name and isinstance(module, RigLLinear | RigLConv2d):
-            _replace(model, name, module.to_dense())
+            replace_modules(model, {id(module): module.to_dense()})
     return model
 
 
 def _candidates(
     model: nn.Module, select: Select, structure: Structure, block_size: int | tuple[int, int]
 ) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[str, str]]:
+    # Every width can be cut into groups of one, so this only filters by type, name and weight.
+    try:
+        selection = selected_layers(model, NMPattern(1, 1), select, types=(nn.Linear, nn.Conv2d))
+    except ValueError as error:
+        raise ValueError(f"nothing to replace: {error}") from error
     found: dict[str, nn.Linear | nn.Conv2d] = {}
-    skipped: dict[str, str] = {}
-    owners: dict[int, str] = {}
-    for name, module in model.named_modules():
-        if type(module) not in (nn.Linear, nn.Conv2d) or not _selected(select, name, module):
-            continue
+    reasons = dict(selection.skipped)
+    users = weight_users(model)
+    for name, module in selection.layers.items():
         assert isinstance(module, nn.Linear | nn.Conv2d)
         reason = _unfit(module, structure, block_size)
+        others = [other for other in users.get(id(weight_parameter(module)), []) if other != name]
         if not name:
             reason = "the model itself cannot be replaced: put it into a Sequential"
-        elif id(module.weight) in owners:
-            reason = f"shares its weight with {owners[id(module.weight)]}"
-        owners.setdefault(id(module.weight), name)
+        elif others:
+            reason = f"tied: its weight is also that of {others[0]!r}"
         if reason:
-            skipped[name or "model"] = reason
+            reasons[name or "model"] = reason
         else:
             found[name] = module
+    # Those that were not asked for are no news.
+    skipped = {name or "model": why for name, why in reasons.items() if why != "not selected"}
     return found, skipped
 
 
 def _unfit(
     module: nn.Linear | nn.Conv2d, structure: Structure, block_size: int | tuple[int, int]
 ) -> str | None:
+    if type(module) not in (nn.Linear, nn.Conv2d):
+        if is_parametrised(module):
+            return "its weight is parametrised: torch.nn.utils.parametrize.remove_parametrizations first"
+        return f"{type(module).__name__} computes something else than its class, or is read without a call"
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+        return "it has hooks, which would be lost: remove them first"
     if isinstance(module, nn.Conv2d):
         if module.groups != 1:
             return "grouped convolution"
@@ -160,12 +178,6 @@ def _unfit(
     if structure == "block" and (rows % r or columns % c):
         return f"blocks of {r}x{c} do not divide {rows}x{columns}"
     return None
-
-
-def _selected(select: Select, name: str, module: nn.Module) -> bool:
-    if select is None:
-        return True
-    return re.search(select, name) is not None if isinstance(select, str) else bool(select(name, module))
 
 
 def _sparse_layer(module: nn.Linear | nn.Conv2d, **options: Any) -> RigLLinear | RigLConv2d:
@@ -187,8 +199,3 @@ def _keep_largest(layer: RigLLinear | RigLConv2d, module: nn.Linear | nn.Conv2d,
     if not bool(matrix.isfinite().all()):
         raise ValueError(f"{name}: weights are NaN or infinite and cannot be ranked")
     layer.load_matrix(matrix, layer.grid.best(layer.grid.by_cell(matrix)))
-
-
-def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, layer)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.selection import weight_parameter
+from sparse_core.nm.selection import is_parametrised, parametrisations, weight_parameter
+from sparse_core.nm.weights import own_weight, weight_name
 
 Estimator = Literal["ste", "sr-ste", "fixed"]
 _ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -169,7 +170,7 @@ class MaskedModel:
             raise ValueError("the masks have been removed already")
         for module in masked:
             _own_class(module)
-            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+            parametrize.remove_parametrizations(module, weight_name(module), leave_parametrized=True)
         return self.model
 
     def _parametrisations(self) -> dict[str, MaskedWeight]:
@@ -198,7 +199,8 @@ def attach_masks(
     Args:
         model: any module; changed in place.
         masks: bool tensors by dotted layer name (``""`` for the model itself), of the shape of the layer's
-            ``weight``; true is kept. Layers tied to a named one share its mask.
+            ``weight`` (``in_proj_weight`` of ``nn.MultiheadAttention``); true is kept. Layers tied to a named
+            one share its mask.
         estimator: see :func:`masked_weight`.
         decay: λ of SR-STE; Zhou et al. use 2e-4.
 
@@ -221,13 +223,13 @@ def attach_masks(
     owners = {name: _owners(name, layer, model) for name, layer in layers.items()}
     claimed: dict[int, str] = {}
     for name, layer in layers.items():
-        other = claimed.setdefault(id(layer.weight), name)
+        other = claimed.setdefault(id(own_weight(layer)), name)
         if other != name:
             raise ValueError(f"layers {other!r} and {name!r} share one weight: give one mask for both")
     for name, mask in masks.items():
-        masked = MaskedWeight(mask.to(layers[name].weight.device), estimator, float(decay))  # type: ignore[arg-type]
+        masked = MaskedWeight(mask.to(own_weight(layers[name]).device), estimator, float(decay))
         for module in owners[name]:
-            parametrize.register_parametrization(module, "weight", masked)
+            parametrize.register_parametrization(module, weight_name(module), masked)
     return MaskedModel(model)
 
 
@@ -236,14 +238,15 @@ def _layer(name: str, mask: Tensor, modules: Mapping[str, nn.Module]) -> nn.Modu
     if name not in modules:
         raise ValueError(f"the model has no layer {name!r}")
     module = modules[name]
-    if parametrize.is_parametrized(module, "weight"):
+    if is_parametrised(module):
         raise ValueError(
             f"the weight of layer {name!r} is parametrised already: set_masks changes masks that are"
             " attached, torch.nn.utils.parametrize.remove_parametrizations removes others"
         )
-    weight = module._parameters.get("weight")
+    key = weight_name(module)
+    weight = module._parameters.get(key)
     if weight is None:
-        raise ValueError(f"layer {name!r} ({type(module).__name__}) has no parameter 'weight'")
+        raise ValueError(f"layer {name!r} ({type(module).__name__}) has no parameter {key!r}")
     _check_mask(name, mask, weight.shape)
     return module
 
@@ -262,9 +265,9 @@ def _owners(name: str, layer: nn.Module, model: nn.Module) -> list[nn.Module]:
     found = []
     for other, module in model.named_modules():
         for key, parameter in module._parameters.items():
-            if parameter is not layer.weight:
+            if parameter is not own_weight(layer):
                 continue
-            if key != "weight" or isinstance(module, parametrize.ParametrizationList):
+            if key != weight_name(module) or isinstance(module, parametrize.ParametrizationList):
                 raise ValueError(
                     f"the weight of layer {name!r} is tied to {key!r} of {other!r}, which cannot take a mask:"
                     " leave the layer out"
@@ -274,9 +277,9 @@ def _owners(name: str, layer: nn.Module, model: nn.Module) -> list[nn.Module]:
 
 
 def _masked_weight_of(module: nn.Module) -> MaskedWeight | None:
-    if not parametrize.is_parametrized(module, "weight"):
+    if not is_parametrised(module):
         return None
-    first = module.parametrizations.weight[0]  # type: ignore[index,union-attr]
+    first = parametrisations(module)[0]
     return first if isinstance(first, MaskedWeight) else None
 
 

@@ -13,6 +13,7 @@ from sparse_core.nm.pattern import TWO_FOUR, Pattern
 from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.training.estimators import MaskedModel
 from sparse_core.nm.training.schedules import Schedule
+from sparse_core.nm.weights import outputs_first
 
 Score = Callable[[str, Tensor], Tensor] | Literal["magnitude"]
 """A function of layer name and dense weight that gives scores of the weight's shape, or their magnitude."""
@@ -124,10 +125,14 @@ class MaskRefresher:
 
     def _mask(self, step: int, name: str, weight: Tensor) -> Tensor:
         pattern = self._patterns[name]
+        module = self.handle.model.get_submodule(name)
         score = weight.detach().abs() if self._score == "magnitude" else self._score(name, weight.detach())
+        rows = outputs_first(module, score)
         if pattern is None or self._schedule is None:
-            return pattern_mask(weight, pattern, score, check_nan=self._check_nan)
-        return self._schedule.mask_at(step, name, score, pattern, check_nan=self._check_nan)
+            mask = pattern_mask(outputs_first(module, weight), pattern, rows, check_nan=self._check_nan)
+        else:
+            mask = self._schedule.mask_at(step, name, rows, pattern, check_nan=self._check_nan)
+        return outputs_first(module, mask)
 
     def _report(
         self, step: int, flips: dict[str, Tensor], sizes: dict[str, int], *, refreshed: bool

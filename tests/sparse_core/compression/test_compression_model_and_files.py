@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sparse_core.compression.files import load_compressed, save_compressed
+from sparse_core.compression.layers import compressed_layers
 from sparse_core.compression.model import CompressedModel, compress_model
 from sparse_core.conv import SubmanifoldConv2d
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
@@ -186,3 +188,51 @@ def test_other_paths_are_refused(file: Path, network: nn.Module, tmp_path: Path)
     save_file({"a": torch.ones(1)}, str(tmp_path / "foreign.safetensors"))
     with pytest.raises(ValueError, match="save_compressed did not write it"):
         load_compressed(tmp_path / "foreign.safetensors")
+
+
+class Tied(nn.Module):
+    """A pair of layers with one weight, a layer under two names, and a tied embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.right.weight = self.left.weight
+        self.shared = nn.Linear(8, 8)
+        self.again = self.shared
+        self.embedding, self.head = nn.Embedding(6, 8), nn.Linear(8, 6, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(self.again(self.shared(self.right(self.left(x).relu()))))
+
+
+@pytest.mark.parametrize("coding", ["int8", "codebook"])
+def test_tied_tensors_are_stored_once_and_stay_tied(coding: str, tmp_path: Path) -> None:
+    model = Tied()
+    compressed = compress_model(model, coding=coding)
+    assert set(compressed.weights) == {"left", "shared"}
+    assert set(compressed.other) == {"left.bias", "right.bias", "shared.bias", "embedding.weight"}
+    loaded = load_compressed(save_compressed(compressed, tmp_path / "tied.safetensors")).model
+    assert loaded.tied == compressed.tied
+    assert loaded.tied["head.weight"] == "embedding.weight"
+    x = torch.randn(5, 8)
+    plain = loaded.load_into(Tied())
+    weight = compressed.weights["left"].to_dense()
+    assert torch.equal(plain.left.weight, weight)
+    assert plain.right.weight is plain.left.weight
+    layers = compressed_layers(Tied(), loaded, train_codebook=coding == "codebook")
+    assert layers.again is layers.shared
+    assert torch.equal(layers.right.weight, weight)
+    assert layers.right.values.data_ptr() == layers.left.values.data_ptr()
+    torch.testing.assert_close(layers(x), plain(x))
+    if coding == "codebook":
+        assert layers.right.centroids is layers.left.centroids
+        assert len(list(layers.parameters())) == 6
+
+
+def test_a_tie_to_nothing_is_named(tmp_path: Path) -> None:
+    compressed = compress_model(Tied())
+    compressed.tied["head.weight"] = "nowhere"
+    with pytest.raises(ValueError, match=r"tied: 'head\.weight' is said to be 'nowhere'"):
+        load_compressed(save_compressed(compressed, tmp_path / "tied.safetensors"))

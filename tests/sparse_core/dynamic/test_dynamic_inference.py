@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sparse_core.dynamic.activations.predictor import PredictedFeedForward
 from sparse_core.dynamic.inference.calibration import (
     calibration_error,
     confidence_of,
@@ -230,3 +231,20 @@ def test_the_router_of_a_single_expert_learns_from_the_task() -> None:
     y.square().sum().backward()
     assert layer.router.weight.grad is not None
     assert layer.router.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["experts", "conditional", "predicted by row", "predicted by batch"])
+def test_rows_with_nan_stay_nan_and_others_as_they_are(name: str) -> None:
+    """A choice among NaN scores must not reach beyond the choices."""
+    torch.manual_seed(0)
+    layer = {
+        "experts": lambda: MixtureOfExperts(8, 16, experts=4),
+        "conditional": lambda: ConditionalBlock(nn.Linear(8, 8), 8, capacity=0.5),
+        "predicted by row": lambda: PredictedFeedForward(8, 64, 8, block_size=8, keep=3, share="row"),
+        "predicted by batch": lambda: PredictedFeedForward(8, 64, 8, block_size=8, keep=3),
+    }[name]()
+    x = torch.randn(4, 8)
+    x[1, 2] = torch.nan
+    found = layer(x).isnan()
+    assert found[1].any()
+    assert not found[[0, 2, 3]].any()

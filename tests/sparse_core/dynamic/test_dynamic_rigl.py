@@ -10,7 +10,7 @@ from masked_training import MaskedTraining, cosine
 from torch import Tensor, nn
 
 from sparse_core.dynamic.optimisers import SparseMomentum
-from sparse_core.dynamic.rigl.convert import sparse_training
+from sparse_core.dynamic.rigl.convert import dense_training, sparse_training
 from sparse_core.dynamic.rigl.exchange import exchange_cells
 from sparse_core.dynamic.rigl.grid import plan_grid
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
@@ -358,7 +358,9 @@ def test_conversion_says_what_stays_dense_and_why() -> None:
     assert set(report.layers) == {"0"}
     assert report.skipped == {"1": "blocks of 16x16 do not divide 10x32", "2": "grouped convolution"}
     assert report.sparsity == 0.75
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(
+        ValueError, match="nothing to replace: no layer matches any pattern: the model has no"
+    ):
         sparse_training(nn.Sequential(nn.ReLU()), 0.5)
     with pytest.raises(ValueError, match="cannot be replaced"):
         sparse_training(nn.Linear(4, 4), 0.5)
@@ -367,3 +369,56 @@ def test_conversion_says_what_stays_dense_and_why() -> None:
         broken[0].weight[0, 0] = float("nan")
     with pytest.raises(ValueError, match="0: weights are NaN"):
         sparse_training(broken, 0.5, keep="magnitude")
+
+
+class Shared(nn.Module):
+    """One layer under two names, a tied pair, a tied embedding, and what cannot be replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.again = self.first
+        self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.right.weight = self.left.weight
+        self.embedding, self.head = nn.Embedding(12, 8), nn.Linear(8, 12)
+        self.head.weight = self.embedding.weight
+        self.hooked = nn.Linear(8, 8)
+        self.hooked.register_forward_hook(lambda *arguments: None)
+        self.normed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.recurrent = nn.LSTM(8, 4)
+
+
+def test_conversion_breaks_no_tie_and_lists_every_matrix() -> None:
+    model = Shared()
+    report = sparse_training(model, 0.5)
+    assert set(report.layers) == {"first"}
+    assert isinstance(model.first, RigLLinear)
+    assert model.again is model.first
+    assert model.right.weight is model.left.weight
+    assert model.head.weight is model.embedding.weight
+    reasons = {
+        "left": "tied: its weight is also that of 'right'",
+        "right": "tied: its weight is that of 'left'",
+        "head": "tied: its weight is also that of 'embedding' (Embedding)",
+        "hooked": "it has hooks, which would be lost: remove them first",
+        "normed": "its weight is computed from several tensors",
+        "embedding": "Embedding is not among Linear, Conv2d",
+        "attention": "its matrices stay dense: in_proj_weight (24, 8)",
+        "attention.out_proj": "or is read without a call",
+        "recurrent": "weight_ih_l0 (16, 8), weight_hh_l0 (16, 4)",
+    }
+    assert report.skipped.keys() == reasons.keys()
+    for name, part in reasons.items():
+        assert part in report.skipped[name], name
+    assert dense_training(model).again is model.first
+    assert type(model.first) is nn.Linear
+
+
+def test_conversion_leaves_layers_without_weights_dense() -> None:
+    with pytest.warns(UserWarning, match="zero-element"):
+        model = nn.Sequential(nn.Linear(8, 0), nn.Linear(8, 8))
+    assert sparse_training(model, 0.5).skipped == {"0": "its weight of shape (0, 8) is empty"}
+    assert (
+        sparse_training(nn.Sequential(*[nn.Linear(8, 8)] * 2, nn.Linear(8, 8)), 0.5, select="2").skipped == {}
+    )

@@ -50,8 +50,10 @@ def test_gradients_run_over_the_layers() -> None:
     setting = Setting(((None, (0.0, 1.0, 0.5)),))
     found = [setting.at(f"model.layers.{layer}.w", 5) for layer in range(5)]
     assert found == [0.0, 0.5, 1.0, 0.75, 0.5]
-    assert [setting.at(name, 5) for name in ("model.embed_tokens.weight", "lm_head.weight")] == [0.0, 0.5]
-    assert layer_position("0.weight", 1) == 0.0
+    # As in mergekit: all that is outside the layers lies at their beginning, a single layer at the end.
+    outside = ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight")
+    assert [setting.at(name, 5) for name in outside] == [0.0, 0.0, 0.0]
+    assert layer_position("0.weight", 1) == 1.0
     assert count_layers(["a", "h.0.w", "h.11.w", "blocks.3.1.w"]) == 12
     assert read_setting([{"filter": "x", "value": 1}], "here").at("y", 0) is None
     assert read_setting([{"filter": "*", "value": 1}], "here").at("y", 0) == 1.0
@@ -94,6 +96,29 @@ def test_filters_that_fit_nothing_are_told() -> None:
 def test_parameters_of_other_methods_are_noted() -> None:
     recipe = parse_recipe(changed(merge_method="task_arithmetic"))
     assert "density is ignored: task_arithmetic has no such parameter" in recipe.notes
+    one = [{"model": "a", "parameters": {"weight": 1}}, {"model": "base", "parameters": {"weight": 0.3}}]
+    given = {"t": 0.5, "normalize": True, "lambda": 0.5, "rescale": True, "seed": 1, "eps": 1e-3}
+    notes = parse_recipe(changed(merge_method="slerp", models=one, parameters=given, name="mine")).notes
+    assert notes == (
+        "name is ignored: nothing is called by it",
+        *(f"{name} is ignored: slerp has no such parameter" for name in given if name != "t"),
+        "weight is ignored: slerp has no such parameter",
+    )
+    notes = parse_recipe(changed(models=one)).notes
+    assert "weight of base is ignored: it is the base" in notes
+
+
+def test_rescale_means_what_it_means_to_mergekit() -> None:
+    def rescale(method: str, **parameters: Any) -> str:
+        models = [{"model": name, "parameters": {"weight": 1}} for name in "ab"]
+        return parse_recipe(changed(merge_method=method, models=models, parameters=parameters)).rule.rescale
+
+    assert [rescale(name) for name in ("ties", "breadcrumbs", "dare_ties", "della")] == ["none"] * 2 + [
+        "l1"
+    ] * 2
+    assert [rescale(name, rescale=True) for name in ("ties", "breadcrumbs_ties", "dare_linear")] == ["l1"] * 3
+    assert rescale("dare_linear", rescale=False) == "none"
+    assert rescale("dare_linear", rescale="probability") == "probability"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +126,8 @@ def test_parameters_of_other_methods_are_noted() -> None:
     [
         ([], "expected a mapping with merge_method and models, got list"),
         (None, "got nothing: the file is empty"),
-        (changed(merge_method="model_stock"), "merge_method: mergekit's model_stock is not offered here"),
+        (changed(merge_method="nearswap"), "merge_method: mergekit's nearswap is not offered here"),
+        (changed(merge_method=["ties"]), r"unknown method \['ties'\]"),
         (changed(parameters={"weight": True}), "expected a number or a list of numbers, got True"),
         (changed(merge_method="breadcrumbs", parameters={"gamma": 1}), "from 0 to below 1, got 1"),
         (changed(merge_methd="ties"), r"unknown field 'merge_methd' \(did you mean 'merge_method'\?\)"),
@@ -139,14 +165,36 @@ def test_parameters_of_other_methods_are_noted() -> None:
         (changed(parameters={"weight": [{"filter": "x"}]}), r"parameters.weight\[0\]: no 'value'"),
         (changed(parameters={"normalize": 1}), "parameters.normalize: expected true or false, got 1"),
         (changed(parameters={"lambda": [1, 2]}), "parameters.lambda: expected one number, got 2"),
-        (changed(parameters={"seed": -1}), "parameters.seed: expected a whole number from 0"),
+        (
+            changed(merge_method="dare_ties", parameters={"seed": -1}),
+            "parameters.seed: expected a whole number from 0",
+        ),
+        (changed(parameters={"rescale": "l2"}), r"parameters.rescale: expected true or false \(or one of"),
+        (changed(parameters={"rescale": "probability"}), "ties keeps nothing by one probability: 'l1'"),
+        (changed(merge_method="della", parameters={"epsilon": 0.5}), "from 0 to below 0.5, got 0.5"),
+        (changed(merge_method="sce", parameters={"select_topk": 2}), "select_topk: expected a number from 0"),
+        (changed(merge_method="karcher", parameters={"max_iter": 1.5}), "expected a whole number from 0"),
+        (
+            changed(merge_method="model_stock", parameters={"filter_wise": 1}),
+            "filter_wise: expected true or false, got 1",
+        ),
+        (
+            changed(merge_method="model_stock", models=[{"model": "a"}]),
+            "model_stock takes at least 2 beside the base, got 1",
+        ),
+        (changed(merge_method="nuslerp", models=[{"model": "a"}]), "nuslerp takes 2 beside the base, got 1"),
+        (changed(merge_method="passthrough"), "passthrough takes one model, got 3"),
+        (
+            changed(merge_method="linear", models=[{"model": "a", "parameters": {"weight": 1}}]),
+            r"models\[1\].parameters.weight is missing \(base\): base_model takes part like the others",
+        ),
         (changed(parameters={"consensus": "votes"}), "parameters.consensus: expected sum"),
         (changed(dtype="bfloat17"), r"dtype: unknown type 'bfloat17' \(did you mean 'bfloat16'\?\)"),
         (
             changed(models=[{"model": "a", "parameters": {"weight": 1, "lambda": 2}}]),
             "'lambda' is one value for the whole merge",
         ),
-        (changed(merge_method="slerp"), "slerp takes the base and one other model, got 2 others"),
+        (changed(merge_method="slerp"), "slerp takes one model beside the base, got 2"),
         (changed(merge_method="slerp", models=[{"model": "a"}], parameters={}), "parameters.t is missing"),
         (changed(slices=[]), "expected models"),
         (changed(models=..., slices=[{}, {}]), "only one slice over whole models"),

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparse_core.merging import selection
-from sparse_core.merging.combining import Rule, Share, _Electing, _parts
+from sparse_core.merging.combining import Share, _Electing, _parts
 from sparse_core.merging.methods import METHODS
 from sparse_core.merging.pieces import Delta
+from sparse_core.merging.rules import Rule
 from sparse_core.merging.selection import kept_count, magnitude_threshold
 from sparse_core.merging.task_vector import TaskVector
 
@@ -79,7 +80,8 @@ def test_signs_elected_for_all_rows_at_once_are_the_same(weights: tuple[float, .
     rule = Rule(METHODS["ties"], scale=0.7)
     cpu, found = torch.device("cpu"), []
     for device in (cpu, torch.device("cuda")):
-        parts = _parts([Share(d, w, 0.5) for d, w in zip(deltas, weights, strict=True)], rule, "", 1000, cpu)
+        shares = [Share(d, w, 0.5) for d, w in zip(deltas, weights, strict=True)]
+        parts = _parts(shares, rule, "", torch.Size([1000]), cpu)
         electing = _Electing(parts, rule, 1000, torch.float32, cpu)
         # Only the branch is another one; the tensors stay where they are.
         electing.device = device

@@ -165,7 +165,7 @@ def test_bad_arguments() -> None:
         collect_inputs(layer, [random(1, 4)], layers=["nowhere"])
     with pytest.raises(ValueError, match="layers is empty"):
         collect_inputs(layer, [random(1, 4)], layers=[])
-    with pytest.raises(TypeError, match="'0' must be Linear or Conv2d, got ReLU"):
+    with pytest.raises(TypeError, match="'0' must be Linear, Conv2d or Conv1D, got ReLU"):
         collect_inputs(nn.Sequential(nn.ReLU()), [random(1, 4)], layers=["0"])
     with pytest.raises(ValueError, match="are not finite"):
         collect_inputs(layer, [torch.full((2, 4), float("inf"))], layers=[""])

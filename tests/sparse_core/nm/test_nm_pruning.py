@@ -249,7 +249,7 @@ def test_attention_and_parametrised_layers() -> None:
     report = prune(copy.deepcopy(model), NMPattern(2, 4), score="wanda", calibration=[random(2, 5, 8)])
     assert [layer.name for layer in report.layers] == ["linear1", "linear2"]
     assert "without calling it" in report.skipped["self_attn.out_proj"]
-    assert report.skipped["self_attn"] == "MultiheadAttention is not among Linear, Conv2d"
+    assert "inputs of its in_proj_weight are not collected" in report.skipped["self_attn"]
     assert "self_attn.out_proj" in prune(copy.deepcopy(model), NMPattern(2, 4)).masks
     parametrize.register_parametrization(model.linear1, "weight", nn.Identity())
     assert "is parametrised" in prune(model, NMPattern(2, 4)).skipped["linear1"]
@@ -322,14 +322,22 @@ def test_refused_before_any_change(untouched: Net) -> None:
         )
 
 
-def test_nan_weights_are_named_before_any_change() -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("options", [{}, {"compensate": True}, {"score": "sparsegpt"}], ids=str)
+def test_weights_that_are_not_finite_are_named_before_any_change(
+    value: float, options: dict[str, Any]
+) -> None:
     model = Net()
+    if options:
+        options = {**options, "calibration": batches()}
     with torch.no_grad():
-        model.grouped.weight[0, 0] = float("nan")
+        model.grouped.weight[0, 0] = value
     head = model.head.weight.detach().clone()
-    with pytest.raises(ValueError, match="weight of layer 'grouped' has NaN"):
-        prune(model, NMPattern(2, 4))
+    with pytest.raises(ValueError, match="weight of layer 'grouped' has NaN or infinite"):
+        prune(model, NMPattern(2, 4), **options)
     assert torch.equal(model.head.weight, head)
+    with pytest.raises(ValueError, match="no scale compensates"):
+        prune(torch.tensor([[1.0, 2.0, float("inf"), 0.0]]), 2, 4, compensate=True)
 
 
 def test_bad_arguments() -> None:

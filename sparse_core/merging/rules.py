@@ -1,0 +1,118 @@
+"""What all models of a merge share: its method, and settings that are checked here for recipes and calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+from sparse_core.merging.methods import Method, nearest
+
+__all__ = ["OPTIONS", "Elect", "Rescale", "Rule", "read_options", "read_rescale"]
+
+Elect = Literal["mass", "count"]
+Rescale = Literal["none", "probability", "l1"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a tensor is merged; the same for all models.
+
+    Attributes:
+        method: what is dropped and whether signs are elected.
+        scale: factor of the merged delta (lambda).
+        normalize: divide by the weights that took part; None as the method does.
+        elect: the sign with the larger mass of weighted deltas, or that of more models.
+        rescale: what is kept of a delta is divided by its probability to be kept, or multiplied so that its
+            sum of magnitudes is that of the whole delta.
+        seed: of random shares.
+        options: settings of one method only, see :data:`OPTIONS`.
+    """
+
+    method: Method
+    scale: float = 1.0
+    normalize: bool | None = None
+    elect: Elect = "mass"
+    rescale: Rescale = "none"
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def divides(self) -> bool:
+        """Whether sums are divided by the weights that took part."""
+        return self.method.normalises if self.normalize is None else self.normalize
+
+    def option(self, name: str) -> Any:
+        """A setting of one method only, or its default."""
+        return self.options.get(name, OPTIONS[name].default)
+
+
+class _Option(NamedTuple):
+    default: Any
+    words: str
+    allow: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_YES_OR_NO = ("true or false", lambda value: isinstance(value, bool))
+
+#: Settings of one method only, by mergekit's names: default, what is expected, and a check of it.
+OPTIONS = {
+    "filter_wise": _Option(False, *_YES_OR_NO),
+    "nuslerp_flatten": _Option(True, *_YES_OR_NO),
+    "nuslerp_row_wise": _Option(False, *_YES_OR_NO),
+    "max_iter": _Option(
+        10, "a whole number from 0", lambda value: _is_number(value) and value == int(value) and value >= 0
+    ),
+    "tol": _Option(1e-5, "a number above 0", lambda value: _is_number(value) and value > 0),
+    "select_topk": _Option(1.0, "a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
+}
+
+
+def read_options(method: Method, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Settings of one method only, checked.
+
+    Raises:
+        ValueError: the method has no such setting, or it is out of range.
+    """
+    known = [name for name in method.settings if name in OPTIONS]
+    for name, value in given.items():
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has no settings of its own"
+            raise ValueError(f"{where}{name}: {method.name} has no such setting{nearest(name, known)}; {has}")
+        if not OPTIONS[name].allow(value):
+            raise ValueError(f"{where}{name}: expected {OPTIONS[name].words}, got {value!r}")
+    return dict(given)
+
+
+def read_rescale(method: Method, value: Any, where: str, *, on: Rescale, default: bool) -> Rescale:
+    """How what is kept is rescaled.
+
+    Args:
+        method: decides what is possible.
+        value: true, false, one of :data:`Rescale`, or ``None``.
+        where: for errors.
+        on: what ``true`` means.
+        default: what ``None`` means.
+
+    Raises:
+        ValueError: something else, or a probability where nothing is drawn at one probability.
+    """
+    if value is None:
+        value = default
+    if isinstance(value, bool):
+        value = on if value else "none"
+    if value not in get_args(Rescale):
+        raise ValueError(
+            f"{where}: expected true or false (or one of {', '.join(get_args(Rescale))}), got {value!r}"
+        )
+    if value == "probability" and method.sparsifier != "random":
+        raise ValueError(
+            f"{where}: {method.name} keeps nothing by one probability: 'l1' restores the sum of magnitudes"
+        )
+    found: Rescale = value
+    return found
