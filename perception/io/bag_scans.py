@@ -11,7 +11,8 @@ import numpy as np
 from perception.errors import DataError
 from perception.io import foxglove, ros
 from perception.io.bags import Bag, BagMessage, Topic
-from perception.io.raw import RawCloud, as_float32, intensity_divisor
+from perception.io.raw import RawCloud, intensity_divisor
+from perception.scans.transform import scaled_intensity
 from perception.types import PointCloud
 
 #: Types of messages that are scans.
@@ -121,6 +122,4 @@ def _unit_intensity(raw: RawCloud, place: str, least: float) -> tuple[np.ndarray
             " expected 0..1, 0..255 or 0..65535"
         )
     divisor = max(divisor, least)
-    scaled = as_float32(raw.intensity) / np.float32(divisor)
-    kept = np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
-    return kept, divisor
+    return scaled_intensity(raw.intensity, divisor), divisor

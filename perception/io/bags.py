@@ -213,11 +213,12 @@ def _damage(path: Path) -> Iterator[None]:
     """Whatever a library raises for damaged bytes, as a ``DataError`` that names the recording."""
     try:
         yield
-    except (DataError, ImportError, MemoryError):
+    except (DataError, ImportError):
         raise
     except Exception as error:
-        # The libraries have no common base: struct.error, KeyError, zstd, SQLite and their own.
-        said = str(error) or type(error).__name__
+        # The libraries have no common base: struct.error, KeyError, zstd, SQLite and their own. A damaged
+        # length is a MemoryError, a damaged metadata.yaml a RecursionError.
+        said = str(error)[:500] or type(error).__name__
         raise DataError(
             f"{path}: cannot be read, damaged or cut off ({said}); copy it again, or repair it with"
             " 'mcap recover' (MCAP) or 'ros2 bag reindex' (folder)"

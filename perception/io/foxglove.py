@@ -83,7 +83,15 @@ def _decoded(message: BagMessage, place: str, read: Callable[[Any], Any]) -> Any
         )
     try:
         return read(read_message(message.data) if encoding == "protobuf" else json.loads(message.data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise DataError(
             f"{place}: damaged, {len(message.data)} bytes are no {message.topic.type} ({error})"
         ) from error

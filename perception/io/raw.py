@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
+from perception.scans.transform import scaled_intensity
 from perception.types import FloatArray
 
 #: Field names (lower case) that hold the strength of the return, the preferred one first.
@@ -79,7 +80,7 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
     missing = [name for name in ("x", "y", "z") if name not in fields]
     if missing:
         raise DataError(
-            f"{path}: no field {', '.join(missing)} among {', '.join(fields) or 'none'};"
+            f"{path}: no field {', '.join(missing)} among {', '.join(fields)[:200] or 'none'};"
             " export the cloud with scalar fields x, y, z (and intensity)"
         )
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
@@ -127,7 +128,7 @@ def unit_intensity(path: Path, raw: RawCloud) -> FloatArray:
         finite = raw.intensity[np.isfinite(raw.intensity)]
         raise DataError(
             f"{path}: field intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
-            " expected 0..1, 0..255 or 0..65535: rescale it or leave it out"
+            " expected 0..1, 0..255 or 0..65535: rescale it or leave it out, or say what it is: the columns"
+            " (--columns x,y,z,intensity,ring) or the value that stands for 1 (--intensity-scale 255)"
         )
-    scaled = as_float32(raw.intensity) / np.float32(divisor)
-    return np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
+    return scaled_intensity(raw.intensity, divisor)
