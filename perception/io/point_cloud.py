@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,8 @@ from perception.io.columns import Columns, parse_columns
 from perception.io.npy import read_npy, write_npy
 from perception.io.pcd import read_pcd, write_pcd
 from perception.io.ply import read_ply, write_ply
-from perception.io.raw import RawCloud, unit_intensity
-from perception.scans.transform import ScanTransform, scaled_intensity
+from perception.io.raw import RawCloud, transformed, unit_intensity
+from perception.scans.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
 
 #: Their columns have no names.
@@ -34,7 +33,7 @@ _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
 #: Suffixes that ``load_point_cloud`` and ``save_point_cloud`` know, lower case.
 SUPPORTED_SUFFIXES = (*_TABLE_READERS, *_NAMED_READERS)
 #: nuScenes' sensor has x to the right and y forward.
-_NUSCENES = ScanTransform(axes="y,-x,z")
+NUSCENES_TRANSFORM = ScanTransform(axes="y,-x,z")
 
 
 def load_point_cloud(
@@ -69,18 +68,14 @@ def load_point_cloud(
     """
     path = Path(path)
     transform = transform or ScanTransform()
-    raw = read_raw_cloud(path, columns=columns)
-    if transform.intensity_scale is not None and raw.intensity is not None:
-        intensity = scaled_intensity(raw.intensity, transform.intensity_scale)
-    else:
-        intensity = unit_intensity(path, raw)
+    raw = transformed(read_raw_cloud(path, columns=columns), transform)
     doubt = axes_doubt(path, transform)
-    cloud = PointCloud(
-        np.column_stack([raw.xyz, intensity]),
+    return PointCloud(
+        np.column_stack([raw.xyz, unit_intensity(path, raw)]),
         source=str(path),
+        sensor_height_m=transform.sensor_height_m,
         warnings=() if doubt is None else (doubt,),
     )
-    return replace(transform, intensity_scale=None).apply(cloud)
 
 
 def axes_doubt(path: Path, transform: ScanTransform) -> str | None:
@@ -89,7 +84,7 @@ def axes_doubt(path: Path, transform: ScanTransform) -> str | None:
         return None
     return (
         "nuScenes' sensor has x to the right and y forward, the detector x forward and y left; mended by"
-        f" {_NUSCENES.options} (or say --axes x,y,z if that has been done)"
+        f" {NUSCENES_TRANSFORM.options} (or say --axes x,y,z if that has been done)"
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.scans.transform import scaled_intensity
+from perception.scans.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
 #: Field names (lower case) that hold the strength of the return, the preferred one first.
@@ -86,6 +86,15 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
     name = next((name for name in INTENSITY_FIELDS if name in fields), None)
     return RawCloud(xyz, None if name is None else fields[name])
+
+
+def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
+    """A file's columns with a transform's unit, axes and scale of intensity."""
+    xyz = raw.xyz if transform.keeps_xyz else transform.apply_xyz(raw.xyz)
+    intensity = raw.intensity
+    if transform.intensity_scale is not None and intensity is not None:
+        intensity = scaled_intensity(intensity, transform.intensity_scale)
+    return RawCloud(xyz, intensity)
 
 
 def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,12 +63,17 @@ class ScanTransform:
         return made
 
     @property
+    def keeps_xyz(self) -> bool:
+        """Whether coordinates stay as they are."""
+        return self.scale == 1 and (self.axes or _UNTURNED) == _UNTURNED
+
+    @property
     def options(self) -> str:
         """The same as options of ``perceive detect``; empty where nothing changes."""
         parts = []
         if self.scale != 1:
             parts.append(f"--scale {self.scale:g}")
-        if self.axes is not None and self.axes != _UNTURNED:
+        if self.axes is not None:
             # A value that begins with a minus must be joined to its option.
             parts.append(f"--axes={self.axes}" if self.axes.startswith("-") else f"--axes {self.axes}")
         if self.sensor_height_m is not None:
@@ -75,6 +81,13 @@ class ScanTransform:
         if self.intensity_scale is not None:
             parts.append(f"--intensity-scale {self.intensity_scale:g}")
         return " ".join(parts)
+
+    @property
+    def expression(self) -> str:
+        """The same in Python."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        parts = [f"{name}={value!r}" for name, value in given.items() if value not in (None, 1.0)]
+        return f"ScanTransform({', '.join(parts)})"
 
     def then(self, after: ScanTransform) -> ScanTransform:
         """This change, and another one of what it gives.
@@ -95,7 +108,7 @@ class ScanTransform:
             intensity_scale=after.intensity_scale if self.intensity_scale is None else self.intensity_scale,
         )
 
-    def apply(self, cloud: PointCloud | npt.NDArray[np.generic]) -> PointCloud:
+    def apply(self, cloud: PointCloud | npt.NDArray[Any]) -> PointCloud:
         """A scan changed.
 
         Args:
@@ -110,7 +123,7 @@ class ScanTransform:
         """
         cloud = cloud if isinstance(cloud, PointCloud) else PointCloud(cloud)
         height = cloud.sensor_height_m if self.sensor_height_m is None else self.sensor_height_m
-        if (self.axes or _UNTURNED) == _UNTURNED and self.scale == 1 and self.intensity_scale is None:
+        if self.keeps_xyz and self.intensity_scale is None:
             return cloud if height == cloud.sensor_height_m else replace(cloud, sensor_height_m=height)
         points = np.empty_like(cloud.points)
         points[:, :3] = self.apply_xyz(cloud.points[:, :3])
@@ -131,7 +144,7 @@ class ScanTransform:
         return made
 
 
-def scaled_intensity(intensity: npt.NDArray[np.generic], full: float) -> FloatArray:
+def scaled_intensity(intensity: npt.NDArray[Any], full: float) -> FloatArray:
     """(N,) float32 intensity in [0, 1] from one that reaches ``full``; NaN and infinity are kept."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.asarray(intensity, dtype=np.float32) / np.float32(full)

@@ -28,7 +28,7 @@ SHIPPED = sorted((Path(perception.__file__).parent / "configs").glob("*.yaml"))
 @pytest.mark.parametrize(
     "text",
     [
-        "steps: " + "[" * 2000,
+        "steps: " + "[" * 1100,
         "steps: " + "- " * 1500,
         "steps: " + "9" * 5000,
         "learning_rate: 0x" + "f" * 5000,
@@ -41,7 +41,7 @@ SHIPPED = sorted((Path(perception.__file__).parent / "configs").glob("*.yaml"))
 def test_a_damaged_file_is_a_config_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="run.yaml") as caught:
+    with pytest.raises(ConfigError, match=r"run\.yaml") as caught:
         load_config(TrainConfig, path)
     assert len(str(caught.value)) < 1000
 
