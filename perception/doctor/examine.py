@@ -17,7 +17,7 @@ from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_fi
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.kitti import KittiCalibration, KittiObject, read_calibration, read_objects
-from perception.io.point_cloud import NUSCENES_TRANSFORM, axes_doubt, read_raw_cloud
+from perception.io.point_cloud import NUSCENES_AXES, NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
 from perception.io.raw import transformed
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding
@@ -35,7 +35,7 @@ class _Survey:
 
     columns: Columns | None
     transform: ScanTransform
-    doubts: list[tuple[str, str]] = field(default_factory=list)
+    turned: list[str] = field(default_factory=list)
     scans: list[ScanFacts] = field(default_factory=list)
     labels: list[LabelFacts] = field(default_factory=list)
     calibrations: list[tuple[str, KittiCalibration]] = field(default_factory=list)
@@ -110,9 +110,8 @@ def _survey_frame(frame_id: str, layout: Layout, survey: _Survey) -> None:
             )
             survey.scans.append(measure_scan(frame_id, raw))
             xyz = finite_xyz(raw)
-            doubt = axes_doubt(layout.scans[frame_id], survey.transform)
-            if doubt is not None:
-                survey.doubts.append((frame_id, doubt))
+            if has_other_axes(layout.scans[frame_id], survey.transform):
+                survey.turned.append(frame_id)
         except DataError as error:
             survey.unreadable.append((frame_id, error))
     calibration = _read_calibration(frame_id, layout, survey)
@@ -156,10 +155,10 @@ def _judge(survey: _Survey, classes: Sequence[str], *, has_frames: bool) -> list
             Finding("error", "empty", "The data set has no frames.", "Put one scan a frame into velodyne/.")
         ]
     findings = check_scans(survey.scans, sensor_height_m=survey.transform.sensor_height_m)
-    if survey.doubts and not any(item.transform and item.transform.axes for item in findings):
-        ids = tuple(frame_id for frame_id, _ in survey.doubts)
-        fix = "Nothing to do for detection with the options."
-        findings.append(Finding("warning", "axes", f"{survey.doubts[0][1]}.", fix, ids, NUSCENES_TRANSFORM))
+    if survey.turned and not any(item.transform and item.transform.axes for item in findings):
+        fix = "Write x = y, y = -x (old values on the right), or say --axes x,y,z if that has been done."
+        ids = tuple(survey.turned)
+        findings.append(Finding("warning", "axes", f"{NUSCENES_AXES}.", fix, ids, NUSCENES_TRANSFORM))
     astray = any(item.severity == "error" and item.check in PLACEMENT_CHECKS for item in findings)
     calibration = _calibration_findings(survey.calibrations)
     labels = check_labels(survey.labels, classes, judge_place=not astray) if survey.labels else []

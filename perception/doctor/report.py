@@ -105,7 +105,7 @@ def format_report(report: DoctorReport) -> RenderableType:
     if report.statistics.boxes:
         parts.append(_classes(report.statistics))
     parts += [_paragraph(finding) for finding in report.findings]
-    if report.transform.options:
+    if any(finding.transform for finding in report.findings):
         parts.append(
             Text(f"read as they should be: perceive detect {report.transform.options}", style="bold")
         )

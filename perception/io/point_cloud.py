@@ -32,7 +32,7 @@ _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
 
 #: Suffixes that ``load_point_cloud`` and ``save_point_cloud`` know, lower case.
 SUPPORTED_SUFFIXES = (*_TABLE_READERS, *_NAMED_READERS)
-#: nuScenes' sensor has x to the right and y forward.
+NUSCENES_AXES = "nuScenes' sensor has x to the right and y forward, the detector x forward and y left"
 NUSCENES_TRANSFORM = ScanTransform(axes="y,-x,z")
 
 
@@ -69,23 +69,18 @@ def load_point_cloud(
     path = Path(path)
     transform = transform or ScanTransform()
     raw = transformed(read_raw_cloud(path, columns=columns), transform)
-    doubt = axes_doubt(path, transform)
+    advice = f"; mended by {NUSCENES_TRANSFORM.options} (say --axes x,y,z if that has been done)"
     return PointCloud(
         np.column_stack([raw.xyz, unit_intensity(path, raw)]),
         source=str(path),
         sensor_height_m=transform.sensor_height_m,
-        warnings=() if doubt is None else (doubt,),
+        warnings=(NUSCENES_AXES + advice,) if has_other_axes(path, transform) else (),
     )
 
 
-def axes_doubt(path: Path, transform: ScanTransform) -> str | None:
-    """What the name of a file tells of its axes, where the transform says nothing of them."""
-    if transform.axes is not None or not path.name.lower().endswith(NUSCENES_SUFFIX):
-        return None
-    return (
-        "nuScenes' sensor has x to the right and y forward, the detector x forward and y left; mended by"
-        f" {NUSCENES_TRANSFORM.options} (or say --axes x,y,z if that has been done)"
-    )
+def has_other_axes(path: Path, transform: ScanTransform) -> bool:
+    """Whether the name of a file tells of nuScenes' axes, and the transform says nothing of them."""
+    return transform.axes is None and path.name.lower().endswith(NUSCENES_SUFFIX)
 
 
 def read_raw_cloud(path: Path, *, columns: Columns | None = None) -> RawCloud:
