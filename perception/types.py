@@ -70,7 +70,7 @@ class PointCloud:
             raise TypeError(f"points must be an array of float or integer numbers, got dtype {points.dtype}")
         if points.dtype != np.float32 or points.shape[1] == 3:
             made = np.zeros((len(points), 4), np.float32)
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 made[:, : points.shape[1]] = points
             object.__setattr__(self, "points", made)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from perception.errors import DataError
 from perception.io import foxglove, ros
-from perception.io.bags import Bag, BagMessage, Topic
+from perception.io.bags import Bag, BagMessage, Topic, listed
 from perception.io.raw import RawCloud, intensity_divisor, transformed
 from perception.scans.transform import ScanTransform, scaled_intensity
 from perception.types import PointCloud
@@ -99,7 +99,7 @@ def cloud_topic(bag: Bag, name: str | None = None) -> Topic:
             f"{bag.path}: no topic holds {' or '.join(CLOUD_TYPES)} messages; topics: {bag.described()}"
         )
     if len(clouds) > 1:
-        names = ", ".join(f"{topic.name} ({topic.size})" for topic in clouds)
+        names = listed(f"{topic.name} ({topic.size})" for topic in clouds)
         raise DataError(f"{bag.path}: {len(clouds)} topics hold point clouds: {names}; choose with --topic")
     return clouds[0]
 

@@ -57,7 +57,7 @@ def read_bytes(path: Path) -> bytes:
 
 def as_float32(values: npt.NDArray[Any]) -> FloatArray:
     """Cast to float32; numbers beyond its range become infinite without a warning."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, dtype=np.float32)
 
 

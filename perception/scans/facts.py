@@ -66,8 +66,8 @@ class ScanFacts:
 
 def finite_xyz(raw: RawCloud) -> npt.NDArray[np.float64]:
     """(N, 3) float64 finite coordinates."""
-    xyz = raw.xyz.astype(np.float64)
-    return np.asarray(xyz[np.isfinite(xyz).all(axis=1)])
+    # Chosen first: a signalling NaN makes a warning when it is converted.
+    return raw.xyz[np.isfinite(raw.xyz).all(axis=1)].astype(np.float64)
 
 
 def sample_places(rows: int) -> npt.NDArray[np.intp] | None:
@@ -137,7 +137,8 @@ def _fullest_layer(heights: npt.NDArray[np.float64]) -> float:
     if not len(heights):
         return 0.0
     low, high = np.percentile(heights, (1, 99))
-    if high <= low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        # Also too close for as many layers as there are.
         return float(low)
     counts, edges = np.histogram(heights, bins=_LAYERS, range=(float(low), float(high)))
     fullest = int(counts.argmax())

@@ -74,6 +74,14 @@ def test_what_is_advised_mends_it(street: Street) -> None:
     assert said(made.apply(spoilt * np.float32([-1, -1, 1, 0.2]))) == []
 
 
+def test_signalling_numbers_and_flat_scans_make_no_warning_of_numpys() -> None:
+    points = np.random.default_rng(0).uniform(-50, 50, (500, 4)).astype(np.float32)
+    points.view(np.uint32)[::7, 2] = 0x7F800001
+    said(points)
+    said(np.tile(np.float32([[3, 4, 1e6, 0.5]]), (500, 1)))
+    said(np.full((500, 4), np.finfo(np.float32).max))
+
+
 def test_few_points_show_nothing(street: Street) -> None:
     points = street(0).points[:50] * np.float32([1000, 1000, 1000, 1])
     assert said(points) == []
