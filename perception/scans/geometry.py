@@ -26,8 +26,6 @@ _USUAL_HEIGHT_SPREAD_M = 3.0
 _UNITS = {"centimetres": 0.01, "millimetres": 0.001}
 #: Axes that are forward, left and up where points lie in a direction of the scan, by quarters from its x.
 _AXES_FORWARD = {1: "y,-x,z", 2: "-x,-y,z", 3: "-y,x,z"}
-#: A unit, axes up, axes forward, the ground.
-_MOST_CHANGES = 4
 
 
 def usable_ground_m(range_m: tuple[float, ...]) -> tuple[float, float]:
@@ -50,16 +48,15 @@ def check_geometry(
     """
     findings: list[Finding] = []
     raised_m = 0.0 if sensor_height_m is None else sensor_height_m - TRAINED_SENSOR_HEIGHT_M
-    for _ in range(_MOST_CHANGES):
-        found = _check_origin(scans) or _check_units(scans) or _check_axes(scans)
-        if found is None:
-            ground = _check_ground(scans, ground_m, raised_m)
-            return findings if ground is None else [*findings, ground]
-        findings.append(found)
-        if found.transform is None:
-            break
-        scans = [_changed(scan, found.transform) for scan in scans]
-    return findings
+    for check in (_check_origin, _check_units, _check_up, _check_forward):
+        found = check(scans)
+        if found is not None:
+            findings.append(found)
+            if found.transform is None:
+                return findings
+            scans = [_changed(scan, found.transform) for scan in scans]
+    ground = _check_ground(scans, ground_m, raised_m)
+    return findings if ground is None else [*findings, ground]
 
 
 def _changed(scan: ScanFacts, transform: ScanTransform) -> ScanFacts:
@@ -116,7 +113,7 @@ def _unit_cost(extent: float, thickness: float, metres: float) -> float:
     return float(reach + height)
 
 
-def _check_axes(scans: Sequence[ScanFacts]) -> Finding | None:
+def _check_up(scans: Sequence[ScanFacts]) -> Finding | None:
     spread = np.median([scan.high - scan.low for scan in scans], axis=0)
     up_tail = np.median([scan.high - scan.median for scan in scans], axis=0)
     down_tail = np.median([scan.median - scan.low for scan in scans], axis=0)
@@ -133,12 +130,13 @@ def _check_axes(scans: Sequence[ScanFacts]) -> Finding | None:
             "Turn the sensor frame to x forward, y left, z up: replace y by -y and z by -z.",
             transform=ScanTransform(axes="x,-y,-z"),
         )
-    return _check_direction(scans)
+    return None
 
 
 def _thin_axis_finding(thin: int, spread: npt.NDArray[np.float64], *, points_up: bool) -> Finding | None:
     others = np.delete(spread, thin)
-    if spread[thin] > 0.5 * others.min():
+    if spread[thin] >= 0.5 * others.min():
+        # Also where all points lie on a line: it shows no plane.
         return None
     name = "xyz"[thin]
     if name == "y" and not points_up:
@@ -160,7 +158,7 @@ def _thin_axis_finding(thin: int, spread: npt.NDArray[np.float64], *, points_up:
     )
 
 
-def _check_direction(scans: Sequence[ScanFacts]) -> Finding | None:
+def _check_forward(scans: Sequence[ScanFacts]) -> Finding | None:
     concentrated = [scan for scan in scans if scan.concentration > 0.6]
     away = [scan for scan in concentrated if abs(scan.bearing_rad) > np.pi / 3]
     if 2 * len(away) <= len(scans):

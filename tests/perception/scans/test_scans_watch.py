@@ -74,6 +74,12 @@ def test_what_is_advised_mends_it(street: Street) -> None:
     assert said(made.apply(spoilt * np.float32([-1, -1, 1, 0.2]))) == []
 
 
+def test_points_on_a_line_or_in_one_place_show_no_axes() -> None:
+    line = np.zeros((1000, 4), np.float32)
+    line[:, 0], line[:, 2], line[:, 3] = np.linspace(1, 15, 1000), -1.7, 0.5
+    assert said(line) == said(np.tile(np.float32([[5, 0, -1.7, 0.5]]), (5000, 1))) == []
+
+
 def test_signalling_numbers_and_flat_scans_make_no_warning_of_numpys() -> None:
     points = np.random.default_rng(0).uniform(-50, 50, (500, 4)).astype(np.float32)
     points.view(np.uint32)[::7, 2] = 0x7F800001
