@@ -164,7 +164,8 @@ class Detector:
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
         typical = as_tensor(cloud) if cloud is not None else torch.zeros((0, 4))
-        self.detect_batch([typical] * frames)
+        with self.watch.muted():
+            self.detect_batch([typical] * frames)
 
     def stream(self, clouds: Iterable[Cloud]) -> Iterator[Detections]:
         """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
@@ -210,8 +211,9 @@ class Detector:
         before = self.on_stage
         self.on_stage = lambda stage, elapsed: times.setdefault(stage, []).append(elapsed)
         try:
-            for _ in range(repeats + 1):
-                self(cloud)
+            with self.watch.muted():
+                for _ in range(repeats + 1):
+                    self(cloud)
         finally:
             self.on_stage = before
         return {stage: statistics.median(values[1:]) for stage, values in times.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -130,15 +131,15 @@ class BudgetedDetector:
         if not self._holds_something(cloud):
             raise ValueError("levels are measured on a scan with points in range; this one has none")
         on_gpu = self.device.type == "cuda"
-        self.seconds = measure_levels(
-            {level.name: partial(self._detect, level, cloud) for level in self.levels},
-            repeats=repeats or (20 if on_gpu else 5),
-            warm_up=3 if on_gpu else 1,
-        )
+        with ExitStack() as stack:
+            for detector in self._detectors.values():
+                stack.enter_context(detector.watch.muted())
+            self.seconds = measure_levels(
+                {level.name: partial(self._detect, level, cloud) for level in self.levels},
+                repeats=repeats or (20 if on_gpu else 5),
+                warm_up=3 if on_gpu else 1,
+            )
         self.controller = self._control(self.seconds, self._budget_s)
-        for detector in self._detectors.values():
-            # What was said of the scan while levels were measured, nobody heard.
-            detector.watch.restart()
         return dict(self.seconds)
 
     def __call__(self, cloud: Cloud) -> Detections:

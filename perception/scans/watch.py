@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -38,15 +41,22 @@ class ScanWatch:
     def __init__(self, config: PillarConfig, *, every_frame: bool) -> None:
         self._range_m, self._every_frame = config.range_m, every_frame
         self._ground_m = usable_ground_m(config.range_m)
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin anew: the next frame is the first."""
         self._frames = 0
-        self._told_range = False
+        self._told_range = self._muted = False
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Say nothing, and count no frame: for runs whose detections nobody sees."""
+        before, self._muted = self._muted, True
+        try:
+            yield
+        finally:
+            self._muted = before
 
     def __call__(self, cloud: Cloud) -> list[str]:
         """What a user should know of a scan, best in words of what mends it; mostly nothing."""
+        if self._muted:
+            return []
         said = list(cloud.warnings) if isinstance(cloud, PointCloud) else []
         self._frames += 1
         if not (self._every_frame or self._frames <= _FIRST or self._frames % _EVERY == 0):

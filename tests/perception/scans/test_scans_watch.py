@@ -105,10 +105,19 @@ def test_out_of_range_is_said_once_and_the_rest_each_time(street: Street) -> Non
     points = np.concatenate([street(0).points, street(0).points - np.float32([30, 0, 0, 0])])
     assert len(watch(points)) == 1
     assert watch(points) == []
-    watch.restart()
-    assert len(watch(points)) == 1
     dark = points * np.float32([1, 1, 1, 0])
     assert len(watch(dark)) == len(watch(dark)) == 1
+
+
+def test_runs_that_nobody_sees_are_not_counted(tiny_network: Network, street: Street) -> None:
+    points = np.concatenate([street(0).points, street(0).points - np.float32([30, 0, 0, 0])])
+    detector = Detector(tiny_network)
+    detector.warmup(points)
+    detector.profile(points, repeats=1)
+    assert "out of the range" in detector(points).warnings[0]
+    assert detector(points).warnings == ()
+    # Another threshold is another detector, with a user of its own.
+    assert len(detector.with_score_threshold(0.5)(points).warnings) == 1
 
 
 def test_quick_frames_are_looked_at_now_and_then(street: Street) -> None:
