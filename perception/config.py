@@ -393,15 +393,19 @@ def load_config(kind: type[ConfigT], path: str | Path) -> ConfigT:
     """
     path = Path(path)
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such configuration file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a YAML file: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the configuration file ({error.strerror})") from error
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError, KeyError) as error:
+        # The library's own errors do not cover nesting, numbers of thousands of digits, dates, ...
+        raise ConfigError(f"{path}: not a YAML file: {str(error)[:500] or type(error).__name__}") from error
     try:
-        return from_dict(kind, values or {})
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        return from_dict(kind, {} if values is None else values)
+    except (ValueError, OverflowError, RecursionError) as error:
+        # A whole number of thousands of digits is no float, and cannot be printed either.
+        raise ConfigError(f"{path}: {str(error)[:500] or type(error).__name__}") from error
 
 
 def save_config(config: Any, path: str | Path) -> None:

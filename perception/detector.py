@@ -23,7 +23,9 @@ from perception.network import Network, NetworkMaps
 from perception.nms import rotated_nms
 from perception.pillars import Pillars, make_pillars
 from perception.planned import PlannedMaps
-from perception.types import Detections, FloatArray, PointCloud
+from perception.scans.tensors import Cloud, as_tensor, raised_m
+from perception.scans.watch import ScanWatch
+from perception.types import Detections, PointCloud
 from perception.weights import load_weights
 from sparse_core.conv import SparseTensor
 from sparse_core.dispatch import module_available
@@ -39,8 +41,6 @@ PRECISIONS: dict[Precision, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float32": torch.float32,
 }
-
-Cloud = PointCloud | FloatArray | Tensor
 
 #: Frames of a graph of several, and points of a frame beyond which the memory is better spent elsewhere.
 _BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
@@ -112,6 +112,7 @@ class Detector:
             raise ValueError(f"fast=True cannot be: {reason}")
         self._planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
         self._runner = self._make_runner() if fast or (fast is None and not reason) else None
+        self.watch = ScanWatch(self.config.pillars, every_frame=self._runner is None)
 
     @classmethod
     def from_pretrained(
@@ -148,6 +149,7 @@ class Detector:
     def with_score_threshold(self, score: float) -> Detector:
         """A detector on the same network that reports boxes from ``score`` on."""
         changed = copy.copy(self)
+        changed.watch = ScanWatch(self.config.pillars, every_frame=self._runner is None)
         changed.config = replace(self.config, nms=replace(self.config.nms, score_threshold=score))
         if self._runner is not None:
             changed._runner = self._runner.with_config(changed.config)
@@ -161,8 +163,9 @@ class Detector:
                 graph may have to grow at the first real one.
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
-        typical = _as_tensor(cloud) if cloud is not None else torch.zeros((0, 4))
-        self.detect_batch([typical] * frames)
+        typical = as_tensor(cloud) if cloud is not None else torch.zeros((0, 4))
+        with self.watch.muted():
+            self.detect_batch([typical] * frames)
 
     def stream(self, clouds: Iterable[Cloud]) -> Iterator[Detections]:
         """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
@@ -183,7 +186,7 @@ class Detector:
         def tensors() -> Iterator[Tensor]:
             for cloud in clouds:
                 given.append(cloud)
-                yield _as_tensor(cloud)
+                yield as_tensor(cloud)
 
         for result in stream_frames(self._runner, tensors()):
             cloud = given.popleft()
@@ -203,13 +206,14 @@ class Detector:
             repeats: measured runs.
         """
         if self._runner is not None:
-            return self._runner.profile([_as_tensor(cloud)], repeats=repeats)
+            return self._runner.profile([as_tensor(cloud)], repeats=repeats)
         times: dict[str, list[float]] = {}
         before = self.on_stage
         self.on_stage = lambda stage, elapsed: times.setdefault(stage, []).append(elapsed)
         try:
-            for _ in range(repeats + 1):
-                self(cloud)
+            with self.watch.muted():
+                for _ in range(repeats + 1):
+                    self(cloud)
         finally:
             self.on_stage = before
         return {stage: statistics.median(values[1:]) for stage, values in times.items()}
@@ -218,11 +222,19 @@ class Detector:
         """Detect objects in one scan.
 
         Args:
-            cloud: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity in [0, 1]. Points that are NaN,
-                infinite or out of range are left out; the former are reported in ``warnings``.
+            cloud: (N, 4) x, y, z (metres, LiDAR frame), intensity in [0, 1] of any real dtype; (N, 3) without
+                intensity. Points that are NaN, infinite or out of range are left out; the former are reported
+                in ``warnings``. A :class:`~perception.scans.ScanTransform` makes such a cloud of others.
 
         Returns:
-            Boxes with at least the configured score, best first; empty for an empty cloud.
+            Boxes with at least the configured score, best first; empty for an empty cloud. ``warnings`` also
+            says what is doubtful about the scan and what mends it: unit, axes, height of the ground,
+            intensity, and once that most points are out of range. Scans on the host are looked at; where
+            frames are CUDA graphs, the first ten and every hundredth. Boxes do not depend on it.
+
+        Raises:
+            ValueError: the cloud has other columns.
+            TypeError: it is no cloud of real numbers.
         """
         return self.detect_batch([cloud])[0]
 
@@ -230,7 +242,7 @@ class Detector:
         """Detect objects in several scans of any density in one pass; same results as one by one."""
         if len(clouds) == 0:
             return []
-        tensors = [_as_tensor(cloud) for cloud in clouds]
+        tensors = [as_tensor(cloud) for cloud in clouds]
         largest = max(len(tensor) for tensor in tensors)
         if self._runner is None or self.on_stage is not None or largest > _MOST_POINTS_IN_A_GRAPH:
             return self._detect_eagerly(clouds)
@@ -266,7 +278,7 @@ class Detector:
         return _Found(candidates, result.invalid, 0, result.overflow)
 
     def _detect_eagerly(self, clouds: Sequence[Cloud]) -> list[Detections]:
-        tensors = [_as_tensor(cloud).to(self.device) for cloud in clouds]
+        tensors = [as_tensor(cloud).to(self.device) for cloud in clouds]
         with torch.inference_mode(), warnings.catch_warnings():
             # Each frame tells of its own overflow below.
             warnings.simplefilter("ignore", CapacityWarning)
@@ -351,6 +363,9 @@ class Detector:
         boxes, scores, labels = found.result
         values = boxes.cpu().numpy().astype(np.float32)
         values[:, 6] = wrap_angle(values[:, 6])
+        # Seen from the height of the training data; reported from the sensor's own.
+        if raised := raised_m(cloud):
+            values[:, 2] -= np.float32(raised)
         messages = []
         if found.invalid:
             messages.append(f"{found.invalid} points with NaN or infinite values left out")
@@ -358,6 +373,7 @@ class Detector:
             messages.append(_overflow_message(found.overflow))
         if found.cells:
             messages.append(_left_out(found.cells))
+        messages += self.watch(cloud)
         scan = cloud if isinstance(cloud, PointCloud) else None
         return Detections(
             values,
@@ -427,16 +443,3 @@ def usable_device(device: str | torch.device) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' was asked for but torch sees no CUDA device; use device='cpu'")
     return chosen
-
-
-def _as_tensor(cloud: Cloud) -> Tensor:
-    if isinstance(cloud, PointCloud):
-        # torch warns about arrays that it could not write to.
-        return torch.from_numpy(np.require(cloud.points, requirements=["C", "W"]))
-    if isinstance(cloud, np.ndarray):
-        return _as_tensor(PointCloud(cloud))
-    if isinstance(cloud, Tensor):
-        if cloud.ndim != 2 or cloud.shape[1] != 4:
-            raise ValueError(f"points must have shape (N, 4): x, y, z, intensity; got {tuple(cloud.shape)}")
-        return cloud.detach().float()
-    raise TypeError(f"points must be a PointCloud, a numpy array or a tensor, got {type(cloud).__name__}")

@@ -18,36 +18,61 @@ FloatArray = npt.NDArray[np.float32]
 LIDAR_FRAME = "lidar"
 
 
+def check_columns(shape: tuple[int, ...]) -> None:
+    """Refuse what is not (N, 4), x, y, z and intensity, or (N, 3) without intensity.
+
+    Raises:
+        ValueError: the message says how to get there.
+    """
+    if len(shape) == 2 and shape[1] in (3, 4):
+        return
+    advice = "one row a point"
+    if len(shape) == 2 and shape[1] > 4:
+        advice = "pick the four columns, such as points[:, :4] where ring or time follow"
+    raise ValueError(
+        "points must have shape (N, 4): x, y, z, intensity, or (N, 3) without intensity;"
+        f" got {shape}: {advice}"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class PointCloud:
     """One scan.
 
     Attributes:
-        points: (N, 4) float32: x, y, z in metres in ``frame``, intensity in [0, 1].
+        points: (N, 4) float32: x, y, z in metres in ``frame``, intensity in [0, 1]. Given as (N, 3),
+            intensity becomes zero; other real dtypes are converted, numbers beyond float32 become infinite.
         frame: name of the coordinate frame; ``"lidar"`` is x forward, y left, z up.
         timestamp_ns: time of the scan in nanoseconds since the epoch, if known.
         source: file or sensor the scan came from, used in messages.
+        sensor_height_m: height of the origin above the ground where it is not that of the data that the
+            weights were trained on; see :class:`~perception.scans.ScanTransform`.
+        warnings: what its reader noticed; the detector copies them to the detections.
 
     Raises:
-        TypeError: ``points`` is not a numpy array.
-        ValueError: ``points`` is not (N, 4).
+        TypeError: ``points`` is not a numpy array of real numbers.
+        ValueError: ``points`` is neither (N, 4) nor (N, 3).
     """
 
     points: FloatArray
     frame: str = LIDAR_FRAME
     timestamp_ns: int | None = None
     source: str | None = None
+    sensor_height_m: float | None = None
+    warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if not isinstance(self.points, np.ndarray):
-            raise TypeError(f"points must be a numpy array of shape (N, 4), got {type(self.points).__name__}")
-        if self.points.ndim != 2 or self.points.shape[1] != 4:
-            raise ValueError(
-                f"points must have shape (N, 4): x, y, z, intensity; got {tuple(self.points.shape)}"
-                " (add a column of zeros where the sensor gives no intensity)"
-            )
-        if self.points.dtype != np.float32:
-            object.__setattr__(self, "points", self.points.astype(np.float32))
+        points = self.points
+        if not isinstance(points, np.ndarray):
+            raise TypeError(f"points must be a numpy array of shape (N, 4), got {type(points).__name__}")
+        check_columns(tuple(points.shape))
+        if points.dtype.kind not in "fiu":
+            raise TypeError(f"points must be an array of float or integer numbers, got dtype {points.dtype}")
+        if points.dtype != np.float32 or points.shape[1] == 3:
+            made = np.zeros((len(points), 4), np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                made[:, : points.shape[1]] = points
+            object.__setattr__(self, "points", made)
 
     def __len__(self) -> int:
         return len(self.points)

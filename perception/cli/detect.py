@@ -16,11 +16,13 @@ from rich.table import Table
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
 from perception.io.bag_scans import BagScans
 from perception.io.bags import is_bag, open_bag
+from perception.scans.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
 
@@ -50,6 +52,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
     add_budget_option(parser)
     add_device_option(parser)
+    add_scan_options(parser)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +78,8 @@ class _Frame:
 def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
     with ExitStack() as stack:
-        total, scans = _scans(options, stack)
+        transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
+        total, scans = _scans(options, transform, stack)
         detector = Detector.from_pretrained(options.weights, device=options.device)
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
@@ -87,8 +91,11 @@ def run(options: argparse.Namespace) -> int:
         task, done, failed = bar.add_task("detecting", total=total), 0, 0
         for scan in scans:
             try:
-                frame = _detect(detector, budget, scan, profile=options.profile)
+                cloud = _read(scan, columns, transform)
+                frame = _detect(detector, budget, scan, cloud, profile=options.profile)
                 _report(frame, scan.name, options, records)
+                for warning in [] if options.json else said.new(frame.detections.warnings):
+                    OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
                 if recordings is not None:
                     _record(recordings, frame, done)
                 done += 1
@@ -104,13 +111,15 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _scans(options: argparse.Namespace, stack: ExitStack) -> tuple[int, Iterator[_Scan]]:
+def _scans(
+    options: argparse.Namespace, transform: ScanTransform, stack: ExitStack
+) -> tuple[int, Iterator[_Scan]]:
     """How many scans there are, and all of them; bags stay open until the stack is closed.
 
     What is missing or has no such topic is an error here, before the detector is loaded.
     """
     bags = {
-        path: BagScans(stack.enter_context(open_bag(path)), options.topic)
+        path: BagScans(stack.enter_context(open_bag(path)), options.topic, transform=transform)
         for path in dict.fromkeys(options.paths)
         if is_bag(path)
     }
@@ -158,10 +167,17 @@ def _record(recordings: Any, frame: _Frame, number: int) -> None:
     recordings.numbers({"objects": len(frame.detections), "points": len(frame.cloud)}, moment)
 
 
-def _detect(detector: Detector, budget: Budget | None, scan: _Scan, *, profile: bool) -> _Frame:
+def _read(scan: _Scan, columns: tuple[str, ...] | None, transform: ScanTransform) -> PointCloud:
     if isinstance(scan.read, DataError):
         raise scan.read
-    cloud = load_point_cloud(scan.path) if scan.read is None else scan.read
+    if scan.read is not None:
+        return scan.read
+    return load_point_cloud(scan.path, columns=columns, transform=transform)
+
+
+def _detect(
+    detector: Detector, budget: Budget | None, scan: _Scan, cloud: PointCloud, *, profile: bool
+) -> _Frame:
     used = detector if budget is None else budget.detector
     started = time.perf_counter()
     with nullcontext() if budget is None else budget.telling(scan.name), warnings.catch_warnings():
@@ -205,8 +221,6 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
         OUTPUT.print(_table(frame, name))
         if frame.stages_ms:
             OUTPUT.print(_stages(frame))
-        for warning in frame.detections.warnings:
-            OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _table(frame: _Frame, name: str) -> Table:

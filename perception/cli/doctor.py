@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, progress_bar
+from perception.cli.scan_options import add_scan_options, columns_of, transform_of
 
 
 def add_parser(commands: Any) -> None:
@@ -21,6 +22,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--max-frames", type=int, help="examine at most this many frames")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_scan_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
         report = examine_data_set(
             options.directory,
             classes=tuple(name.strip() for name in options.classes.split(",") if name.strip()),
+            columns=columns_of(options),
+            transform=transform_of(options),
             max_frames=options.max_frames,
             on_frame=lambda done, total: bar.update(task, completed=done, total=total),
         )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts
-from perception.doctor.report import Finding, Severity
+from perception.scans.finding import Finding, Severity
 
 #: Types of KITTI's label files.
 KITTI_TYPES = (
@@ -231,6 +231,7 @@ def _check_axes_against_labels(frames: Sequence[LabelFacts]) -> list[Finding]:
             f"Only {supported.mean():.0%} of the boxes hold points of an object, but {change.message}:"
             f" after that change {shares[best]:.0%} would.",
             f"{change.fix} Or correct the labels or the calibration if the scans are right.",
+            transform=change.transform,
         )
     ]
 

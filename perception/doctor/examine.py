@@ -13,11 +13,15 @@ from perception.doctor.check_labels import check_labels
 from perception.doctor.check_scans import PLACEMENT_CHECKS, check_scans
 from perception.doctor.label_facts import Array, LabelFacts, measure_labels
 from perception.doctor.layout import Layout, check_layout, find_layout
-from perception.doctor.report import DoctorReport, Finding, Spread, Statistics, sorted_findings
-from perception.doctor.scan_facts import ScanFacts, finite_xyz, measure_scan
+from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_findings
 from perception.errors import DataError
+from perception.io.columns import Columns, parse_columns
 from perception.io.kitti import KittiCalibration, KittiObject, read_calibration, read_objects
-from perception.io.point_cloud import read_raw_cloud
+from perception.io.point_cloud import NUSCENES_AXES, NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
+from perception.io.raw import transformed
+from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
+from perception.scans.finding import Finding
+from perception.scans.transform import ScanTransform
 
 #: Classes of the shipped detector.
 DEFAULT_CLASSES = ("Car", "Pedestrian", "Cyclist")
@@ -27,8 +31,11 @@ _SHOWN_FILES = 10
 
 @dataclass
 class _Survey:
-    """What was measured so far; points are not kept."""
+    """How scans are read, and what was measured so far; of the points only samples are kept."""
 
+    columns: Columns | None
+    transform: ScanTransform
+    turned: list[str] = field(default_factory=list)
     scans: list[ScanFacts] = field(default_factory=list)
     labels: list[LabelFacts] = field(default_factory=list)
     calibrations: list[tuple[str, KittiCalibration]] = field(default_factory=list)
@@ -39,6 +46,8 @@ def examine_data_set(
     root: str | Path,
     *,
     classes: Sequence[str] = DEFAULT_CLASSES,
+    columns: Columns | None = None,
+    transform: ScanTransform | None = None,
     max_frames: int | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> DoctorReport:
@@ -51,19 +60,21 @@ def examine_data_set(
         root: a KITTI folder (the one with ``training/``, or ``training`` itself; labels in ``label_2``), or a
             folder of scans without labels.
         classes: classes that training or detection is meant for.
+        columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`.
         max_frames: examine only so many frames, spread evenly over the data set.
         on_frame: called with the number of frames done and the number of all, for a progress bar.
 
     Raises:
         DataError: there is no such folder, or it holds no data set.
-        ValueError: ``max_frames`` is below 1.
+        ValueError, TypeError: ``max_frames`` is below 1, or no such columns.
     """
     if max_frames is not None and max_frames < 1:
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
+    names = None if columns is None else parse_columns(columns)
     layout = find_layout(Path(root))
     all_ids = sorted(layout.scans.keys() | layout.labels.keys())
     frame_ids = _spread_evenly(all_ids, max_frames)
-    survey = _Survey()
+    survey = _Survey(names, transform or ScanTransform())
     for done, frame_id in enumerate(frame_ids, 1):
         _survey_frame(frame_id, layout, survey)
         if on_frame is not None:
@@ -79,7 +90,8 @@ def examine_data_set(
             )
         )
     findings += _judge(survey, classes, has_frames=bool(all_ids))
-    return DoctorReport(str(root), sorted_findings(findings), _statistics(survey))
+    found = sorted_findings(findings)
+    return DoctorReport(str(root), found, _statistics(survey), survey.transform)
 
 
 def _spread_evenly(frame_ids: list[str], limit: int | None) -> list[str]:
@@ -93,9 +105,13 @@ def _survey_frame(frame_id: str, layout: Layout, survey: _Survey) -> None:
     xyz: Array = np.zeros((0, 3))
     if frame_id in layout.scans:
         try:
-            raw = read_raw_cloud(layout.scans[frame_id])
+            raw = transformed(
+                read_raw_cloud(layout.scans[frame_id], columns=survey.columns), survey.transform
+            )
             survey.scans.append(measure_scan(frame_id, raw))
             xyz = finite_xyz(raw)
+            if has_other_axes(layout.scans[frame_id], survey.transform):
+                survey.turned.append(frame_id)
         except DataError as error:
             survey.unreadable.append((frame_id, error))
     calibration = _read_calibration(frame_id, layout, survey)
@@ -138,12 +154,18 @@ def _judge(survey: _Survey, classes: Sequence[str], *, has_frames: bool) -> list
         return [
             Finding("error", "empty", "The data set has no frames.", "Put one scan a frame into velodyne/.")
         ]
-    findings = check_scans(survey.scans)
+    findings = check_scans(survey.scans, sensor_height_m=survey.transform.sensor_height_m)
+    if survey.turned and not any(item.transform and item.transform.axes for item in findings):
+        fix = "Write x = y, y = -x (old values on the right), or say --axes x,y,z if that has been done."
+        ids = tuple(survey.turned)
+        findings.append(Finding("warning", "axes", f"{NUSCENES_AXES}.", fix, ids, NUSCENES_TRANSFORM))
     astray = any(item.severity == "error" and item.check in PLACEMENT_CHECKS for item in findings)
     calibration = _calibration_findings(survey.calibrations)
-    if survey.labels:
-        findings += check_labels(survey.labels, classes, judge_place=not astray)
-    return findings + calibration
+    labels = check_labels(survey.labels, classes, judge_place=not astray) if survey.labels else []
+    if any(item.check == "units" for item in labels):
+        # The ground was judged in the wrong unit.
+        findings = [item for item in findings if item.check != "ground"]
+    return findings + labels + calibration
 
 
 def _calibration_findings(calibrations: Sequence[tuple[str, KittiCalibration]]) -> list[Finding]:

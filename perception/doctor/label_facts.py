@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from perception.boxes import points_in_boxes, wrap_angle
 from perception.io.kitti import DONT_CARE, KittiCalibration, KittiObject, boxes_from_objects
+from perception.scans.transform import ScanTransform
 
 Array = npt.NDArray[np.float64]
 
@@ -45,35 +46,33 @@ TURNS = (
 
 @dataclass(frozen=True)
 class AxesChange:
-    """A change of the scan's axes or unit that may be missing: ``matrix @ point``."""
+    """A change of the scan's axes or unit that may be missing."""
 
     check: str
-    matrix: tuple[tuple[float, float, float], ...]
+    transform: ScanTransform
     message: str
     fix: str
 
 
-def _scale(factor: float) -> tuple[tuple[float, float, float], ...]:
-    return ((factor, 0, 0), (0, factor, 0), (0, 0, factor))
-
-
 AXES_CHANGES = (
-    AxesChange("units", _scale(0.3048), "the scans seem to be in feet", "Multiply x, y, z by 0.3048."),
-    AxesChange("units", _scale(0.01), "the scans seem to be in centimetres", "Divide x, y, z by 100."),
-    AxesChange("units", _scale(0.001), "the scans seem to be in millimetres", "Divide x, y, z by 1000."),
-    AxesChange("axes", ((0, 0, 1), (-1, 0, 0), (0, -1, 0)), "the scans seem to be in camera axes",
+    AxesChange("units", ScanTransform(0.3048), "the scans seem to be in feet", "Multiply x, y, z by 0.3048."),
+    AxesChange("units", ScanTransform(0.01), "the scans seem to be in centimetres",
+               "Multiply x, y, z by 0.01."),
+    AxesChange("units", ScanTransform(0.001), "the scans seem to be in millimetres",
+               "Multiply x, y, z by 0.001."),
+    AxesChange("axes", ScanTransform(axes="z,-x,-y"), "the scans seem to be in camera axes",
                "Write x = z, y = -x, z = -y (old values on the right)."),
-    AxesChange("axes", ((0, 0, -1), (-1, 0, 0), (0, 1, 0)), "the scans seem to have y up and z backward",
+    AxesChange("axes", ScanTransform(axes="-z,-x,y"), "the scans seem to have y up and z backward",
                "Write x = -z, y = -x, z = y (old values on the right)."),
-    AxesChange("axes", ((0, 1, 0), (-1, 0, 0), (0, 0, 1)), "the scans seem to have x right and y forward",
+    AxesChange("axes", ScanTransform(axes="y,-x,z"), "the scans seem to have x right and y forward",
                "Write x = y, y = -x (old values on the right)."),
-    AxesChange("axes", ((0, -1, 0), (1, 0, 0), (0, 0, 1)), "the scans seem to have x left and y backward",
+    AxesChange("axes", ScanTransform(axes="-y,x,z"), "the scans seem to have x left and y backward",
                "Write x = -y, y = x (old values on the right)."),
-    AxesChange("axes", ((-1, 0, 0), (0, -1, 0), (0, 0, 1)), "the scans seem to have x backward and y right",
+    AxesChange("axes", ScanTransform(axes="-x,-y,z"), "the scans seem to have x backward and y right",
                "Write x = -x, y = -y."),
-    AxesChange("axes", ((1, 0, 0), (0, -1, 0), (0, 0, 1)), "the scans seem to have y to the right (mirrored)",
+    AxesChange("axes", ScanTransform(axes="x,-y,z"), "the scans seem to have y to the right (mirrored)",
                "Write y = -y."),
-    AxesChange("axes", ((1, 0, 0), (0, -1, 0), (0, 0, -1)), "the scans seem to have y right and z down",
+    AxesChange("axes", ScanTransform(axes="x,-y,-z"), "the scans seem to have y right and z down",
                "Write y = -y, z = -z."),
 )  # fmt: skip
 
@@ -184,7 +183,7 @@ def _count_inside(xyz: Array, boxes: Array) -> npt.NDArray[np.int64]:
 def _changed(xyz: Array, boxes: Array, supported: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     if not len(boxes) or supported.mean() >= 0.5:
         return np.zeros((len(boxes), 0), bool)
-    return np.stack([_supported(xyz @ np.array(change.matrix).T, boxes) for change in AXES_CHANGES], axis=1)
+    return np.stack([_supported(xyz @ change.transform.matrix.T, boxes) for change in AXES_CHANGES], axis=1)
 
 
 def _supported(xyz: Array, boxes: Array) -> npt.NDArray[np.bool_]:

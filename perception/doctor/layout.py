@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from perception.doctor.report import Finding
 from perception.errors import DataError
 from perception.io.point_cloud import SUPPORTED_SUFFIXES, find_point_clouds
+from perception.scans.finding import Finding
 
 _SCAN_FOLDERS = ("velodyne_reduced", "velodyne")
 

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-Severity = Literal["error", "warning", "info"]
+from perception.scans.finding import Finding
+from perception.scans.transform import ScanTransform
 
 _COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ORDER = ("error", "warning", "info")
 _SHOWN_FRAMES = 5
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that a check noticed.
-
-    Attributes:
-        severity: ``"error"`` makes training or detection useless, ``"warning"`` probably harms it,
-            ``"info"`` is good to know.
-        check: name of the check, for example ``"units"``.
-        message: what is wrong, in words.
-        fix: what to do about it.
-        frames: ids of the frames concerned; empty where it concerns the data set as a whole.
-    """
-
-    severity: Severity
-    check: str
-    message: str
-    fix: str
-    frames: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,11 +51,28 @@ class Statistics:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All findings, errors first, and the numbers of the data set."""
+    """All findings, errors first, and the numbers of the data set.
+
+    Attributes:
+        root: of the data set.
+        findings: of scans as they were read.
+        statistics: of scans as they were read.
+        read_with: how they were read.
+    """
 
     root: str
     findings: tuple[Finding, ...]
     statistics: Statistics
+    read_with: ScanTransform = field(default_factory=ScanTransform)
+
+    @property
+    def transform(self) -> ScanTransform:
+        """How the scans should be read (``load_point_cloud(transform=...)``), by what was found."""
+        made = self.read_with
+        for finding in self.findings:
+            if finding.transform is not None:
+                made = made.then(finding.transform)
+        return made
 
     @property
     def ok(self) -> bool:
@@ -84,9 +82,16 @@ class DoctorReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
         return {"root": self.root, "ok": self.ok} | {
-            "findings": [asdict(finding) | {"frames": list(finding.frames)} for finding in self.findings],
+            "findings": [_plain(finding) for finding in self.findings],
+            "options": self.transform.options,
             "statistics": asdict(self.statistics),
         }
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    kept = asdict(finding) | {"frames": list(finding.frames), "options": finding.options}
+    del kept["transform"]
+    return kept
 
 
 def sorted_findings(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -100,6 +105,10 @@ def format_report(report: DoctorReport) -> RenderableType:
     if report.statistics.boxes:
         parts.append(_classes(report.statistics))
     parts += [_paragraph(finding) for finding in report.findings]
+    if any(finding.transform for finding in report.findings):
+        parts.append(
+            Text(f"read as they should be: perceive detect {report.transform.options}", style="bold")
+        )
     counts = {name: sum(finding.severity == name for finding in report.findings) for name in _ORDER}
     verdict = "Fix the errors first." if not report.ok else "No errors."
     summary = f"{counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes. {verdict}"
@@ -132,4 +141,5 @@ def _paragraph(finding: Finding) -> Text:
         rest = len(finding.frames) - _SHOWN_FRAMES
         text.append(f"\n  frames: {', '.join(finding.frames[:_SHOWN_FRAMES])}")
         text.append(f" and {rest} more" if rest > 0 else "")
-    return text.append(f"\n  fix: {finding.fix}")
+    text.append(f"\n  fix: {finding.fix}")
+    return text.append(f" Or detect with {finding.options}" if finding.options else "")

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from perception.errors import DataError
 from perception.io import foxglove, ros
-from perception.io.bags import Bag, Topic
+from perception.io.bags import Bag, Topic, listed
 from perception.io.stamped import StampedTransform
 
 #: A scan farther than this from every pose has none.
@@ -92,9 +92,9 @@ class BagPoses:
         self._start = self._start_of(chosen, sensor)
         self.frame_id = self._chain(self._start)[-1]
         if self.frame_id == self._start:
-            known = ", ".join(sorted(self._edges)) or "none"
+            known = listed(sorted(self._edges)) or "none"
             raise DataError(
-                f"{bag.path}: {', '.join(self.topics)}: nothing leads to the sensor's frame {sensor!r};"
+                f"{bag.path}: {listed(self.topics)}: nothing leads to the sensor's frame {sensor!r};"
                 f" frames: {known}; choose a topic with poses with --pose-topic"
             )
 
@@ -115,7 +115,7 @@ class BagPoses:
         while frames[-1] in self._edges:
             frames.append(self._edges[frames[-1]][0])
             if len(set(frames)) < len(frames):
-                raise DataError(f"{self.bag.path}: frames lead in a circle: {' -> '.join(frames)}")
+                raise DataError(f"{self.bag.path}: frames lead in a circle: {' -> '.join(frames)[:1000]}")
         return frames
 
     def _start_of(self, chosen: list[Topic], sensor: str) -> str:
@@ -140,7 +140,7 @@ def pose_topics(bag: Bag, name: str | None = None) -> list[Topic]:
         return [chosen]
     poses = bag.topics_of(_POSES)
     if len(poses) > 1:
-        names = ", ".join(f"{topic.name} ({topic.type})" for topic in poses)
+        names = listed(f"{topic.name} ({topic.type})" for topic in poses)
         raise DataError(f"{bag.path}: {len(poses)} topics hold poses: {names}; choose with --pose-topic")
     found = poses or bag.topics_of(_TRANSFORMS)
     if all(topic.name.endswith(_STATIC) for topic in found):
@@ -162,9 +162,9 @@ def _read(
     for one, topic in _transforms(bag, names | fixed):
         (static if topic in fixed else moving).setdefault(one.child, []).append(one)
     if not moving and not static:
-        raise DataError(f"{bag.path}: topics {', '.join(sorted(names))} hold no pose")
+        raise DataError(f"{bag.path}: topics {listed(sorted(names))} hold no pose")
     if chosen[0].type in _POSES and len(moving) > 1:
-        raise DataError(f"{bag.path}: topic {chosen[0].name} has poses of {', '.join(sorted(moving))}")
+        raise DataError(f"{bag.path}: topic {chosen[0].name} has poses of {listed(sorted(moving))}")
     return moving, {child: found for child, found in static.items() if child not in moving}
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from perception.errors import DataError
 from perception.io import foxglove, ros
-from perception.io.bags import Bag, BagMessage, Topic
-from perception.io.raw import RawCloud, as_float32, intensity_divisor
+from perception.io.bags import Bag, BagMessage, Topic, listed
+from perception.io.raw import RawCloud, intensity_divisor, transformed
+from perception.scans.transform import ScanTransform, scaled_intensity
 from perception.types import PointCloud
 
 #: Types of messages that are scans.
@@ -41,14 +42,16 @@ class BagScans:
     Args:
         bag: open.
         topic: name of the topic; by default the only one that holds point clouds.
+        transform: as for ``load_point_cloud``.
 
     Raises:
         DataError: there is no such topic, none with point clouds, or several to choose from.
     """
 
-    def __init__(self, bag: Bag, topic: str | None = None) -> None:
+    def __init__(self, bag: Bag, topic: str | None = None, *, transform: ScanTransform | None = None) -> None:
         self.bag = bag
         self.topic = cloud_topic(bag, topic)
+        self.transform = transform or ScanTransform()
 
     def __len__(self) -> int:
         return self.topic.size
@@ -70,7 +73,7 @@ class BagScans:
         for number, message in enumerate(self.bag.messages([self.topic.name])):
             place = f"{self.bag.path}: topic {self.topic.name}, message {number}"
             try:
-                cloud, frame_id, divisor = _cloud(message, place, divisor)
+                cloud, frame_id, divisor = _cloud(message, place, divisor, self.transform)
             except DataError as error:
                 yield error
             else:
@@ -96,18 +99,25 @@ def cloud_topic(bag: Bag, name: str | None = None) -> Topic:
             f"{bag.path}: no topic holds {' or '.join(CLOUD_TYPES)} messages; topics: {bag.described()}"
         )
     if len(clouds) > 1:
-        names = ", ".join(f"{topic.name} ({topic.size})" for topic in clouds)
+        names = listed(f"{topic.name} ({topic.size})" for topic in clouds)
         raise DataError(f"{bag.path}: {len(clouds)} topics hold point clouds: {names}; choose with --topic")
     return clouds[0]
 
 
-def _cloud(message: BagMessage, place: str, least: float) -> tuple[PointCloud, str, float]:
+def _cloud(
+    message: BagMessage, place: str, least: float, transform: ScanTransform
+) -> tuple[PointCloud, str, float]:
     """The scan, its frame, and the divisor of its intensity: not less than that of the scans before."""
     decode = ros.ros_cloud if message.topic.type == ros.CLOUD else foxglove.foxglove_cloud
     found = decode(message, place)
-    intensity, divisor = _unit_intensity(found.raw, place, least)
-    points = np.column_stack([found.raw.xyz, intensity])
-    return PointCloud(points, timestamp_ns=found.time_ns), found.frame_id.lstrip("/"), divisor
+    raw = transformed(found.raw, transform)
+    intensity, divisor = _unit_intensity(raw, place, least)
+    cloud = PointCloud(
+        np.column_stack([raw.xyz, intensity]),
+        timestamp_ns=found.time_ns,
+        sensor_height_m=transform.sensor_height_m,
+    )
+    return cloud, found.frame_id.lstrip("/"), divisor
 
 
 def _unit_intensity(raw: RawCloud, place: str, least: float) -> tuple[np.ndarray, float]:
@@ -121,6 +131,4 @@ def _unit_intensity(raw: RawCloud, place: str, least: float) -> tuple[np.ndarray
             " expected 0..1, 0..255 or 0..65535"
         )
     divisor = max(divisor, least)
-    scaled = as_float32(raw.intensity) / np.float32(divisor)
-    kept = np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
-    return kept, divisor
+    return scaled_intensity(raw.intensity, divisor), divisor

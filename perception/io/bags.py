@@ -6,9 +6,11 @@ be installed: ``rosbags`` reads the folders and SQLite files, ``mcap`` single MC
 
 from __future__ import annotations
 
+import io
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,9 @@ from perception.errors import DataError
 #: Suffixes of single files that are recordings, lower case.
 BAG_SUFFIXES = (".mcap", ".db3")
 _INSTALL = "pip install 'sparsight[ros]'"
+_MOST_CHARACTERS = 1000
+#: Reads of more bytes than this are held against what the file has left.
+_LARGE_READ = 1 << 20
 
 
 class Topic(NamedTuple):
@@ -78,7 +83,13 @@ class Bag(ABC):
 
     def described(self) -> str:
         """The topics in words, for messages."""
-        return ", ".join(f"{topic.name} ({topic.type}, {topic.size})" for topic in self.topics) or "none"
+        return listed(f"{topic.name} ({topic.type}, {topic.size})" for topic in self.topics) or "none"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a message; a damaged recording may have endless ones."""
+    text = ", ".join(names)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
 
 
 def is_bag(path: Path) -> bool:
@@ -133,15 +144,30 @@ def _open_rosbag(path: Path) -> Iterator[Bag]:
         reader = Reader(path)
         reader.open()
     try:
-        found: dict[str, Topic] = {}
-        for connection in reader.connections:
-            encoding = getattr(connection.ext, "serialization_format", "") or "cdr"
-            before = found.get(connection.topic)
-            count = connection.msgcount + (before.size if before else 0)
-            found[connection.topic] = Topic(connection.topic, connection.msgtype, encoding, count)
-        yield _RosBag(path, _sorted(found), reader)
+        with _damage(path):
+            topics = _ros_topics(reader)
+        yield _RosBag(path, topics, reader)
     finally:
         reader.close()
+
+
+def _ros_topics(reader: Any) -> tuple[Topic, ...]:
+    found: dict[str, Topic] = {}
+    for connection in reader.connections:
+        encoding = getattr(connection.ext, "serialization_format", "") or "cdr"
+        before = found.get(connection.topic)
+        count = connection.msgcount + (before.size if before else 0)
+        found[connection.topic] = Topic(connection.topic, connection.msgtype, encoding, count)
+    return _sorted(found)
+
+
+class _BoundedReader(io.BufferedReader):
+    """A file that is never asked for more than it has: a damaged length would be allocated first."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _LARGE_READ:
+            size = min(size, os.fstat(self.fileno()).st_size - self.tell())
+        return super().read(size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +195,7 @@ def _open_mcap(path: Path) -> Iterator[Bag]:
         from mcap.reader import make_reader
     except ImportError as error:
         raise ImportError(f"reading MCAP files needs mcap: {_INSTALL}") from error
-    with path.open("rb") as stream:
+    with _BoundedReader(io.FileIO(path)) as stream:
         with _damage(path):
             summary = make_reader(stream).get_summary()
             indexed = summary is not None and bool(summary.chunk_indexes) and summary.statistics is not None
@@ -178,17 +204,24 @@ def _open_mcap(path: Path) -> Iterator[Bag]:
                 counts = Counter(summary.statistics.channel_message_counts if summary.statistics else {})
             else:
                 schemas, channels, counts = _scanned(stream)
-        found: dict[str, Topic] = {}
-        for number, channel in channels.items():
-            schema = schemas.get(channel.schema_id)
-            before = found.get(channel.topic)
-            found[channel.topic] = Topic(
-                channel.topic,
-                _type_name("" if schema is None else schema.name),
-                channel.message_encoding,
-                counts[number] + (before.size if before else 0),
-            )
-        yield _McapBag(path, _sorted(found), stream, indexed)
+            topics = _mcap_topics(schemas, channels, counts)
+        yield _McapBag(path, topics, stream, indexed)
+
+
+def _mcap_topics(
+    schemas: dict[int, Any], channels: dict[int, Any], counts: Counter[int]
+) -> tuple[Topic, ...]:
+    found: dict[str, Topic] = {}
+    for number, channel in channels.items():
+        schema = schemas.get(channel.schema_id)
+        before = found.get(channel.topic)
+        found[channel.topic] = Topic(
+            channel.topic,
+            _type_name("" if schema is None else schema.name),
+            channel.message_encoding,
+            counts[number] + (before.size if before else 0),
+        )
+    return _sorted(found)
 
 
 def _scanned(stream: Any) -> tuple[dict[int, Any], dict[int, Any], Counter[int]]:
@@ -213,11 +246,12 @@ def _damage(path: Path) -> Iterator[None]:
     """Whatever a library raises for damaged bytes, as a ``DataError`` that names the recording."""
     try:
         yield
-    except (DataError, ImportError, MemoryError):
+    except (DataError, ImportError):
         raise
     except Exception as error:
-        # The libraries have no common base: struct.error, KeyError, zstd, SQLite and their own.
-        said = str(error) or type(error).__name__
+        # The libraries have no common base: struct.error, KeyError, zstd, SQLite and their own. A damaged
+        # length is a MemoryError, a damaged metadata.yaml a RecursionError.
+        said = str(error)[:500] or type(error).__name__
         raise DataError(
             f"{path}: cannot be read, damaged or cut off ({said}); copy it again, or repair it with"
             " 'mcap recover' (MCAP) or 'ros2 bag reindex' (folder)"
@@ -231,4 +265,6 @@ def _type_name(name: str) -> str:
 
 
 def _sorted(found: dict[str, Topic]) -> tuple[Topic, ...]:
+    if not all(isinstance(name, str) for name in found):
+        raise ValueError("a topic has no name")
     return tuple(found[name] for name in sorted(found))

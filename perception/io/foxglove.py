@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from perception.errors import DataError
 from perception.io.bags import BagMessage
 from perception.io.packed import PackedCloud, PackedField
-from perception.io.raw import RawCloud
+from perception.io.raw import RawCloud, as_float32
 from perception.io.stamped import StampedCloud, StampedTransform, rigid
 from perception.io.wire import Value, content, double, number, read_message, submessages
 
@@ -53,8 +53,10 @@ def foxglove_cloud(message: BagMessage, place: str) -> StampedCloud:
     position, quaternion = record["pose"]
     moved, turned = rigid(position, quaternion, place)
     if moved.any() or abs(turned[3]) < 1.0:
-        xyz = Rotation.from_quat(turned).apply(raw.xyz.astype(np.float64)) + moved
-        raw = RawCloud(xyz.astype(np.float32), raw.intensity)
+        # Numbers beyond float64, and NaN that signal, stay what they are without a warning.
+        with np.errstate(over="ignore", invalid="ignore"):
+            xyz = Rotation.from_quat(turned).apply(raw.xyz.astype(np.float64)) + moved
+        raw = RawCloud(as_float32(xyz), raw.intensity)
     return StampedCloud(raw, record["time_ns"] or message.time_ns, record["frame_id"])
 
 
@@ -83,7 +85,15 @@ def _decoded(message: BagMessage, place: str, read: Callable[[Any], Any]) -> Any
         )
     try:
         return read(read_message(message.data) if encoding == "protobuf" else json.loads(message.data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise DataError(
             f"{place}: damaged, {len(message.data)} bytes are no {message.topic.type} ({error})"
         ) from error

@@ -86,7 +86,7 @@ def _parse_object(place: str, words: list[str]) -> KittiObject:
     values = [parse_number(place, name, word) for name, word in zip(_FIELDS[1:], words[1:], strict=False)]
     occluded = values[1]
     if not occluded.is_integer():
-        raise DataError(f"{place}: field occluded is {words[2]!r}; expected a whole number: -1, 0, 1, 2 or 3")
+        raise DataError(f"{place}: field occluded is {words[2][:40]!r}; expected a whole number: -1 to 3")
     left, top, right, bottom, height, width, length, x, y, z, rotation_y = values[3:14]
     return KittiObject(
         type=words[0],

@@ -17,12 +17,13 @@ def decompress_lzf(data: bytes, size: int) -> bytes:
         size: how many bytes must come out.
 
     Raises:
-        ValueError: the data end in the middle, point before their start or give another size.
+        ValueError: the data end in the middle, point before their start or give another size. Nothing
+            beyond ``size`` bytes and one token is ever held.
     """
     output = bytearray()
     position, end = 0, len(data)
     try:
-        while position < end:
+        while position < end and len(output) <= size:
             control = data[position]
             position += 1
             if control < 32:
@@ -40,7 +41,8 @@ def decompress_lzf(data: bytes, size: int) -> bytes:
     except IndexError as error:
         raise ValueError("compressed data end in the middle of a token") from error
     if position != end or len(output) != size:
-        raise ValueError(f"compressed data give {len(output)} bytes instead of {size}")
+        more = "more than " if position < end else ""
+        raise ValueError(f"compressed data give {more}{len(output)} bytes instead of {size}")
     return bytes(output)
 
 

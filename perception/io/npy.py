@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io.raw import RawCloud, as_float32, read_bytes
+from perception.io.raw import RawCloud, as_float32, raw_from_fields, read_bytes
 from perception.types import FloatArray
 
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
-def read_npy(path: Path) -> RawCloud:
+
+def read_npy(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     """Read an array of x, y, z and, in a fourth column, intensity.
 
+    Args:
+        path: the file.
+        columns: names of the columns; None: x, y, z and, if there are four, intensity.
+
     Raises:
-        DataError: no ``.npy`` file, truncated, pickled, not numbers, or not three or four columns.
+        DataError: no ``.npy`` file, truncated, pickled, not numbers, or other columns.
     """
-    try:
-        array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    array = _read_array(path)
+    if array.ndim == 2 and columns is not None and array.shape[1] == len(columns):
+        return raw_from_fields(path, dict(zip(columns, array.T, strict=True)))
+    if array.ndim != 2 or columns is not None or array.shape[1] not in (3, 4):
+        expected = "(N, 3) x, y, z or (N, 4) with intensity" if columns is None else f"(N, {len(columns)})"
         raise DataError(
-            f"{path}: not a readable .npy file ({error}); write it again with numpy.save from a float array"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{path}: an .npz archive named .npy; save the one array with numpy.save")
-    if array.dtype.kind not in "fiu":
-        raise DataError(f"{path}: dtype {array.dtype}; expected an array of float or integer numbers")
-    if array.ndim != 2 or array.shape[1] not in (3, 4):
-        raise DataError(
-            f"{path}: shape {array.shape}; expected (N, 3) x, y, z or (N, 4) with intensity:"
-            " select and reorder the columns before saving"
+            f"{path}: shape {array.shape}; expected {expected}: say what the columns are, for example"
+            " --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or save other ones"
         )
     return RawCloud(as_float32(array[:, :3]), array[:, 3] if array.shape[1] == 4 else None)
 
@@ -40,3 +44,37 @@ def write_npy(path: Path, points: FloatArray) -> None:
     """Write (N, 4) float32 points."""
     with path.open("wb") as file:
         np.save(file, points, allow_pickle=False)
+
+
+def _read_array(path: Path) -> npt.NDArray[Any]:
+    """The array of a file, which must hold all that its header promises before anything is made for it."""
+    data = read_bytes(path)
+    if data.startswith(b"PK"):
+        raise DataError(f"{path}: an .npz archive named .npy; save the one array with numpy.save")
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        # 3.0 differs from 2.0 in names of fields only, which no array of numbers has.
+        shape, by_column, dtype = _HEADERS.get(version, np.lib.format.read_array_header_2_0)(stream)
+    except Exception as error:
+        # NumPy evaluates the header as Python: a damaged one is a syntax error, a token error, a recursion.
+        said = str(error)[:200] or type(error).__name__
+        raise DataError(
+            f"{path}: not a readable .npy file ({said}); write it again with numpy.save from a float array"
+        ) from error
+    if dtype.kind not in "fiu":
+        raise DataError(
+            f"{path}: not a readable .npy file of points (dtype {str(dtype)[:80]});"
+            " expected an array of float or integer numbers"
+        )
+    body = memoryview(data)[stream.tell() :]
+    needed = math.prod(shape) * dtype.itemsize if all(0 <= size <= len(data) for size in shape) else None
+    if needed is None or needed > len(body):
+        missing = (
+            "more bytes than the file has" if needed is None else f"{needed - len(body)} of {needed} bytes"
+        )
+        raise DataError(
+            f"{path}: not a readable .npy file: truncated, or its header is damaged; {missing} are missing;"
+            " copy it again"
+        )
+    return np.frombuffer(body[:needed], dtype).reshape(shape, order="F" if by_column else "C")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from perception.errors import DataError
 from perception.io.lzf import decompress_lzf
 from perception.io.raw import RawCloud, raw_from_fields, read_bytes, restore_bytes
+from perception.io.text import parse_count
 from perception.types import FloatArray
 
 _TYPES = {("F", 4), ("F", 8)} | {(kind, size) for kind in "IU" for size in (1, 2, 4, 8)}
@@ -100,7 +101,7 @@ def _build_header(
 ) -> _Header:
     if encoding not in (["ascii"], ["binary"], ["binary_compressed"]):
         raise DataError(
-            f"{path}: line {data_line - 1}: DATA {' '.join(encoding)};"
+            f"{path}: line {data_line - 1}: DATA {' '.join(encoding)[:80]};"
             " expected ascii, binary or binary_compressed"
         )
     names = entries.get("FIELDS") or entries.get("COLUMNS") or []
@@ -110,6 +111,10 @@ def _build_header(
         )
     sizes = _integers(path, entries, "SIZE", len(names), default=None)
     counts = _integers(path, entries, "COUNT", len(names), default=1)
+    if 0 in counts:
+        raise DataError(
+            f"{path}: header entry COUNT is {' '.join(map(str, counts))[:80]!r}; expected 1 or more"
+        )
     kinds = entries.get("TYPE", [])
     if len(kinds) != len(names):
         raise DataError(f"{path}: header entry TYPE has {len(kinds)} values for {len(names)} fields")
@@ -126,18 +131,19 @@ def _integers(
     if key not in entries and default is not None:
         return [default] * length
     values = entries.get(key, [])
-    if len(values) != length or not all(value.isdigit() for value in values):
+    numbers = [number for value in values if (number := parse_count(value)) is not None]
+    if not len(numbers) == len(values) == length:
         raise DataError(
-            f"{path}: header entry {key} is {' '.join(values) or 'missing'!r};"
+            f"{path}: header entry {key} is {' '.join(values)[:80] or 'missing'!r};"
             f" expected {length} whole number{'s' if length != 1 else ''}"
         )
-    return [int(value) for value in values]
+    return numbers
 
 
 def _dtype(path: Path, name: str, kind: str, size: int) -> np.dtype[Any]:
     if (kind.upper(), size) not in _TYPES:
         raise DataError(
-            f"{path}: field {name} has TYPE {kind} and SIZE {size}; expected F 4|8, I or U 1|2|4|8"
+            f"{path}: field {name[:40]} has TYPE {kind[:40]} and SIZE {size}; expected F 4|8, I or U 1|2|4|8"
         )
     return np.dtype(f"<{kind.lower()}{size}")
 
@@ -185,7 +191,7 @@ def _ascii_column(
         try:
             values[index] = float(row[column])
         except ValueError as error:
-            text = row[column].decode("ascii", errors="replace")
+            text = row[column].decode("ascii", errors="replace")[:40]
             raise DataError(f"{path}: line {number}: field {field.name} is {text!r}, not a number") from error
     return restore_bytes(values, field.dtype)
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.raw import RawCloud, raw_from_fields, read_bytes, restore_bytes
+from perception.io.text import parse_count
 from perception.types import FloatArray
 
 _TYPES = {
@@ -29,12 +30,12 @@ _ORDERS = {"ascii": "=", "binary_little_endian": "<", "binary_big_endian": ">"}
 class _Element:
     name: str
     count: int
-    properties: list[tuple[str, np.dtype[Any]]] = field(default_factory=list)
+    properties: list[tuple[str, str]] = field(default_factory=list)  #: name and numpy's code of the type
     has_list: bool = False
 
-    @property
-    def row_bytes(self) -> int:
-        return sum(dtype.itemsize for _, dtype in self.properties)
+    def dtypes(self, order: str) -> list[tuple[str, np.dtype[Any]]]:
+        """Name and type of each property; the order of the bytes is known once the header is read."""
+        return [(name, np.dtype(order + code)) for name, code in self.properties]
 
 
 @dataclass
@@ -57,7 +58,8 @@ def read_ply(path: Path) -> RawCloud:
     body = data[header.data_offset :]
     if header.encoding == "ascii":
         return raw_from_fields(path, _ascii_fields(path, header, before, vertex, body))
-    return raw_from_fields(path, _binary_fields(path, before, vertex, body))
+    order = _ORDERS[header.encoding]
+    return raw_from_fields(path, _binary_fields(path, before, vertex, order, memoryview(body)))
 
 
 def write_ply(path: Path, points: FloatArray) -> None:
@@ -93,14 +95,17 @@ def _parse_header(path: Path, data: bytes) -> _Header:
 
 def _parse_header_line(place: str, words: list[str], header: _Header) -> None:
     if words[0] == "format" and len(words) >= 2 and words[1] in _ORDERS:
+        if header.encoding not in ("", words[1]):
+            raise DataError(
+                f"{place}: format {words[1]} after format {header.encoding}; export the file again"
+            )
         header.encoding = words[1]
-    elif words[0] == "element" and len(words) == 3 and words[2].isdigit():
-        header.elements.append(_Element(words[1], int(words[2])))
+    elif words[0] == "element" and len(words) == 3 and (count := parse_count(words[2])) is not None:
+        header.elements.append(_Element(words[1], count))
     elif words[0] == "property" and len(words) == 5 and words[1] == "list" and header.elements:
         header.elements[-1].has_list = True
     elif words[0] == "property" and len(words) == 3 and words[1] in _TYPES and header.elements:
-        dtype = np.dtype(_ORDERS.get(header.encoding, "=") + _TYPES[words[1]])
-        header.elements[-1].properties.append((words[2].lower(), dtype))
+        header.elements[-1].properties.append((words[2].lower(), _TYPES[words[1]]))
     else:
         raise DataError(f"{place}: cannot read header entry {' '.join(words)[:80]!r}; export the file again")
 
@@ -145,26 +150,32 @@ def _ascii_fields(
         try:
             table[index] = [float(value) for value in values]
         except ValueError as error:
-            raise DataError(f"{path}: line {number}: a value is not a number ({error})") from error
+            raise DataError(f"{path}: line {number}: a value is not a number ({str(error)[:80]})") from error
     fields: dict[str, npt.NDArray[Any]] = {}
-    for column, (name, dtype) in enumerate(vertex.properties):
+    for column, (name, dtype) in enumerate(vertex.dtypes(_ORDERS["ascii"])):
         fields.setdefault(name, restore_bytes(table[:, column], dtype))
     return fields
 
 
 def _binary_fields(
-    path: Path, before: list[_Element], vertex: _Element, body: bytes
+    path: Path, before: list[_Element], vertex: _Element, order: str, body: memoryview
 ) -> dict[str, npt.NDArray[Any]]:
-    start = sum(element.count * element.row_bytes for element in before)
-    needed = start + vertex.count * vertex.row_bytes
+    properties = vertex.dtypes(order)
+    row_bytes = sum(dtype.itemsize for _, dtype in properties)
+    start = sum(
+        element.count * sum(dtype.itemsize for _, dtype in element.dtypes(order)) for element in before
+    )
+    needed = start + vertex.count * row_bytes
     if len(body) < needed:
         raise DataError(
             f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing; copy it again"
         )
-    table = np.frombuffer(body[start:needed], np.uint8).reshape(vertex.count, vertex.row_bytes)
     fields: dict[str, npt.NDArray[Any]] = {}
+    if not properties:
+        return fields
+    table = np.frombuffer(body[start:needed], np.uint8).reshape(vertex.count, row_bytes)
     offset = 0
-    for name, dtype in vertex.properties:
+    for name, dtype in properties:
         column = np.ascontiguousarray(table[:, offset : offset + dtype.itemsize])
         fields.setdefault(name, column.reshape(-1).view(dtype))
         offset += dtype.itemsize

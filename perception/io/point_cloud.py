@@ -8,19 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.bin import read_bin, write_bin
+from perception.io.bin import NUSCENES_SUFFIX, read_bin, write_bin
+from perception.io.columns import Columns, parse_columns
 from perception.io.npy import read_npy, write_npy
 from perception.io.pcd import read_pcd, write_pcd
 from perception.io.ply import read_ply, write_ply
-from perception.io.raw import RawCloud, unit_intensity
+from perception.io.raw import RawCloud, transformed, unit_intensity
+from perception.scans.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
 
-_READERS: dict[str, Callable[[Path], RawCloud]] = {
+#: Their columns have no names.
+_TABLE_READERS: dict[str, Callable[[Path, tuple[str, ...] | None], RawCloud]] = {
     ".bin": read_bin,
     ".npy": read_npy,
-    ".pcd": read_pcd,
-    ".ply": read_ply,
 }
+_NAMED_READERS: dict[str, Callable[[Path], RawCloud]] = {".pcd": read_pcd, ".ply": read_ply}
 _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
     ".bin": write_bin,
     ".npy": write_npy,
@@ -29,43 +31,69 @@ _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
 }
 
 #: Suffixes that ``load_point_cloud`` and ``save_point_cloud`` know, lower case.
-SUPPORTED_SUFFIXES = tuple(_READERS)
+SUPPORTED_SUFFIXES = (*_TABLE_READERS, *_NAMED_READERS)
+NUSCENES_AXES = "nuScenes' sensor has x to the right and y forward, the detector x forward and y left"
+NUSCENES_TRANSFORM = ScanTransform(axes="y,-x,z")
 
 
-def load_point_cloud(path: str | Path) -> PointCloud:
+def load_point_cloud(
+    path: str | Path, *, columns: Columns | None = None, transform: ScanTransform | None = None
+) -> PointCloud:
     """Read one scan.
 
-    ``.bin``: float32 x, y, z, intensity (KITTI). ``.npy``: (N, 3) or (N, 4). ``.pcd`` and ``.ply``: fields
-    x, y, z and, under one of its usual names, intensity. Coordinates are taken as stored: metres in the LiDAR
-    frame, not checked here (``perceive doctor`` does). Rows with NaN or infinity are kept; the detector drops
-    and reports them.
+    ``.bin``: rows of float32 x, y, z, intensity (KITTI) or of these and the ring (nuScenes' ``.pcd.bin``),
+    told apart by their numbers. ``.npy``: (N, 3) or (N, 4). ``.pcd`` and ``.ply``: fields x, y, z and, under
+    one of its usual names, intensity. Coordinates are taken as stored, metres in the LiDAR frame, unless a
+    transform says what they are; the detector (and ``perceive doctor``) tells what it doubts. Rows with NaN
+    or infinity are kept; the detector drops and reports them.
 
     Intensity comes out in [0, 1]: zeros where the file has none; a column of unsigned bytes, or one whose
-    largest value is above 1 and at most 255, is divided by 255, and one up to 65535 by 65535.
+    largest value is above 1 and at most 255, is divided by 255, and one up to 65535 by 65535. A transform's
+    ``intensity_scale`` takes the place of this.
 
     Args:
         path: the file.
+        columns: what the columns of a ``.bin`` or ``.npy`` file are, such as ``"x,y,z,intensity,ring"`` or
+            their number; None: recognised. ``.pcd`` and ``.ply`` files name theirs.
+        transform: unit, axes, height and intensity of the scan, where they are not what a detector expects.
 
     Returns:
-        (N, 4) float32 points in frame ``"lidar"``, without a timestamp; ``source`` is the path.
+        (N, 4) float32 points in frame ``"lidar"``, without a timestamp; ``source`` is the path. A
+        ``.pcd.bin`` file without a transform of its axes comes with a warning: nuScenes has x to the right.
 
     Raises:
         DataError: the file is missing, of an unknown kind, damaged or has the wrong columns; the message
             names the file, the line or field and the fix.
+        ValueError, TypeError: no such columns.
     """
     path = Path(path)
-    raw = read_raw_cloud(path)
-    points = np.column_stack([raw.xyz, unit_intensity(path, raw)])
-    return PointCloud(points, source=str(path))
+    transform = transform or ScanTransform()
+    raw = transformed(read_raw_cloud(path, columns=columns), transform)
+    advice = f"; mended by {NUSCENES_TRANSFORM.options} (say --axes x,y,z if that has been done)"
+    return PointCloud(
+        np.column_stack([raw.xyz, unit_intensity(path, raw)]),
+        source=str(path),
+        sensor_height_m=transform.sensor_height_m,
+        warnings=(NUSCENES_AXES + advice,) if has_other_axes(path, transform) else (),
+    )
 
 
-def read_raw_cloud(path: Path) -> RawCloud:
+def has_other_axes(path: Path, transform: ScanTransform) -> bool:
+    """Whether the name of a file tells of nuScenes' axes, and the transform says nothing of them."""
+    return transform.axes is None and path.name.lower().endswith(NUSCENES_SUFFIX)
+
+
+def read_raw_cloud(path: Path, *, columns: Columns | None = None) -> RawCloud:
     """Read one scan as stored, intensity in the file's own range.
 
     Raises:
-        DataError: see ``load_point_cloud``.
+        DataError, ValueError, TypeError: see ``load_point_cloud``.
     """
-    return _READERS[_supported_suffix(path)](path)
+    names = None if columns is None else parse_columns(columns)
+    suffix = _supported_suffix(path)
+    if suffix in _NAMED_READERS:
+        return _NAMED_READERS[suffix](path)
+    return _TABLE_READERS[suffix](path, names)
 
 
 def save_point_cloud(path: str | Path, cloud: PointCloud) -> None:
@@ -106,7 +134,9 @@ def find_point_clouds(paths: Iterable[str | Path]) -> list[Path]:
 def _scans_in(path: Path) -> list[Path]:
     if path.is_dir():
         scans = sorted(
-            entry for entry in path.iterdir() if entry.suffix.lower() in _READERS and entry.is_file()
+            entry
+            for entry in path.iterdir()
+            if entry.suffix.lower() in SUPPORTED_SUFFIXES and entry.is_file()
         )
         if not scans:
             raise DataError(
@@ -122,7 +152,7 @@ def _scans_in(path: Path) -> list[Path]:
 
 def _supported_suffix(path: Path) -> str:
     suffix = path.suffix.lower()
-    if suffix not in _READERS:
+    if suffix not in SUPPORTED_SUFFIXES:
         raise DataError(
             f"{path}: unknown kind of scan {suffix or '(no suffix)'!r}; convert it to {_known_suffixes()}"
         )

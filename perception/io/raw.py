@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
+from perception.scans.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
 #: Field names (lower case) that hold the strength of the return, the preferred one first.
@@ -56,7 +57,7 @@ def read_bytes(path: Path) -> bytes:
 
 def as_float32(values: npt.NDArray[Any]) -> FloatArray:
     """Cast to float32; numbers beyond its range become infinite without a warning."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, dtype=np.float32)
 
 
@@ -79,12 +80,21 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
     missing = [name for name in ("x", "y", "z") if name not in fields]
     if missing:
         raise DataError(
-            f"{path}: no field {', '.join(missing)} among {', '.join(fields) or 'none'};"
+            f"{path}: no field {', '.join(missing)} among {', '.join(fields)[:200] or 'none'};"
             " export the cloud with scalar fields x, y, z (and intensity)"
         )
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
     name = next((name for name in INTENSITY_FIELDS if name in fields), None)
     return RawCloud(xyz, None if name is None else fields[name])
+
+
+def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
+    """A file's columns with a transform's unit, axes and scale of intensity."""
+    xyz = raw.xyz if transform.keeps_xyz else transform.apply_xyz(raw.xyz)
+    intensity = raw.intensity
+    if transform.intensity_scale is not None and intensity is not None:
+        intensity = scaled_intensity(intensity, transform.intensity_scale)
+    return RawCloud(xyz, intensity)
 
 
 def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
@@ -127,7 +137,7 @@ def unit_intensity(path: Path, raw: RawCloud) -> FloatArray:
         finite = raw.intensity[np.isfinite(raw.intensity)]
         raise DataError(
             f"{path}: field intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
-            " expected 0..1, 0..255 or 0..65535: rescale it or leave it out"
+            " expected 0..1, 0..255 or 0..65535: rescale it or leave it out, or say what it is: the columns"
+            " (--columns x,y,z,intensity,ring) or the value that stands for 1 (--intensity-scale 255)"
         )
-    scaled = as_float32(raw.intensity) / np.float32(divisor)
-    return np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
+    return scaled_intensity(raw.intensity, divisor)

@@ -52,7 +52,8 @@ def rigid(
         DataError: a number is not finite, or the quaternion has no length.
     """
     moved, turned = np.array(translation, np.float64), np.array(quaternion, np.float64)
-    length = float(np.linalg.norm(turned))
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = float(np.linalg.norm(turned))
     if not (np.isfinite(moved).all() and np.isfinite(length) and length > 1e-9):
         raise DataError(
             f"{place}: no pose: position {moved.tolist()}, rotation {turned.tolist()};"

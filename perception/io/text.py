@@ -8,6 +8,8 @@ import numpy as np
 
 from perception.errors import DataError
 
+_MOST_DIGITS = 18
+
 
 def read_text(path: Path, expected: str) -> str:
     """The text of a file.
@@ -39,6 +41,15 @@ def write_text(path: Path, text: str) -> None:
         raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
 
 
+def parse_count(word: str) -> int | None:
+    """The whole number from 0 that a word stands for; None where it is none, or has over 18 digits.
+
+    Python refuses to read, and to print, whole numbers of thousands of digits; none that counts something in
+    a file has so many.
+    """
+    return int(word) if len(word) <= _MOST_DIGITS and word.isascii() and word.isdigit() else None
+
+
 def parse_number(place: str, name: str, word: str) -> float:
     """The finite number that a word of a text file stands for.
 
@@ -55,5 +66,5 @@ def parse_number(place: str, name: str, word: str) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        raise DataError(f"{place}: field {name} is {word!r}; expected a finite number")
+        raise DataError(f"{place}: field {name} is {word[:80]!r}; expected a finite number")
     return value

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from perception.detector import Cloud, Detector
+from perception.detector import Detector
 from perception.levels.level import Level, default_levels
 from perception.levels.selection import important_points
 from perception.levels.thinning import thinned
+from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.types import Detections, PointCloud
 from sparse_core.dynamic import LatencyController, measure_levels
 
@@ -131,11 +131,14 @@ class BudgetedDetector:
         if not self._holds_something(cloud):
             raise ValueError("levels are measured on a scan with points in range; this one has none")
         on_gpu = self.device.type == "cuda"
-        self.seconds = measure_levels(
-            {level.name: partial(self._detect, level, cloud) for level in self.levels},
-            repeats=repeats or (20 if on_gpu else 5),
-            warm_up=3 if on_gpu else 1,
-        )
+        with ExitStack() as stack:
+            for detector in self._detectors.values():
+                stack.enter_context(detector.watch.muted())
+            self.seconds = measure_levels(
+                {level.name: partial(self._detect, level, cloud) for level in self.levels},
+                repeats=repeats or (20 if on_gpu else 5),
+                warm_up=3 if on_gpu else 1,
+            )
         self.controller = self._control(self.seconds, self._budget_s)
         return dict(self.seconds)
 
@@ -202,11 +205,15 @@ class BudgetedDetector:
         if level.pillar_share == 1:
             return cloud
         pillars = self._detectors[level.name].config.pillars
-        chosen = important_points(_as_tensor(cloud), pillars, level.pillar_share)
-        return replace(cloud, points=chosen.numpy()) if isinstance(cloud, PointCloud) else chosen
+        chosen = important_points(as_tensor(cloud), pillars, level.pillar_share)
+        if not isinstance(cloud, PointCloud):
+            return chosen
+        if raised := raised_m(cloud):
+            chosen = chosen - torch.tensor([0.0, 0.0, raised, 0.0])
+        return replace(cloud, points=chosen.numpy())
 
     def _holds_something(self, cloud: Cloud) -> bool:
-        positions = _as_tensor(cloud)[:, :3]
+        positions = as_tensor(cloud)[:, :3]
         low, high = torch.tensor(self.config.pillars.range_m, device=positions.device).split(3)
         return bool(((positions >= low) & (positions < high)).all(dim=1).any())
 
@@ -240,15 +247,3 @@ def _prepared(detector: Detector, levels: Sequence[Level]) -> dict[str, Detector
             )
         prepared[level.name] = made[key]
     return prepared
-
-
-def _as_tensor(cloud: Cloud) -> Tensor:
-    """(N, 4) float32, checked as the detector does."""
-    if isinstance(cloud, np.ndarray):
-        cloud = PointCloud(cloud)
-    if isinstance(cloud, PointCloud):
-        # torch warns about arrays that it could not write to.
-        return torch.from_numpy(np.require(cloud.points, requirements=["C", "W"]))
-    if not isinstance(cloud, Tensor) or cloud.ndim != 2 or cloud.shape[1] != 4:
-        raise ValueError(f"points must be a PointCloud, an array or a tensor of shape (N, 4), got {cloud!r}")
-    return cloud.detach().float()

@@ -343,6 +343,7 @@ PUBLIC = {
     "perception.nms": {"rotated_nms"},
     "perception.evaluate.kitti": {"evaluate_kitti"},
     "perception.io": {"load_point_cloud"},
+    "perception.scans": {"ScanTransform", "TRAINED_SENSOR_HEIGHT_M"},
 }
 
 
@@ -366,6 +367,7 @@ def test_promised_names_exist(module: str) -> None:
         "sparse_core.nm",
         "perception",
         "perception.levels",
+        "perception.scans",
     ],
 )
 def test_surface_of_a_package_is_exactly_what_is_promised(module: str) -> None:

@@ -25,6 +25,32 @@ from perception.errors import ConfigError
 SHIPPED = sorted((Path(perception.__file__).parent / "configs").glob("*.yaml"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "steps: " + "[" * 1100,
+        "steps: " + "- " * 1500,
+        "steps: " + "9" * 5000,
+        "learning_rate: 0x" + "f" * 5000,
+        "steps: 2001-99-99",
+        "- 1",
+        "7",
+    ],
+    ids=["brackets", "dashes", "digits", "large float", "date", "list", "number"],
+)
+def test_a_damaged_file_is_a_config_error(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"run\.yaml") as caught:
+        load_config(TrainConfig, path)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(TrainConfig, tmp_path)
+
+
 def test_defaults_describe_kitti() -> None:
     config = DetectorConfig()
     assert config.pillars.grid_shape == (496, 432)

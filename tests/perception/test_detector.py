@@ -131,10 +131,39 @@ def test_five_million_points(detector: Detector) -> None:
 
 @pytest.mark.parametrize(
     "points",
-    [np.zeros((5, 3), np.float32), np.zeros((5, 5), np.float32), np.zeros(4, np.float32), torch.zeros(5, 3)],
+    [np.zeros((5, 2), np.float32), np.zeros((5, 5), np.float32), np.zeros(4, np.float32), torch.zeros(5, 6)],
 )
 def test_wrong_columns(detector: Detector, points: Any) -> None:
-    with pytest.raises(ValueError, match=r"\(N, 4\).*got"):
+    with pytest.raises(ValueError, match=r"\(N, 4\).*got") as caught:
+        detector(points)
+    # More columns are not mended by one more.
+    assert ("points[:, :4]" in str(caught.value)) == (points.ndim == 2 and points.shape[1] > 4)
+    assert "zeros" not in str(caught.value)
+
+
+@pytest.mark.parametrize("convert", [np.array, torch.from_numpy, lambda points: points.astype(np.float64)])
+def test_points_without_intensity_are_taken_as_in_files(
+    detector: Detector, street: Street, convert: Callable[[FloatArray], Any]
+) -> None:
+    points = street(0).points.copy()
+    points[:, 3] = 0
+    found = detector(convert(points[:, :3].copy()))
+    assert same(found, detector(points))
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("intensity is zero or missing")
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        np.zeros((3, 4), complex),
+        np.full((3, 4), "1"),
+        np.zeros((3, 4), bool),
+        torch.zeros(3, 4, dtype=torch.cfloat),
+    ],
+)
+def test_numbers_that_are_not_real(detector: Detector, points: Any) -> None:
+    with pytest.raises(TypeError, match="float or integer numbers"):
         detector(points)
 
 
@@ -179,6 +208,9 @@ def read_only(points: FloatArray) -> FloatArray:
         np.asfortranarray,
         read_only,
         lambda points: points.astype(">f4"),
+        lambda points: np.repeat(points, 2, axis=0)[::2],
+        lambda points: np.hstack([points, points])[:, :4],
+        lambda points: torch.from_numpy(np.hstack([points, points]))[:, :4],
     ],
     ids=[
         "float64",
@@ -189,11 +221,30 @@ def read_only(points: FloatArray) -> FloatArray:
         "fortran",
         "read-only",
         "big-endian",
+        "every second row",
+        "columns of a wider array",
+        "columns of a wider tensor",
     ],
 )
 def test_kinds_of_input(detector: Detector, street: Street, convert: Callable[[FloatArray], Any]) -> None:
     points = street(0).points
     assert same(detector(convert(points.copy())), detector(points))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int32, np.int8, np.uint16, torch.bfloat16, torch.int64])
+def test_coarse_numbers(detector: Detector, street: Street, dtype: Any) -> None:
+    points = np.abs(street(0).points.round())
+    given = torch.from_numpy(points).to(dtype) if isinstance(dtype, torch.dtype) else points.astype(dtype)
+    assert same(detector(given), detector(points))
+
+
+def test_numbers_beyond_float32_are_infinite(detector: Detector, street: Street) -> None:
+    points = np.concatenate([street(0).points.astype(np.float64), [[1e300, 0, 0, 0.5], [0, -1e39, 0, 0.5]]])
+    found = detector(points)
+    assert same(found, detector(street(0).points))
+    assert found.warnings == ("2 points with NaN or infinite values left out",)
+    large = np.full((5, 4), np.finfo(np.float32).max)
+    assert len(detector(np.concatenate([large, -large]))) == 0
 
 
 def test_the_input_is_left_alone(detector: Detector, street: Street) -> None:

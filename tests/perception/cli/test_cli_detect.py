@@ -148,6 +148,135 @@ def test_points_that_are_not_finite_are_reported(
     assert "warning: 1 points with NaN" in done.output
 
 
+SPOILT: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {
+    "millimetres": (lambda points: points * np.float32([1000, 1000, 1000, 1]), ("--scale", "0.001")),
+    "upside down": (lambda points: points * np.float32([1, -1, -1, 1]), ("--axes", "x,-y,-z")),
+    "camera axes": (
+        lambda points: points[:, [1, 2, 0, 3]] * np.float32([-1, -1, 1, 1]),
+        ("--axes", "z,-x,-y"),
+    ),
+    "ground at zero": (lambda points: points + np.float32([0, 0, 1.73, 0]), ("--sensor-height", "0.02")),
+    "a sensor 3 m up": (lambda points: points - np.float32([0, 0, 1.27, 0]), ("--sensor-height", "2.99")),
+    "all of it": (
+        lambda points: 1000 * (points + np.float32([0, 0, 1.73, 0]))[:, [1, 2, 0, 3]]
+        * np.float32([-1, -1, 1, 0.255]),
+        ("--scale", "0.001", "--axes", "z,-x,-y", "--sensor-height", "0.01", "--intensity-scale", "255"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_doubtful_scans_are_named_once_with_the_options_that_mend_them(
+    perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path, name: str
+) -> None:
+    change, options = SPOILT[name]
+    folder, sound = tmp_path / "scans", tmp_path / "sound"
+    folder.mkdir()
+    sound.mkdir()
+    for number in range(3):
+        points = street(number).points
+        points.astype("<f4").tofile(sound / f"{number}.bin")
+        change(points).astype("<f4").tofile(folder / f"{number}.bin")
+    arguments = ("--weights", tiny_weights, "--no-pictures")
+    doubted = perceive("detect", folder, "--out", tmp_path / "doubted", *arguments)
+    assert doubted.status == 0
+    for option in options[::2]:
+        if option != "--intensity-scale":  # the reader divides by 255 itself
+            assert doubted.output.count(option) == 1, doubted.output
+    assert all(record["warnings"] for record in records_of(tmp_path / "doubted"))
+    report = json.loads(perceive("doctor", folder, "--json").output)
+    advised = report["options"].split()
+    assert advised[::2] == [option for option in options[::2] if option != "--intensity-scale"]
+    mended = perceive("detect", folder, "--out", tmp_path / "mended", *arguments, *options)
+    perceive("detect", sound, "--out", tmp_path / "sound_out", *arguments)
+    assert "warning" not in mended.output
+    assert perceive("doctor", folder, *advised, "--json").status == 0
+    for ours, theirs in zip(records_of(tmp_path / "mended"), records_of(tmp_path / "sound_out"), strict=True):
+        assert ours["labels"] == theirs["labels"]
+        boxes, expected = np.array(ours["boxes"]).reshape(-1, 7), np.array(theirs["boxes"]).reshape(-1, 7)
+        # Boxes are told in metres, x forward and z up, from the sensor's own height.
+        expected[:, 2] += {"ground at zero": 1.73, "all of it": 1.73, "a sensor 3 m up": -1.27}.get(name, 0)
+        np.testing.assert_allclose(boxes, expected, atol=0.05)
+
+
+def test_nuscenes_columns_and_axes(
+    perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
+) -> None:
+    points = street(0).points
+    turned = np.column_stack(
+        [-points[:, 1], points[:, 0], points[:, 2], (255 * points[:, 3]).round(), np.arange(len(points)) % 32]
+    )
+    turned.astype("<f4").tofile(tmp_path / "sweep.pcd.bin")
+    points[:, 3] = (255 * points[:, 3]).round() / 255
+    points.astype("<f4").tofile(tmp_path / "street.bin")
+    arguments = ("--weights", tiny_weights, "--no-pictures", "--score", 0.0)
+    doubted = perceive("detect", tmp_path / "sweep.pcd.bin", "--out", tmp_path / "a", *arguments)
+    assert "x to the right" in doubted.output
+    assert "--axes y,-x,z" in doubted.output
+    found = [
+        perceive("detect", path, "--out", tmp_path / path.name[:2], *arguments, "--json", *options)
+        for path, options in (
+            (tmp_path / "sweep.pcd.bin", ("--axes", "y,-x,z", "--columns", "5", "--intensity-scale", 255)),
+            (tmp_path / "street.bin", ()),
+        )
+    ]
+    ours, theirs = (json.loads(done.output) for done in found)
+    assert ours["warnings"] == []
+    assert ours["labels"] == theirs["labels"]
+    np.testing.assert_allclose(ours["boxes"], theirs["boxes"], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--scale", "0", "scale must be a positive number"),
+        ("--scale", "nan", "scale must be a positive number"),
+        ("--axes", "x,y", "axes must name"),
+        ("--axes", "x,x,z", "axes must name"),
+        ("--sensor-height", "inf", "sensor_height_m must be a finite number"),
+        ("--intensity-scale", "-1", "intensity_scale must be a positive number"),
+        ("--columns", "x,y", "columns must hold x, y and z"),
+    ],
+)
+@pytest.mark.parametrize("command", ["detect", "doctor"])
+def test_options_that_cannot_be(
+    perceive: Perceive, scan: Path, tmp_path: Path, command: str, option: str, value: str, message: str
+) -> None:
+    rest = ("--out", tmp_path / "out") if command == "detect" else ()
+    done = perceive(command, scan.parent, *rest, option, value)
+    assert done.status == 2
+    assert message in done.remarks
+    assert not (tmp_path / "out").exists()
+
+
+DAMAGED = {
+    "cut.npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'shape': (2,",
+    "huge.npy": b"\x93NUMPY\x01\x00v\x00"
+    + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 4), }".ljust(117)
+    + b"\n",
+    "long.pcd": b"FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nWIDTH " + b"9" * 5000 + b"\nDATA ascii\n",
+    "text.ply": b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n",
+}
+
+
+def test_damaged_files_of_every_kind_are_named_and_the_rest_is_detected(
+    perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    for name, data in DAMAGED.items():
+        (scan.parent / name).write_bytes(data)
+    out = tmp_path / "out"
+    done = perceive("detect", scan.parent, "--out", out, "--weights", tiny_weights, "--no-pictures")
+    assert done.status == 1
+    assert "1 of 5 frames" in done.output
+    for name in DAMAGED:
+        assert f"skipped: {scan.parent / name}: " in done.remarks
+    assert [record["frame"] for record in records_of(out)] == ["street"]
+    report = perceive("doctor", scan.parent, "--json")
+    assert report.status == 1
+    unreadable = [item for item in json.loads(report.output)["findings"] if item["check"] == "unreadable"]
+    assert sorted(item["frames"][0] for item in unreadable) == sorted(Path(name).stem for name in DAMAGED)
+
+
 @pytest.mark.parametrize("weights", ["no-such-weights", "broken.safetensors"])
 def test_weights_that_cannot_be_used(perceive: Perceive, scan: Path, tmp_path: Path, weights: str) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"x" * 100)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,16 @@ def test_long_runs_and_long_distances() -> None:
     packed = compress_lzf(data)
     assert len(packed) < len(data) / 4
     assert decompress_lzf(packed, len(data)) == data
+
+
+def test_no_more_than_promised_is_held() -> None:
+    # 300 KB that would become 26 MB, of which 160 bytes were promised.
+    packed = b"\x00a" + b"\xe0\xff\x00" * 100_000
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="more than 265 bytes instead of 160"):
+        decompress_lzf(packed, 160)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

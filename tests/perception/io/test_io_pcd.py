@@ -68,6 +68,39 @@ def test_binary_of_mixed_types_with_padding_and_multi_value_fields(tmp_path: Pat
     np.testing.assert_allclose(load_point_cloud(path).points, expected.astype(np.float32))
 
 
+@pytest.mark.parametrize("encoding", ["binary", "binary_compressed"])
+def test_fields_of_odd_sizes_and_counts(encoding: str, tmp_path: Path) -> None:
+    """Rows of 1 + 3 * 2 + 8 + 4 + 1 + 2 = 22 bytes: no number is where its type would be aligned."""
+    fields = {
+        "a": ("u1", 1),
+        "n": ("<i2", 3),
+        "x": ("<f8", 1),
+        "Y": ("<f4", 1),
+        "z": ("i1", 1),
+        "i": ("<u2", 1),
+    }
+    table = np.zeros(3, [(name, kind, (count,)) for name, (kind, count) in fields.items()])
+    table["x"], table["Y"], table["z"], table["i"] = (
+        [[1.5], [2], [3]],
+        [[4], [5], [-6]],
+        [[7], [-8], [9]],
+        [[0]],
+    )
+    table["i"][2] = 65535
+    kinds = [np.dtype(kind) for kind, _ in fields.values()]
+    head = header(encoding, 3, " ".join(fields), SIZE=" ".join(str(kind.itemsize) for kind in kinds),
+                  TYPE=" ".join(kind.kind.upper() for kind in kinds),
+                  COUNT=" ".join(str(count) for _, count in fields.values()))  # fmt: skip
+    body = table.tobytes()
+    if encoding == "binary_compressed":
+        columns = b"".join(table[name].tobytes() for name in fields)
+        pieces = [columns[start : start + 32] for start in range(0, len(columns), 32)]
+        packed = b"".join(bytes([len(piece) - 1]) + piece for piece in pieces)
+        body = struct.pack("<II", len(packed), len(columns)) + packed
+    loaded = load_point_cloud(write(tmp_path / "scan.pcd", head, body)).points
+    np.testing.assert_array_equal(loaded, [[1.5, 4, 7, 0], [2, 5, -8, 0], [3, -6, 9, 1]])
+
+
 def test_organised_cloud_without_intensity_and_without_points_entry(tmp_path: Path) -> None:
     xyz = np.ascontiguousarray(POINTS[:32, :3])
     head = header("binary", 0, "x y z", WIDTH="8", HEIGHT="4", POINTS="", COUNT="")
@@ -103,6 +136,12 @@ def test_no_points(encoding: str, tmp_path: Path) -> None:
         (header("binary", 1, TYPE="F F F"), b"", "TYPE has 3 values for 4 fields"),
         (header("binary", 1, TYPE="F F F Q"), b"", "field intensity has TYPE Q"),
         (header("binary", 1, SIZE="4 4 4 3"), b"", "field intensity has TYPE F and SIZE 3"),
+        (header("binary", 1, COUNT="1 1 1 0"), b"", "COUNT is '1 1 1 0'; expected 1 or more"),
+        (header("binary", 1, COUNT="1 1 1 -1"), b"", "COUNT is '1 1 1 -1'"),
+        (header("binary", 1, SIZE="4 4 4 " + "9" * 5000), b"", "SIZE is '4 4 4 999"),
+        (header("ascii", 1, WIDTH="9" * 5000), b"", "WIDTH is '9999"),
+        (header("ascii", 1, WIDTH="9" * 18, HEIGHT="9" * 18), b"", "POINTS 1 is not WIDTH 9"),
+        (header("binary", 1, WIDTH="9" * 18, POINTS="9" * 18), b"", "truncated, 1599999"),
         (header("binary", 2, WIDTH="3"), b"", "POINTS 2 is not WIDTH 3 x HEIGHT 1"),
         (header("binary", 1, WIDTH="", POINTS=""), b"", "POINTS is 'missing'"),
         (header("binary", 2), bytes(20), "truncated, 12 of 32 data bytes are missing"),

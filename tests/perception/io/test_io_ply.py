@@ -34,6 +34,15 @@ def test_binary_of_both_orders(encoding: str, order: str, tmp_path: Path) -> Non
     np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
 
 
+@pytest.mark.parametrize(("encoding", "order"), [("binary_little_endian", "<"), ("binary_big_endian", ">")])
+def test_the_format_line_counts_wherever_it_stands(encoding: str, order: str, tmp_path: Path) -> None:
+    first, second, *rest = header(encoding, len(POINTS)).splitlines(keepends=True)
+    assert second.startswith("format")
+    head = "".join([first, *rest[:-1], second, rest[-1]])
+    path = write(tmp_path / "scan.ply", head, POINTS.astype(f"{order}f4").tobytes())
+    np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
+
+
 @pytest.mark.parametrize("name", ["intensity", "scalar_intensity", "scalar_Intensity", "reflectance", "i"])
 def test_ascii_with_the_names_of_intensity(name: str, tmp_path: Path) -> None:
     text = "".join(" ".join(f"{value:.9g}" for value in row) + "\n" for row in POINTS)
@@ -89,6 +98,18 @@ LIST = "property list uchar int k\n"
         (header("ascii", 1, "x y"), b"1 2\n", "no field z among x, y"),
         (header("ascii", 1, after=LIST), b"1 2\n", "list property in or before"),
         (header("binary_little_endian", 1, before="element face 1\n" + LIST), b"", "element face has a list"),
+        (
+            header("ascii", 1).replace("vertex 1", "vertex " + "9" * 5000),
+            b"",
+            "line 4: .*'element vertex 999",
+        ),
+        (
+            header("ascii", 1, after="format binary_little_endian 1.0\n"),
+            b"",
+            "line 9: format .* after format",
+        ),
+        (header("binary_little_endian", 10**17, ""), b"", "no field x, y, z among none"),
+        (header("binary_little_endian", 10**17), b"", "truncated, 1600000000000000000 of"),
         (header("ascii", 2), b"1 2 3 0\n", "truncated, 1 of 2 promised"),
         (header("ascii", 1), b"1 2 3\n", "line 10: 3 values, expected 4"),
         (header("ascii", 1), b"1 2 z 0\n", "line 10: a value is not a number"),

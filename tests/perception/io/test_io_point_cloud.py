@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +77,43 @@ def test_npy_that_is_no_array_of_numbers(tmp_path: Path) -> None:
         np.savez(file, a=np.ones((3, 4)))
     with pytest.raises(DataError, match="archive"):
         load_point_cloud(path)
+
+
+def npy(header: str, body: bytes = b"") -> bytes:
+    """A file of version 1.0 with any header."""
+    text = header.encode("latin-1")
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 4), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 18446744073709551616), }",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'9' * 5000}, 4), }}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1, 4), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 3000,
+        "[" * 5000,
+        "\x00" * 40,
+    ],
+)
+def test_npy_header_that_lies_or_is_damaged(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "scan.npy"
+    path.write_bytes(npy(header, bytes(16)))
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"scan\.npy: not a readable"):
+        load_point_cloud(path)
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("change", [np.asfortranarray, lambda points: points.astype(">f8"), np.float16])
+def test_npy_by_column_and_big_endian(change: Callable[[np.ndarray], np.ndarray], tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", change(POINTS))
+    np.testing.assert_array_equal(load_point_cloud(tmp_path / "scan.npy").points, POINTS)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 60, 150])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,10 @@ from perception.io.raw import RawCloud, intensity_divisor
 
 #: Width of the layers of height among which the fullest one is taken for the ground.
 _LAYERS = 60
+#: Points nearer than this to the axis of the sensor may be of the vehicle that carries it.
+_OWN_VEHICLE_M = 3.0
+_SAMPLE_ROWS = 1024
+_SAMPLE_PLACES = np.arange(_SAMPLE_ROWS) * ((math.sqrt(5) - 1) / 2) % 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +32,12 @@ class ScanFacts:
         low, median, high: (3,) 2nd, 50th and 98th percentile of x, y, z.
         smallest, largest: (3,) extremes.
         range_99: 99th percentile of the horizontal distance.
-        layer: height z of the fullest horizontal layer.
+        layer: height z of the fullest horizontal layer, points on the vehicle itself left out.
         bearing_rad: mean direction of the points seen from above.
         concentration: 0 for points all around, 1 for points all in one direction.
         intensity: smallest, median and largest finite intensity as stored; None where there is none.
         divisor: what brings intensity to [0, 1]; None for an unknown range.
+        sample: some of its rows, to be measured again after a change.
     """
 
     frame_id: str
@@ -50,6 +56,7 @@ class ScanFacts:
     concentration: float
     intensity: tuple[float, float, float] | None
     divisor: float | None
+    sample: RawCloud
 
     @property
     def finite(self) -> int:
@@ -59,12 +66,34 @@ class ScanFacts:
 
 def finite_xyz(raw: RawCloud) -> npt.NDArray[np.float64]:
     """(N, 3) float64 finite coordinates."""
-    xyz = raw.xyz.astype(np.float64)
-    return np.asarray(xyz[np.isfinite(xyz).all(axis=1)])
+    # Chosen first: a signalling NaN makes a warning when it is converted.
+    return raw.xyz[np.isfinite(raw.xyz).all(axis=1)].astype(np.float64)
 
 
-def measure_scan(frame_id: str, raw: RawCloud) -> ScanFacts:
-    """Measure one scan; everything is zero for an empty one."""
+def sample_places(rows: int) -> npt.NDArray[np.intp] | None:
+    """Numbers of some thousand rows, spread over a scan of so many; None where that is all of them.
+
+    Scans are stored ring by ring or turn by turn: rows at a fixed distance may all be of one ring. Multiples
+    of the golden ratio are spread evenly and fall in with no period.
+    """
+    return (_SAMPLE_PLACES * rows).astype(np.intp) if rows > _SAMPLE_ROWS else None
+
+
+def _sampled(raw: RawCloud) -> RawCloud:
+    places = sample_places(len(raw.xyz))
+    if places is None:
+        return raw
+    return RawCloud(raw.xyz[places], None if raw.intensity is None else raw.intensity[places])
+
+
+def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -> ScanFacts:
+    """Measure one scan; everything is zero for an empty one.
+
+    Args:
+        frame_id: name of the frame.
+        raw: the scan.
+        count_repeated: also look for repeated points, which takes longer than everything else.
+    """
     xyz = finite_xyz(raw)
     at_origin = int((xyz == 0).all(axis=1).sum())
     percentiles = np.percentile(xyz, (0, 2, 50, 98, 100), axis=0) if len(xyz) else np.zeros((5, 3))
@@ -75,18 +104,19 @@ def measure_scan(frame_id: str, raw: RawCloud) -> ScanFacts:
         points=len(raw.xyz),
         not_finite=len(raw.xyz) - len(xyz),
         at_origin=at_origin,
-        repeated=_repeated(raw.xyz[np.isfinite(raw.xyz).all(axis=1)], at_origin),
+        repeated=_repeated(raw.xyz[np.isfinite(raw.xyz).all(axis=1)], at_origin) if count_repeated else 0,
         low=percentiles[1],
         median=percentiles[2],
         high=percentiles[3],
         smallest=percentiles[0],
         largest=percentiles[4],
         range_99=float(np.percentile(np.hypot(xyz[:, 0], xyz[:, 1]), 99)) if len(xyz) else 0.0,
-        layer=_fullest_layer(xyz[:, 2]),
+        layer=_fullest_layer(_around(xyz)[:, 2]),
         bearing_rad=float(np.arctan2(mean_y, mean_x)),
         concentration=float(np.hypot(mean_x, mean_y)),
         intensity=_intensity_range(raw.intensity),
         divisor=intensity_divisor(raw.intensity),
+        sample=_sampled(raw),
     )
 
 
@@ -97,11 +127,18 @@ def _repeated(xyz: npt.NDArray[np.float32], at_origin: int) -> int:
     return len(mixed) - len(np.unique(mixed)) - max(at_origin - 1, 0)
 
 
+def _around(xyz: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The points that are not on the vehicle itself, whose roof would pass for the ground (nuScenes)."""
+    around = xyz[np.hypot(xyz[:, 0], xyz[:, 1]) > _OWN_VEHICLE_M]
+    return around if len(around) > 0.1 * len(xyz) else xyz
+
+
 def _fullest_layer(heights: npt.NDArray[np.float64]) -> float:
     if not len(heights):
         return 0.0
     low, high = np.percentile(heights, (1, 99))
-    if high <= low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        # Also too close for as many layers as there are.
         return float(low)
     counts, edges = np.histogram(heights, bins=_LAYERS, range=(float(low), float(high)))
     fullest = int(counts.argmax())

@@ -1,0 +1,162 @@
+"""How a scan as it was recorded becomes one that a detector reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.types import FloatArray, PointCloud
+
+#: Height of the sensor above the ground in the data that the shipped weights were trained on (KITTI).
+TRAINED_SENSOR_HEIGHT_M = 1.73
+
+_UNTURNED = "x,y,z"
+
+
+@dataclass(frozen=True)
+class ScanTransform:
+    """What a scan lacks to be in metres, x forward, y left, z up, with intensity in [0, 1].
+
+    >>> millimetres = ScanTransform(scale=0.001, axes="y,-x,z")
+    >>> detections = detector(millimetres.apply(points))
+
+    Attributes:
+        scale: metres in a unit of the scan: 0.001 for millimetres, 0.3048 for feet.
+        axes: the scan's own axes that are forward, left and up, each once, with a sign:
+            ``"y,-x,z"`` for x right and y forward (nuScenes), ``"z,-x,-y"`` for camera axes. None: they are
+            x, y and z.
+        sensor_height_m: height above the ground of the scan's origin; None: about 1.73 m, as in the data that
+            the weights were trained on. Points and boxes keep their origin: the detector alone looks at them
+            as from that height.
+        intensity_scale: the stored intensity that stands for 1, such as 255; brighter points count as 1.
+            None: as for :func:`~perception.io.load_point_cloud`, and as it is in arrays.
+
+    Raises:
+        ValueError: a scale that is not positive, a height that is not finite, or axes of another form.
+    """
+
+    scale: float = 1.0
+    axes: str | None = None
+    sensor_height_m: float | None = None
+    intensity_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "intensity_scale"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a positive number, got {value!r}")
+        if self.sensor_height_m is not None and not math.isfinite(self.sensor_height_m):
+            raise ValueError(f"sensor_height_m must be a finite number, got {self.sensor_height_m!r}")
+        if self.axes is not None:
+            object.__setattr__(self, "axes", ",".join(_axes(self.axes)))
+
+    @property
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """(3, 3) float64: metres forward, left and up from the scan's own x, y, z; it may mirror."""
+        made = np.zeros((3, 3))
+        for row, axis in enumerate(_axes(self.axes or _UNTURNED)):
+            made[row, "xyz".index(axis[-1])] = -self.scale if axis.startswith("-") else self.scale
+        return made
+
+    @property
+    def keeps_xyz(self) -> bool:
+        """Whether coordinates stay as they are."""
+        return self.scale == 1 and (self.axes or _UNTURNED) == _UNTURNED
+
+    @property
+    def options(self) -> str:
+        """The same as options of ``perceive detect``; empty where nothing changes."""
+        parts = []
+        if self.scale != 1:
+            parts.append(f"--scale {self.scale:g}")
+        if self.axes is not None:
+            # A value that begins with a minus must be joined to its option.
+            parts.append(f"--axes={self.axes}" if self.axes.startswith("-") else f"--axes {self.axes}")
+        if self.sensor_height_m is not None:
+            parts.append(f"--sensor-height {self.sensor_height_m:.2f}")
+        if self.intensity_scale is not None:
+            parts.append(f"--intensity-scale {self.intensity_scale:g}")
+        return " ".join(parts)
+
+    @property
+    def expression(self) -> str:
+        """The same in Python."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        parts = [f"{name}={value!r}" for name, value in given.items() if value not in (None, 1.0)]
+        return f"ScanTransform({', '.join(parts)})"
+
+    def then(self, after: ScanTransform) -> ScanTransform:
+        """This change, and another one of what it gives.
+
+        Raises:
+            ValueError: both scale intensity.
+        """
+        if self.intensity_scale is not None and after.intensity_scale is not None:
+            raise ValueError("intensity cannot be scaled twice; give intensity_scale in one of both")
+        turned = after.matrix @ self.matrix
+        signed = [(int(np.abs(row).argmax()), row.sum() < 0) for row in turned]
+        axes = ",".join(f"{'-' if negative else ''}{'xyz'[axis]}" for axis, negative in signed)
+        height = self.sensor_height_m if after.sensor_height_m is None else after.sensor_height_m
+        return ScanTransform(
+            scale=self.scale * after.scale,
+            axes=None if axes == _UNTURNED and self.axes is None and after.axes is None else axes,
+            sensor_height_m=height,
+            intensity_scale=after.intensity_scale if self.intensity_scale is None else self.intensity_scale,
+        )
+
+    def apply(self, cloud: PointCloud | npt.NDArray[Any]) -> PointCloud:
+        """A scan changed.
+
+        Args:
+            cloud: (N, 4) x, y, z, intensity or (N, 3) x, y, z of any real dtype, or a point cloud of these.
+
+        Returns:
+            A point cloud that keeps timestamp, source and number of points; ``cloud`` itself where nothing
+            changes.
+
+        Raises:
+            ValueError, TypeError: as for :class:`~perception.PointCloud`.
+        """
+        cloud = cloud if isinstance(cloud, PointCloud) else PointCloud(cloud)
+        height = cloud.sensor_height_m if self.sensor_height_m is None else self.sensor_height_m
+        if self.keeps_xyz and self.intensity_scale is None:
+            return cloud if height == cloud.sensor_height_m else replace(cloud, sensor_height_m=height)
+        points = np.empty_like(cloud.points)
+        points[:, :3] = self.apply_xyz(cloud.points[:, :3])
+        points[:, 3] = cloud.points[:, 3]
+        if self.intensity_scale is not None:
+            points[:, 3] = scaled_intensity(cloud.points[:, 3], self.intensity_scale)
+        return replace(cloud, points=points, sensor_height_m=height)
+
+    def apply_xyz(self, xyz: FloatArray) -> FloatArray:
+        """(N, 3) float32 coordinates, scaled and turned; each is one exact sign and one rounded product."""
+        made = np.empty_like(xyz)
+        scale = np.float32(self.scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for column, axis in enumerate(_axes(self.axes or _UNTURNED)):
+                np.multiply(xyz[:, "xyz".index(axis[-1])], scale, out=made[:, column])
+                if axis.startswith("-"):
+                    np.negative(made[:, column], out=made[:, column])
+        return made
+
+
+def scaled_intensity(intensity: npt.NDArray[Any], full: float) -> FloatArray:
+    """(N,) float32 intensity in [0, 1] from one that reaches ``full``; NaN and infinity are kept."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.asarray(intensity, dtype=np.float32) / np.float32(full)
+        return np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
+
+
+def _axes(axes: str) -> tuple[str, str, str]:
+    """The three signed axes of a text such as ``"y,-x,z"``."""
+    parts = [part.strip().lower().removeprefix("+") for part in str(axes).split(",")]
+    if sorted(part.removeprefix("-") for part in parts) != ["x", "y", "z"]:
+        raise ValueError(
+            f"axes must name the scan's axes that are forward, left and up, each of x, y, z once, for example"
+            f" 'y,-x,z' for x right and y forward; got {str(axes)[:80]!r}"
+        )
+    return parts[0], parts[1], parts[2]

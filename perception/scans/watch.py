@@ -1,0 +1,134 @@
+"""What a detector says about the scans that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from perception.config import PillarConfig
+from perception.io.raw import RawCloud
+from perception.scans.facts import ScanFacts, measure_scan, sample_places
+from perception.scans.finding import Finding
+from perception.scans.geometry import check_geometry, usable_ground_m
+from perception.scans.tensors import Cloud, raised_m
+from perception.scans.transform import ScanTransform
+from perception.types import FloatArray, PointCloud
+
+#: Fewer finite points than this show neither axes nor ground.
+_FEW_POINTS = 100
+_UNIT_TOLERANCE = 0.01
+#: Of a full turn half lies behind; of what a camera sees a few in a hundred are too far.
+_MUCH_OUTSIDE = 0.4
+#: Where frames take a fraction of a millisecond, these are looked at: the first, and from then on some.
+_FIRST, _EVERY = 10, 100
+
+
+class ScanWatch:
+    """Cheap checks of unit, axes, ground, intensity and range, on some thousand points of a scan.
+
+    Only what lies on the host is looked at: a CUDA tensor would have to be waited for. That most points are
+    out of range holds for a sensor and not for a frame, and is said once.
+
+    Args:
+        config: range of the detector.
+        every_frame: look at all of them; else at the first ten and at every hundredth.
+    """
+
+    def __init__(self, config: PillarConfig, *, every_frame: bool) -> None:
+        self._range_m, self._every_frame = config.range_m, every_frame
+        self._ground_m = usable_ground_m(config.range_m)
+        self._frames = 0
+        self._told_range = self._muted = False
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Say nothing, and count no frame: for runs whose detections nobody sees."""
+        before, self._muted = self._muted, True
+        try:
+            yield
+        finally:
+            self._muted = before
+
+    def __call__(self, cloud: Cloud) -> list[str]:
+        """What a user should know of a scan, best in words of what mends it; mostly nothing."""
+        if self._muted:
+            return []
+        said = list(cloud.warnings) if isinstance(cloud, PointCloud) else []
+        self._frames += 1
+        if not (self._every_frame or self._frames <= _FIRST or self._frames % _EVERY == 0):
+            return said
+        points = cloud.points if isinstance(cloud, PointCloud) else cloud
+        if isinstance(points, torch.Tensor) and points.device.type != "cpu":
+            return said
+        if not len(points):
+            return [*said, "the scan is empty: no object can be found"]
+        rows = _rows(points, sample_places(len(points)))
+        raw = RawCloud(rows[:, :3], rows[:, 3])
+        facts = measure_scan("", raw, count_repeated=False)
+        if not facts.finite and not np.isfinite(_rows(points, None)).all(axis=1).any():
+            return [*said, "the scan holds no finite point: no object can be found"]
+        if facts.finite < _FEW_POINTS:
+            return said
+        height_m = cloud.sensor_height_m if isinstance(cloud, PointCloud) else None
+        geometry = check_geometry([facts], ground_m=self._ground_m, sensor_height_m=height_m)
+        said += [_worded(finding) for finding in geometry]
+        said += _about_intensity(facts)
+        if not any(finding.severity == "error" for finding in geometry):
+            said += self._about_range(raw.xyz, raised_m(cloud))
+        return said
+
+    def _about_range(self, xyz: FloatArray, raised: float) -> list[str]:
+        if self._told_range:
+            return []
+        low, high = np.array(self._range_m[:3]), np.array(self._range_m[3:])
+        low[2], high[2] = low[2] - raised, high[2] - raised
+        finite = xyz[np.isfinite(xyz).all(axis=1)]
+        outside = 1 - float(((finite >= low) & (finite < high)).all(axis=1).mean())
+        if outside < _MUCH_OUTSIDE:
+            return []
+        self._told_range = True
+        spans = ", ".join(
+            f"{name} {first:g} to {last:g} m" for name, first, last in zip("xyz", low, high, strict=True)
+        )
+        return [
+            f"{outside:.0%} of the points are out of the range of these weights ({spans}):"
+            " nothing is found there"
+        ]
+
+
+def _rows(points: FloatArray | torch.Tensor, places: npt.NDArray[np.intp] | None) -> FloatArray:
+    """(M, 4) float32: some rows, None for all."""
+    if isinstance(points, torch.Tensor):
+        points = points.detach()
+        points = (points if places is None else points[torch.from_numpy(places)]).float().numpy()
+    elif places is not None:
+        points = points[places]
+    return PointCloud(points).points
+
+
+def _about_intensity(facts: ScanFacts) -> list[str]:
+    if facts.intensity is None:
+        return []
+    low, _, high = facts.intensity
+    if low >= -_UNIT_TOLERANCE and 0 < high <= 1 + _UNIT_TOLERANCE:
+        return []
+    if low == high == 0:
+        return ["intensity is zero or missing: these weights expect the sensor's, and find less without it"]
+    scale = next((full for full in (255.0, 65535.0) if low >= -_UNIT_TOLERANCE and high <= full), None)
+    message = f"intensity spans {low:.4g} to {high:.4g}; expected 0 to 1"
+    if scale is None:
+        return [f"{message}: rescale it"]
+    return [f"{message}{_mended(ScanTransform(intensity_scale=scale))}"]
+
+
+def _worded(finding: Finding) -> str:
+    message = f"{finding.message[0].lower()}{finding.message[1:]}".rstrip(".")
+    return f"{message}{': ' + finding.fix if finding.transform is None else _mended(finding.transform)}"
+
+
+def _mended(transform: ScanTransform) -> str:
+    return f"; mended by {transform.options}, in Python {transform.expression}.apply(points)"
