@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from perception.cli import bench, detect, doctor, evaluate, simulate, train
 from perception.errors import PerceptionError
+from sparse_core import __version__
 from sparse_core.errors import SparseError
 
 
@@ -16,12 +18,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )
+    parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (detect, evaluate, train, simulate, doctor, bench):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))
+    except BrokenPipeError:
+        # Whoever read the output has enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
         print(f"perceive {options.command}: {error}", file=sys.stderr)
         return 2

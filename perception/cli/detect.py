@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.table import Table
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.records import Records, add_record_options
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
@@ -40,6 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     parser.add_argument("--score", type=float, help="lowest score reported (default: the configuration's)")
+    add_record_options(parser)
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
     parser.add_argument(
         "--rerun", metavar="FILE.rrd", help="also for the Rerun viewer; 'live' opens it (extra 'viewers')"
@@ -60,6 +62,12 @@ class _Scan:
     name: str
     read: PointCloud | DataError | None = None
 
+    @property
+    def source(self) -> str:
+        """As the record of the frame names it."""
+        cloud = self.read
+        return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
+
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
@@ -75,17 +83,21 @@ class _Frame:
 def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
     with ExitStack() as stack:
+        records = Records(options.out, overwrite=options.overwrite, resume=options.resume)
         total, scans = _scans(options, stack)
         detector = Detector.from_pretrained(options.weights, device=options.device)
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
         budget = None if options.budget_ms is None else Budget(detector, options.budget_ms)
-        options.out.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(records.open())
         recordings = stack.enter_context(_recordings(options))
-        records = stack.enter_context((options.out / "detections.jsonl").open("w"))
         bar = stack.enter_context(progress_bar())
-        task, done, failed = bar.add_task("detecting", total=total), 0, 0
+        task, done, failed, known = bar.add_task("detecting", total=total), 0, 0, 0
         for scan in scans:
+            if records.holds(scan.name, scan.source):
+                known += 1
+                bar.advance(task)
+                continue
             try:
                 frame = _detect(detector, budget, scan, profile=options.profile)
                 _report(frame, scan.name, options, records)
@@ -100,7 +112,8 @@ def run(options: argparse.Namespace) -> int:
         # A program that reads the records gets no table among them.
         (REMARKS if options.json else OUTPUT).print(budget.summary())
     if not options.json:
-        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}", soft_wrap=True)
+        before = f", {known} more were there before" if known else ""
+        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -177,13 +190,11 @@ def _detect(detector: Detector, budget: Budget | None, scan: _Scan, *, profile: 
     return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, facts)
 
 
-def _report(frame: _Frame, name: str, options: argparse.Namespace, records: TextIO) -> None:
+def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Records) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
     record |= frame.budget
     if frame.stages_ms:
         record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
-    records.write(json.dumps(record) + "\n")
-    records.flush()
     if not options.no_pictures:
         from perception.visualise import draw_bev, write_html
 
@@ -195,6 +206,8 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
                 ground_truth=frame.truth,
                 title=f"{frame.title}: {len(frame.detections)} objects",
             )
+    # Last, so that a run that goes on makes the pictures of a frame that was interrupted.
+    records.write(record)
     if options.show:
         from perception.visualise import show_window
 

@@ -21,6 +21,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--results", type=Path, help="folder of KITTI result files to evaluate instead of detecting"
     )
+    parser.add_argument(
+        "--missing",
+        choices=("error", "empty", "skip"),
+        default="error",
+        help="with --results: frames without a file are an error, hold nothing, or are left out"
+        " (default: error, as of the official program)",
+    )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     parser.add_argument("--out", type=Path, help="folder for result files, metrics.json and the PNG")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
@@ -48,15 +55,22 @@ def _evaluate(options: argparse.Namespace) -> KittiResult:
 
     from perception.evaluate.data_set import evaluate_detector
     from perception.evaluate.kitti import evaluate_kitti
-    from perception.io.kitti import KittiDataset
+    from perception.io.kitti import KittiDataset, labelled_folder, split_ids
 
-    data_set = KittiDataset(options.data, None if options.split == "all" else options.split)
+    split = None if options.split == "all" else options.split
     if options.results is not None:
+        # Labels are all that results are compared with: neither scans nor calibration are needed.
+        labels = labelled_folder(options.data) / "label_2"
         return evaluate_kitti(
-            data_set.folder / "label_2", options.results, frame_ids=list(data_set.frame_ids)
+            labels,
+            options.results,
+            frame_ids=None if split is None else split_ids(options.data, split),
+            missing_results=options.missing,
         )
 
     from perception.detector import Detector
+
+    data_set = KittiDataset(options.data, split)
 
     detector = Detector.from_pretrained(options.weights, device=options.device)
     with tempfile.TemporaryDirectory() as scratch, progress_bar() as bar:

@@ -74,6 +74,37 @@ def test_a_missing_result_file_is_named(perceive: Perceive, kitti_folder: Path, 
     assert "nowhere" in missing.remarks
 
 
+def test_results_need_labels_only(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(kitti_folder / "training/label_2", data / "training/label_2")
+    shutil.copytree(kitti_folder / "ImageSets", data / "ImageSets")
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    for split in ("val", "all"):
+        arguments = ("--split", split, "--results", results, "--json")
+        found = perceive("eval", "--data", data, *arguments)
+        assert found.status == 0, found.remarks
+        assert found.output == perceive("eval", "--data", kitti_folder, *arguments).output
+    shutil.rmtree(data / "training/label_2")
+    done = perceive("eval", "--data", data, "--results", results)
+    assert done.status == 2
+    assert "label_2: no such folder; name the folder with the labels" in done.remarks
+
+
+def test_missing_result_files_can_be_allowed(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    (results / "000003.txt").unlink()
+    arguments = ("eval", "--data", kitti_folder, "--split", "all", "--results", results, "--json")
+    refused = perceive(*arguments)
+    assert refused.status == 2
+    assert "--missing empty" in refused.remarks
+    recall = [
+        json.loads(perceive(*arguments, "--missing", choice).output)["Car"]["3d"]["AP40"]["easy"]
+        for choice in ("skip", "empty")
+    ]
+    assert recall[0] > 0
+    assert recall[1] > 0
+
+
 def test_a_missing_calibration_is_named(
     perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +123,9 @@ def test_an_unknown_split_is_named(
     done = perceive("eval", "--data", kitti_folder, "--split", split, "--weights", tiny_weights)
     assert done.status == 2
     assert message in done.remarks
+    assert (
+        "there are 'train', 'val'; write one frame id a line, or take all frames (--split all" in done.remarks
+    )
 
 
 def test_an_unknown_folder_is_named(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
