@@ -83,8 +83,8 @@ class _Frame:
 def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
     with ExitStack() as stack:
-        records = Records(options.out, overwrite=options.overwrite, resume=options.resume)
         total, scans = _scans(options, stack)
+        records = Records(options.out, overwrite=options.overwrite, resume=options.resume)
         detector = Detector.from_pretrained(options.weights, device=options.device)
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
