@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -227,7 +228,13 @@ class Detector:
         return self.detect_batch([cloud])[0]
 
     def detect_batch(self, clouds: Sequence[Cloud]) -> list[Detections]:
-        """Detect objects in several scans of any density in one pass; same results as one by one."""
+        """Detect objects in several scans of any density at a time.
+
+        On a CPU results are those of one by one to the bit: each frame is computed on its own, those of a
+        sparse network several at a time, on threads of their own. (The number of threads does not change
+        bits of a sparse network either; of a dense one it does, by rounding.) On a GPU frames share a pass,
+        and boxes may differ from those of one by one by rounding.
+        """
         if len(clouds) == 0:
             return []
         tensors = [_as_tensor(cloud) for cloud in clouds]
@@ -267,15 +274,32 @@ class Detector:
 
     def _detect_eagerly(self, clouds: Sequence[Cloud]) -> list[Detections]:
         tensors = [_as_tensor(cloud).to(self.device) for cloud in clouds]
-        with torch.inference_mode(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # Each frame tells of its own overflow below.
             warnings.simplefilter("ignore", CapacityWarning)
-            found = self._detect(tensors)
+            found = self._one_by_one(tensors) if self.device.type == "cpu" else self._detect(tensors)
         for frame in found:
             if frame.overflow:
                 warnings.warn(_overflow_message(frame.overflow), CapacityWarning, stacklevel=3)
         return [self._describe(frame, cloud) for frame, cloud in zip(found, clouds, strict=True)]
 
+    def _one_by_one(self, clouds: list[Tensor]) -> list[_Found]:
+        """Each frame by itself, as many at a time as there are threads; a clock needs them in turn."""
+        threads = torch.get_num_threads()
+        together = min(threads, len(clouds))
+        # Autocast is of the thread that asks for it, and layers of other makes may keep a state.
+        if self._planned is None or self.on_stage is not None or torch.is_autocast_enabled("cpu"):
+            together = 1
+        if together == 1:
+            return [found for cloud in clouds for found in self._detect([cloud])]
+        # So is the number of threads.
+        with ThreadPoolExecutor(
+            together, initializer=torch.set_num_threads, initargs=(threads // together,)
+        ) as pool:
+            frames = pool.map(lambda cloud: self._detect([cloud]), clouds)
+            return [found for frame in frames for found in frame]
+
+    @torch.inference_mode()
     def _detect(self, clouds: list[Tensor]) -> list[_Found]:
         clock = _StageClock(self.on_stage, self.device)
         pillars = make_pillars(clouds, self.config.pillars)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,54 @@ def test_scores_below_the_threshold_are_left_out(detector: Detector, street: Str
     assert len(detector.with_score_threshold(1.0)(points)) == 0
     with pytest.raises(ConfigError, match="score_threshold"):
         detector.with_score_threshold(1.5)
+
+
+@pytest.fixture
+def sizes(street: Street) -> list[FloatArray]:
+    """A street, and parts of it down to a single point."""
+    points = street(0).points
+    chosen = np.random.default_rng(0).permutation(len(points))
+    return [points, *(points[chosen[:count]] for count in (1, 5, 7, 10, 13, 50, 150, 400))]
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of threads, for the test only."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_the_number_of_threads_changes_no_bit(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    threads(1)
+    alone = [detector(points) for points in sizes]
+    assert min(map(len, alone)) > 0
+    for count in (2, 3, 5):
+        threads(count)
+        assert all(same(detector(points), found) for points, found in zip(sizes, alone, strict=True))
+
+
+def test_a_batch_changes_no_bit(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    for count in (1, 2, 3):
+        threads(count)
+        alone = [detector(points) for points in sizes]
+        together = detector.detect_batch(sizes)
+        assert all(same(*pair) for pair in zip(alone, together, strict=True))
+        assert torch.get_num_threads() == count
+
+
+def test_autocast_holds_in_a_batch(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    threads(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = detector(sizes[0])
+        assert same(detector.detect_batch(sizes[:2])[0], rounded)
+    assert not same(detector(sizes[0]), rounded)
 
 
 @pytest.mark.parametrize(("iou_weight", "expected"), [(0.0, 0.25), (0.5, 0.3), (1.0, 0.36)])
