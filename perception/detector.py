@@ -7,7 +7,7 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -141,18 +141,41 @@ class Detector:
         """Whether frames run as CUDA graphs."""
         return self._runner is not None
 
+    @property
+    def _least_scores(self) -> FloatArray:
+        """(classes,) what boxes are reported from; NMS has left out those below its own threshold."""
+        chosen = self.config.nms.report_thresholds
+        return np.array([chosen.get(name, 0.0) for name in self.config.head.classes], np.float32)
+
     def _make_runner(self) -> FrameRunner:
         from perception.fast.frame import FrameRunner
 
         return FrameRunner(self.network, dtype=PRECISIONS[self.precision], overflow=self.overflow)
 
-    def with_score_threshold(self, score: float) -> Detector:
-        """A detector on the same network that reports boxes from ``score`` on."""
+    def with_score_threshold(self, score: float | Mapping[str, float]) -> Detector:
+        """A detector on the same network that reports boxes from ``score`` on.
+
+        Args:
+            score: one for all classes; or by class name: other classes are then reported from
+                ``nms.score_threshold`` on, below which nothing is known.
+
+        Raises:
+            ConfigError: a score out of [0, 1], or of an unknown class.
+        """
+        nms = self.config.nms
+        if isinstance(score, Mapping):
+            nms = replace(nms, report_thresholds=dict(score))
+        else:
+            nms = replace(nms, score_threshold=score, report_thresholds={})
         changed = copy.copy(self)
-        changed.config = replace(self.config, nms=replace(self.config.nms, score_threshold=score))
-        if self._runner is not None:
+        changed.config = replace(self.config, nms=nms)
+        if self._runner is not None and nms.score_threshold != self.config.nms.score_threshold:
             changed._runner = self._runner.with_config(changed.config)
         return changed
+
+    def reporting_everything(self) -> Detector:
+        """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""
+        return self.with_score_threshold({})
 
     def warmup(self, cloud: Cloud | None = None, *, frames: int = 1) -> None:
         """Get ready for the first frame: compile and tune kernels, capture the graph.
@@ -372,8 +395,9 @@ class Detector:
         return _Candidates(boxes[kept], scores[kept], labels[kept])
 
     def _describe(self, found: _Found, cloud: Cloud) -> Detections:
-        boxes, scores, labels = found.result
-        values = boxes.cpu().numpy().astype(np.float32)
+        boxes, scores, labels = (part.cpu().numpy() for part in found.result)
+        kept = scores >= self._least_scores[labels]
+        values = boxes[kept].astype(np.float32)
         values[:, 6] = wrap_angle(values[:, 6])
         messages = []
         if found.invalid:
@@ -385,8 +409,8 @@ class Detector:
         scan = cloud if isinstance(cloud, PointCloud) else None
         return Detections(
             values,
-            scores.cpu().numpy().astype(np.float32),
-            [self.config.head.classes[int(label)] for label in labels.cpu()],
+            scores[kept].astype(np.float32),
+            [self.config.head.classes[int(label)] for label in labels[kept]],
             timestamp_ns=scan.timestamp_ns if scan is not None else None,
             source=scan.source if scan is not None else None,
             warnings=tuple(messages),

@@ -18,6 +18,7 @@ from perception.errors import ConfigError
 from perception.network import Network
 from perception.train.frames import TrainingFrame
 from perception.types import FloatArray
+from perception.weights import load_weights, shipped_weights
 from sparse_core.errors import CapacityWarning
 
 Street = Callable[[int], TrainingFrame]
@@ -70,6 +71,38 @@ def test_scores_below_the_threshold_are_left_out(detector: Detector, street: Str
     assert len(detector.with_score_threshold(1.0)(points)) == 0
     with pytest.raises(ConfigError, match="score_threshold"):
         detector.with_score_threshold(1.5)
+
+
+def test_thresholds_by_class(detector: Detector, street: Street) -> None:
+    points = street(0).points
+    with torch.no_grad():
+        weight, bias = detector.network.head.heat.weight, detector.network.head.heat.bias
+        assert bias is not None
+        # As many pedestrians as cars.
+        weight[1], bias[1] = weight[0], bias[0]
+    everything = detector(points)
+    cars = np.array([label == "Car" for label in everything.labels])
+    assert 2 < cars.sum() < len(cars)
+    threshold = float(np.sort(everything.scores[cars])[-2])
+    some = detector.with_score_threshold({"Car": threshold})
+    kept = ~cars | (everything.scores >= np.float32(threshold))
+    found = some(points)
+    np.testing.assert_array_equal(found.boxes, everything.boxes[kept])
+    np.testing.assert_array_equal(found.scores, everything.scores[kept])
+    assert found.labels.count("Car") == 2
+    assert same(some.reporting_everything()(points), everything)
+    assert same(some.with_score_threshold(0.0)(points), everything)
+    with pytest.raises(ConfigError, match="report_thresholds"):
+        detector.with_score_threshold({"Tram": 0.5})
+    with pytest.raises(ConfigError, match="report_thresholds of Car"):
+        detector.with_score_threshold({"Car": 1.5})
+
+
+def test_shipped_weights_name_thresholds_for_all_their_classes() -> None:
+    for name in shipped_weights():
+        config = load_weights(name).config
+        assert config.nms.score_threshold == 0.1  # what evaluation looks at
+        assert set(config.nms.report_thresholds) == set(config.head.classes)
 
 
 @pytest.fixture

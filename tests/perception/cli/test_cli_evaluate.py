@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from perception.config import DetectorConfig
 from perception.evaluate.data_set import detections_to_objects
 from perception.io.kitti import KittiCalibration, KittiDataset, read_objects, write_objects
+from perception.network import Network
 from perception.types import Detections
+from perception.weights import save_weights
 
 Perceive = Callable[..., Any]
 
@@ -43,6 +47,30 @@ def test_json(perceive: Perceive, kitti_folder: Path, tiny_weights: Path) -> Non
     done = perceive("eval", "--data", kitti_folder, "--split", "all", "--weights", tiny_weights, "--json")
     assert done.status == 0
     assert set(json.loads(done.output)["Car"]) >= {"2d", "bev", "3d", "aos"}
+
+
+def test_thresholds_are_chosen_and_not_looked_at(
+    perceive: Perceive, kitti_folder: Path, tiny_config: DetectorConfig, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    every = replace(tiny_config.nms, score_threshold=0.0)
+    network = Network(replace(tiny_config, nms=every))
+    save_weights(network, tmp_path / "all.safetensors")
+    strict = replace(every, report_thresholds={"Car": 1.0, "Pedestrian": 1.0})
+    network.config = replace(tiny_config, nms=strict)
+    save_weights(network, tmp_path / "strict.safetensors")
+    for name in ("all", "strict"):
+        arguments = ("--weights", tmp_path / f"{name}.safetensors", "--out", tmp_path / name)
+        done = perceive("eval", "--data", kitti_folder, *arguments, "--thresholds")
+        assert done.status == 0
+        assert "Score thresholds of the greatest F2" in done.output
+    results = [(tmp_path / name / "results/000003.txt").read_text() for name in ("all", "strict")]
+    assert results[0] == results[1] != ""
+    metrics = json.loads((tmp_path / "all/metrics.json").read_text())
+    assert set(metrics["thresholds"]) <= {"Car", "Pedestrian"}
+    done = perceive("eval", "--data", kitti_folder, "--results", tmp_path / "all/results", "--thresholds")
+    assert done.status == 2
+    assert "leave --results out" in done.remarks
 
 
 def test_results_that_are_the_labels(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
