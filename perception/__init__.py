@@ -5,6 +5,6 @@ from sparse_core.waiting import load_torch
 load_torch()  # Before anything below does: frames are many short operations, and threads shall not spin.
 
 from perception.detector import Detector  # noqa: E402
-from perception.types import Boxes3D, Detections, PointCloud  # noqa: E402
+from perception.types import Boxes3D, Detection, Detections, PointCloud  # noqa: E402
 
-__all__ = ["Boxes3D", "Detections", "Detector", "PointCloud"]
+__all__ = ["Boxes3D", "Detection", "Detections", "Detector", "PointCloud"]

@@ -42,6 +42,8 @@ PRECISIONS: dict[Precision, torch.dtype] = {
 }
 
 Cloud = PointCloud | FloatArray | Tensor
+#: What a detector takes: a cloud, or the path of a file of one.
+Scan = Cloud | str | Path
 
 #: Frames of a graph of several, and points of a frame beyond which the memory is better spent elsewhere.
 _BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
@@ -141,11 +143,13 @@ class Detector:
         """Whether frames run as CUDA graphs."""
         return self._runner is not None
 
-    @property
-    def _least_scores(self) -> FloatArray:
-        """(classes,) what boxes are reported from; NMS has left out those below its own threshold."""
+    def _reported(self, result: _Candidates) -> _Candidates:
+        """On the host, what is reported of a class; NMS has left out what is below its own threshold."""
+        boxes, scores, labels = (part.cpu() for part in result)
         chosen = self.config.nms.report_thresholds
-        return np.array([chosen.get(name, 0.0) for name in self.config.head.classes], np.float32)
+        least = torch.tensor([chosen.get(name, 0.0) for name in self.config.head.classes])
+        kept = scores >= least[labels]
+        return _Candidates(boxes[kept], scores[kept], labels[kept])
 
     def _make_runner(self) -> FrameRunner:
         from perception.fast.frame import FrameRunner
@@ -177,7 +181,7 @@ class Detector:
         """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""
         return self.with_score_threshold({})
 
-    def warmup(self, cloud: Cloud | None = None, *, frames: int = 1) -> None:
+    def warmup(self, cloud: Scan | None = None, *, frames: int = 1) -> None:
         """Get ready for the first frame: compile and tune kernels, capture the graph.
 
         Args:
@@ -185,10 +189,10 @@ class Detector:
                 graph may have to grow at the first real one.
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
-        typical = _as_tensor(cloud) if cloud is not None else torch.zeros((0, 4))
+        typical = _as_tensor(_read(cloud)) if cloud is not None else torch.zeros((0, 4))
         self.detect_batch([typical] * frames)
 
-    def stream(self, clouds: Iterable[Cloud]) -> Iterator[Detections]:
+    def stream(self, clouds: Iterable[Scan]) -> Iterator[Detections]:
         """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
 
         A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
@@ -205,7 +209,7 @@ class Detector:
         given: deque[Cloud] = deque()
 
         def tensors() -> Iterator[Tensor]:
-            for cloud in clouds:
+            for cloud in map(_read, clouds):
                 given.append(cloud)
                 yield _as_tensor(cloud)
 
@@ -216,7 +220,7 @@ class Detector:
             else:
                 yield self._describe(self._found(result), cloud)
 
-    def profile(self, cloud: Cloud, *, repeats: int = 20) -> dict[str, float]:
+    def profile(self, cloud: Scan, *, repeats: int = 20) -> dict[str, float]:
         """Milliseconds of each stage of a frame, by name in their order, medians.
 
         On the fast path each stage is a CUDA graph of its own, timed on the device; otherwise a stage ends
@@ -226,6 +230,7 @@ class Detector:
             cloud: the frame.
             repeats: measured runs.
         """
+        cloud = _read(cloud)
         if self._runner is not None:
             return self._runner.profile([_as_tensor(cloud)], repeats=repeats)
         times: dict[str, list[float]] = {}
@@ -238,19 +243,23 @@ class Detector:
             self.on_stage = before
         return {stage: statistics.median(values[1:]) for stage, values in times.items()}
 
-    def __call__(self, cloud: Cloud) -> Detections:
+    def __call__(self, cloud: Scan) -> Detections:
         """Detect objects in one scan.
 
         Args:
             cloud: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity in [0, 1]. Points that are NaN,
-                infinite or out of range are left out; the former are reported in ``warnings``.
+                infinite or out of range are left out; the former are reported in ``warnings``. Or the path
+                of a file (``.bin``, ``.npy``, ``.pcd``, ``.ply``).
 
         Returns:
             Boxes with at least the configured score, best first; empty for an empty cloud.
+
+        Raises:
+            DataError: a file that is missing or cannot be used.
         """
         return self.detect_batch([cloud])[0]
 
-    def detect_batch(self, clouds: Sequence[Cloud]) -> list[Detections]:
+    def detect_batch(self, scans: Sequence[Scan]) -> list[Detections]:
         """Detect objects in several scans of any density at a time.
 
         On a CPU results are those of one by one to the bit: each frame is computed on its own, those of a
@@ -258,8 +267,9 @@ class Detector:
         bits of a sparse network either; of a dense one it does, by rounding.) On a GPU frames share a pass,
         and boxes may differ from those of one by one by rounding.
         """
-        if len(clouds) == 0:
+        if len(scans) == 0:
             return []
+        clouds = [_read(scan) for scan in scans]
         tensors = [_as_tensor(cloud) for cloud in clouds]
         largest = max(len(tensor) for tensor in tensors)
         if self._runner is None or self.on_stage is not None or largest > _MOST_POINTS_IN_A_GRAPH:
@@ -395,9 +405,8 @@ class Detector:
         return _Candidates(boxes[kept], scores[kept], labels[kept])
 
     def _describe(self, found: _Found, cloud: Cloud) -> Detections:
-        boxes, scores, labels = (part.cpu().numpy() for part in found.result)
-        kept = scores >= self._least_scores[labels]
-        values = boxes[kept].astype(np.float32)
+        boxes, scores, labels = self._reported(found.result)
+        values = boxes.cpu().numpy().astype(np.float32)
         values[:, 6] = wrap_angle(values[:, 6])
         messages = []
         if found.invalid:
@@ -409,8 +418,8 @@ class Detector:
         scan = cloud if isinstance(cloud, PointCloud) else None
         return Detections(
             values,
-            scores[kept].astype(np.float32),
-            [self.config.head.classes[int(label)] for label in labels[kept]],
+            scores.cpu().numpy().astype(np.float32),
+            [self.config.head.classes[int(label)] for label in labels.cpu()],
             timestamp_ns=scan.timestamp_ns if scan is not None else None,
             source=scan.source if scan is not None else None,
             warnings=tuple(messages),
@@ -475,6 +484,16 @@ def usable_device(device: str | torch.device) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' was asked for but torch sees no CUDA device; use device='cpu'")
     return chosen
+
+
+def _read(scan: Scan) -> Cloud:
+    """The cloud, out of its file where it is the path of one."""
+    if not isinstance(scan, str | Path):
+        return scan
+    # Most programs give arrays, and readers are many.
+    from perception.io import load_point_cloud
+
+    return load_point_cloud(scan)
 
 
 def _as_tensor(cloud: Cloud) -> Tensor:

@@ -304,7 +304,7 @@ PUBLIC = {
         "ImplementationError",
         "SparseError",
     },
-    "perception": {"Boxes3D", "Detections", "Detector", "PointCloud"},
+    "perception": {"Boxes3D", "Detection", "Detections", "Detector", "PointCloud"},
     "perception.boxes": {"rotated_iou_3d", "rotated_iou_bev"},
     "perception.levels": {
         "BudgetedDetector",

@@ -14,7 +14,7 @@ import torch
 
 from perception import Detections, Detector, PointCloud
 from perception.config import DetectorConfig
-from perception.errors import ConfigError
+from perception.errors import ConfigError, DataError
 from perception.network import Network
 from perception.train.frames import TrainingFrame
 from perception.types import FloatArray
@@ -219,7 +219,7 @@ def test_wrong_columns(detector: Detector, points: Any) -> None:
         detector(points)
 
 
-@pytest.mark.parametrize("points", [[[1.0, 2.0, 3.0, 0.5]], "scan.bin", None])
+@pytest.mark.parametrize("points", [[[1.0, 2.0, 3.0, 0.5]], b"scan.bin", None])
 def test_wrong_type(detector: Detector, points: Any) -> None:
     with pytest.raises(TypeError, match=type(points).__name__):
         detector(points)
@@ -343,3 +343,17 @@ def test_from_pretrained_reads_a_file(tiny_weights: Path, street: Street) -> Non
     assert detector.config.name == "tiny"
     assert detector.device.type == "cpu"
     assert same(detector(street(0).points), Detector.from_pretrained(str(tiny_weights))(street(0).points))
+
+
+def test_paths_of_scans(detector: Detector, street: Street, tmp_path: Path) -> None:
+    path = tmp_path / "scan.bin"
+    street(0).points.astype("<f4").tofile(path)
+    expected = detector(street(0).points)
+    for given in (path, str(path)):
+        found = detector(given)
+        assert same(found, expected)
+        assert found.source == str(path)
+    assert [found.source for found in detector.detect_batch([path, street(0).points])] == [str(path), None]
+    assert [same(found, expected) for found in detector.stream([path, str(path)])] == [True, True]
+    with pytest.raises(DataError, match=r"none\.bin: "):
+        detector("none.bin")
