@@ -211,6 +211,32 @@ def test_the_version(perceive: Perceive, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == f"perceive (Sparsight) {__version__}\n"
 
 
+def test_a_file_where_a_folder_is_needed(
+    perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").write_text("mine")
+    for out in (tmp_path / "notes", tmp_path / "notes/detections"):
+        done = perceive("detect", scan, "--out", out, "--weights", tiny_weights, "--no-pictures")
+        assert done.status == 2
+        assert "there is a file where a folder is needed; name another folder" in done.remarks
+        assert "Errno" not in done.remarks
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_the_systems_errors_name_a_way_out(
+    perceive: Perceive, scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(options: object) -> int:
+        raise PermissionError(13, "Permission denied", "/locked")
+
+    monkeypatch.setattr("perception.cli.detect.run", refuse)
+    done = perceive("detect", scan, "--out", tmp_path / "out")
+    assert done.status == 2
+    assert (
+        done.remarks == "perceive detect: /locked: no permission; name another place, or change its rights\n"
+    )
+
+
 def test_a_checkpoint_is_no_weights(perceive: Perceive, scan: Path, tmp_path: Path) -> None:
     torch.save({"step": 1}, tmp_path / "checkpoint.pt")
     done = perceive("detect", scan, "--out", tmp_path / "out", "--weights", tmp_path / "checkpoint.pt")
