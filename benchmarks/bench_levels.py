@@ -94,7 +94,7 @@ def _measure(
 ) -> None:
     """Fill the result and write it after each part."""
     start = time.perf_counter()
-    whole = Detector.from_pretrained(_WEIGHTS, device=options.device)
+    whole = Detector.from_pretrained(_WEIGHTS, device=options.device).reporting_everything()
     chosen = default_levels(fast=whole.fast)
     wanted = chosen if options.quick else (*chosen, *(level for level in candidates() if level not in chosen))
     sides: dict[str, BudgetedDetector] = {}
@@ -170,7 +170,8 @@ def _zeroed_taps(
             values["notes"].append(f"left out after {options.budget_s:.0f} s: {taps} taps of 9 zero")
             continue
         _progress(start, f"{taps} taps of 9 zero")
-        detector = Detector(without_taps(load_weights(_WEIGHTS), taps), device=options.device)
+        network = without_taps(load_weights(_WEIGHTS), taps)
+        detector = Detector(network, device=options.device).reporting_everything()
         found = [detector(frame.cloud) for frame in frames]
         values["cases"].append(
             {

@@ -24,7 +24,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
 
-    detector = Detector.from_pretrained(options.weights)
+    detector = Detector.from_pretrained(options.weights).reporting_everything()
     frames = KittiDataset(options.data, "val")
     labels, results = {}, {}
     for frame in track(frames, description="detecting", total=len(frames)):

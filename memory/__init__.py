@@ -1,9 +1,13 @@
 """Long-term memory for robots: keeps what matters and finds it by likeness, words, place and time."""
 
-from memory.config import StoreConfig
-from memory.persistence.filters import Filter
-from memory.store import Consolidated, Kept, MemoryStore
-from memory.types import Explanation, Hit, Memory, Query, Visit
+from sparse_core.waiting import load_torch
+
+load_torch()  # Before anything below does: threads that wait shall not spin.
+
+from memory.config import StoreConfig  # noqa: E402
+from memory.persistence.filters import Filter  # noqa: E402
+from memory.store import Consolidated, Kept, MemoryStore  # noqa: E402
+from memory.types import Explanation, Hit, Memory, Query, Visit  # noqa: E402
 
 __all__ = [
     "Consolidated",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -32,6 +32,22 @@ class Visit(NamedTuple):
     first_ns: int
     last_ns: int
     sights: int
+
+
+def _told(record: Any) -> str:
+    """A record in short: fields that are not as by default, and of vectors only how long they are."""
+    parts = []
+    for entry in fields(record):
+        value = getattr(record, entry.name)
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        if isinstance(value, np.ndarray):
+            parts.append(f"{entry.name}=<{len(value)} numbers>")
+        elif isinstance(value, Mapping) and any(isinstance(each, np.ndarray) for each in value.values()):
+            inner = ", ".join(f"{name!r}: <{len(each)} numbers>" for name, each in value.items())
+            parts.append(f"{entry.name}={{{inner}}}")
+        elif default is MISSING or not (value is default or value == default):
+            parts.append(f"{entry.name}={value!r}")
+    return f"{type(record).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +104,10 @@ class Memory:
     state: State = "present"
     importance: float | None = None
     id: int | None = None
+
+    def __repr__(self) -> str:
+        """What is set, without the numbers of vectors."""
+        return _told(self)
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
@@ -155,6 +175,10 @@ class Query:
     k: int = 10
     order: Order | None = None
     aggregate: bool = False
+
+    def __repr__(self) -> str:
+        """What is set, without the numbers of vectors."""
+        return _told(self)
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""

@@ -161,17 +161,22 @@ class NmsConfig:
         iou: overlap (BEV) above which final boxes of a class are duplicates.
         score_threshold: final boxes below it are left out.
         max_boxes: final boxes per frame.
+        report_thresholds: by class, the score from which boxes are reported; of other classes from
+            ``score_threshold`` on. Evaluation looks at all of them.
     """
 
     proposal_iou: float = 0.7
     iou: float = 0.1
     score_threshold: float = 0.1
     max_boxes: int = 64
+    report_thresholds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("proposal_iou", "iou", "score_threshold"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"nms.{name}", "in [0, 1]", value)
+        for label, value in self.report_thresholds.items():
+            _check(0 <= value <= 1, f"nms.report_thresholds of {label}", "in [0, 1]", value)
         _check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
 
 
@@ -218,6 +223,8 @@ class DetectorConfig:
     refine: RefineConfig = field(default_factory=RefineConfig)
 
     def __post_init__(self) -> None:
+        unknown = self.nms.report_thresholds.keys() - set(self.head.classes)
+        _check(not unknown, "nms.report_thresholds", f"of classes among {self.head.classes}", sorted(unknown))
         stride = self.backbone.stride
         rows, columns = self.pillars.grid_shape
         _check(

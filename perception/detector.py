@@ -7,7 +7,8 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -41,6 +42,9 @@ PRECISIONS: dict[Precision, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float32": torch.float32,
 }
+
+#: What a detector takes: a cloud, or the path of a file of one.
+Scan = Cloud | str | Path
 
 #: Frames of a graph of several, and points of a frame beyond which the memory is better spent elsewhere.
 _BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
@@ -141,21 +145,46 @@ class Detector:
         """Whether frames run as CUDA graphs."""
         return self._runner is not None
 
+    def _reported(self, result: _Candidates) -> _Candidates:
+        """On the host, what is reported of a class; NMS has left out what is below its own threshold."""
+        boxes, scores, labels = (part.cpu() for part in result)
+        chosen = self.config.nms.report_thresholds
+        least = torch.tensor([chosen.get(name, 0.0) for name in self.config.head.classes])
+        kept = scores >= least[labels]
+        return _Candidates(boxes[kept], scores[kept], labels[kept])
+
     def _make_runner(self) -> FrameRunner:
         from perception.fast.frame import FrameRunner
 
         return FrameRunner(self.network, dtype=PRECISIONS[self.precision], overflow=self.overflow)
 
-    def with_score_threshold(self, score: float) -> Detector:
-        """A detector on the same network that reports boxes from ``score`` on."""
+    def with_score_threshold(self, score: float | Mapping[str, float]) -> Detector:
+        """A detector on the same network that reports boxes from ``score`` on.
+
+        Args:
+            score: one for all classes; or by class name: other classes are then reported from
+                ``nms.score_threshold`` on, below which nothing is known.
+
+        Raises:
+            ConfigError: a score out of [0, 1], or of an unknown class.
+        """
+        nms = self.config.nms
+        if isinstance(score, Mapping):
+            nms = replace(nms, report_thresholds=dict(score))
+        else:
+            nms = replace(nms, score_threshold=score, report_thresholds={})
         changed = copy.copy(self)
         changed.watch = ScanWatch(self.config.pillars, every_frame=self._runner is None)
-        changed.config = replace(self.config, nms=replace(self.config.nms, score_threshold=score))
-        if self._runner is not None:
+        changed.config = replace(self.config, nms=nms)
+        if self._runner is not None and nms.score_threshold != self.config.nms.score_threshold:
             changed._runner = self._runner.with_config(changed.config)
         return changed
 
-    def warmup(self, cloud: Cloud | None = None, *, frames: int = 1) -> None:
+    def reporting_everything(self) -> Detector:
+        """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""
+        return self.with_score_threshold({})
+
+    def warmup(self, cloud: Scan | None = None, *, frames: int = 1) -> None:
         """Get ready for the first frame: compile and tune kernels, capture the graph.
 
         Args:
@@ -163,11 +192,11 @@ class Detector:
                 graph may have to grow at the first real one.
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
-        typical = as_tensor(cloud) if cloud is not None else torch.zeros((0, 4))
+        typical = as_tensor(_read(cloud)) if cloud is not None else torch.zeros((0, 4))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
 
-    def stream(self, clouds: Iterable[Cloud]) -> Iterator[Detections]:
+    def stream(self, clouds: Iterable[Scan]) -> Iterator[Detections]:
         """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
 
         A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
@@ -184,7 +213,7 @@ class Detector:
         given: deque[Cloud] = deque()
 
         def tensors() -> Iterator[Tensor]:
-            for cloud in clouds:
+            for cloud in map(_read, clouds):
                 given.append(cloud)
                 yield as_tensor(cloud)
 
@@ -195,7 +224,7 @@ class Detector:
             else:
                 yield self._describe(self._found(result), cloud)
 
-    def profile(self, cloud: Cloud, *, repeats: int = 20) -> dict[str, float]:
+    def profile(self, cloud: Scan, *, repeats: int = 20) -> dict[str, float]:
         """Milliseconds of each stage of a frame, by name in their order, medians.
 
         On the fast path each stage is a CUDA graph of its own, timed on the device; otherwise a stage ends
@@ -205,6 +234,7 @@ class Detector:
             cloud: the frame.
             repeats: measured runs.
         """
+        cloud = _read(cloud)
         if self._runner is not None:
             return self._runner.profile([as_tensor(cloud)], repeats=repeats)
         times: dict[str, list[float]] = {}
@@ -218,13 +248,14 @@ class Detector:
             self.on_stage = before
         return {stage: statistics.median(values[1:]) for stage, values in times.items()}
 
-    def __call__(self, cloud: Cloud) -> Detections:
+    def __call__(self, cloud: Scan) -> Detections:
         """Detect objects in one scan.
 
         Args:
             cloud: (N, 4) x, y, z (metres, LiDAR frame), intensity in [0, 1] of any real dtype; (N, 3) without
                 intensity. Points that are NaN, infinite or out of range are left out; the former are reported
-                in ``warnings``. A :class:`~perception.scans.ScanTransform` makes such a cloud of others.
+                in ``warnings``. A :class:`~perception.scans.ScanTransform` makes such a cloud of others. Or
+                the path of a file (``.bin``, ``.npy``, ``.pcd``, ``.ply``).
 
         Returns:
             Boxes with at least the configured score, best first; empty for an empty cloud. ``warnings`` also
@@ -233,15 +264,23 @@ class Detector:
             frames are CUDA graphs, the first ten and every hundredth. Boxes do not depend on it.
 
         Raises:
+            DataError: a file that is missing or cannot be used.
             ValueError: the cloud has other columns.
             TypeError: it is no cloud of real numbers.
         """
         return self.detect_batch([cloud])[0]
 
-    def detect_batch(self, clouds: Sequence[Cloud]) -> list[Detections]:
-        """Detect objects in several scans of any density in one pass; same results as one by one."""
-        if len(clouds) == 0:
+    def detect_batch(self, scans: Sequence[Scan]) -> list[Detections]:
+        """Detect objects in several scans of any density at a time.
+
+        On a CPU results are those of one by one to the bit: each frame is computed on its own, those of a
+        sparse network several at a time, on threads of their own. (The number of threads does not change
+        bits of a sparse network either; of a dense one it does, by rounding.) On a GPU frames share a pass,
+        and boxes may differ from those of one by one by rounding.
+        """
+        if len(scans) == 0:
             return []
+        clouds = [_read(scan) for scan in scans]
         tensors = [as_tensor(cloud) for cloud in clouds]
         largest = max(len(tensor) for tensor in tensors)
         if self._runner is None or self.on_stage is not None or largest > _MOST_POINTS_IN_A_GRAPH:
@@ -279,15 +318,32 @@ class Detector:
 
     def _detect_eagerly(self, clouds: Sequence[Cloud]) -> list[Detections]:
         tensors = [as_tensor(cloud).to(self.device) for cloud in clouds]
-        with torch.inference_mode(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # Each frame tells of its own overflow below.
             warnings.simplefilter("ignore", CapacityWarning)
-            found = self._detect(tensors)
+            found = self._one_by_one(tensors) if self.device.type == "cpu" else self._detect(tensors)
         for frame in found:
             if frame.overflow:
                 warnings.warn(_overflow_message(frame.overflow), CapacityWarning, stacklevel=3)
         return [self._describe(frame, cloud) for frame, cloud in zip(found, clouds, strict=True)]
 
+    def _one_by_one(self, clouds: list[Tensor]) -> list[_Found]:
+        """Each frame by itself, as many at a time as there are threads; a clock needs them in turn."""
+        threads = torch.get_num_threads()
+        together = min(threads, len(clouds))
+        # Autocast is of the thread that asks for it, and layers of other makes may keep a state.
+        if self._planned is None or self.on_stage is not None or torch.is_autocast_enabled("cpu"):
+            together = 1
+        if together == 1:
+            return [found for cloud in clouds for found in self._detect([cloud])]
+        # So is the number of threads.
+        with ThreadPoolExecutor(
+            together, initializer=torch.set_num_threads, initargs=(threads // together,)
+        ) as pool:
+            frames = pool.map(lambda cloud: self._detect([cloud]), clouds)
+            return [found for frame in frames for found in frame]
+
+    @torch.inference_mode()
     def _detect(self, clouds: list[Tensor]) -> list[_Found]:
         clock = _StageClock(self.on_stage, self.device)
         pillars = make_pillars(clouds, self.config.pillars)
@@ -360,7 +416,7 @@ class Detector:
         return _Candidates(boxes[kept], scores[kept], labels[kept])
 
     def _describe(self, found: _Found, cloud: Cloud) -> Detections:
-        boxes, scores, labels = found.result
+        boxes, scores, labels = self._reported(found.result)
         values = boxes.cpu().numpy().astype(np.float32)
         values[:, 6] = wrap_angle(values[:, 6])
         # Seen from the height of the training data; reported from the sensor's own.
@@ -443,3 +499,13 @@ def usable_device(device: str | torch.device) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' was asked for but torch sees no CUDA device; use device='cpu'")
     return chosen
+
+
+def _read(scan: Scan) -> Cloud:
+    """The cloud, out of its file where it is the path of one."""
+    if not isinstance(scan, str | Path):
+        return scan
+    # Most programs give arrays, and readers are many.
+    from perception.io import load_point_cloud
+
+    return load_point_cloud(scan)

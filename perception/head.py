@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import HeadConfig
+from perception.layers import linear_rows
 
 #: dx, dy (cells), z (metres), log length, width, height (over the class's mean), sin yaw, cos yaw.
 BOX_CODE = 8
@@ -84,8 +85,9 @@ class CentreHead(nn.Module):
             (P, 8) float32, see ``BOX_CODE``.
         """
         patches = _patches(features, cells)
-        hidden = torch.relu(self.box_middle(torch.relu(self.box_hidden(patches))))
-        codes = self.box(hidden).view(len(cells), len(self.config.classes), BOX_CODE)
+        hidden = torch.relu(linear_rows(self.box_hidden, patches))
+        hidden = torch.relu(linear_rows(self.box_middle, hidden))
+        codes = linear_rows(self.box, hidden).reshape(len(cells), len(self.config.classes), BOX_CODE)
         chosen: Tensor = codes[torch.arange(len(cells), device=cells.device), labels]
         return chosen.float()
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from perception.config import BackboneConfig
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 
 NORM_EPSILON = 1e-3
 NORM_MOMENTUM = 0.01
+#: Rows and columns of a product are filled up to multiples of this, see :func:`linear_rows`.
+_TOGETHER = 16
 
 
 def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
@@ -18,6 +21,28 @@ def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Ten
     assert norm.running_mean is not None
     scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
     return scale, norm.bias - norm.running_mean * scale
+
+
+def linear_rows(layer: nn.Linear, rows: Tensor) -> Tensor:
+    """A linear layer of rows, (N, C_in) to (N, C_out), to the same bits whatever the number of threads.
+
+    Where a thread's share of a product is one of a few rows or columns, the library computes it by another
+    kernel that rounds otherwise. Products of multiples of 16 are shared in whole parts, so on a CPU and
+    without gradients zeros fill them up.
+    """
+    if rows.is_cuda or torch.is_grad_enabled() or len(rows) == 0:
+        filled: Tensor = layer(rows)
+        return filled
+    count, missing_rows = len(rows), -len(rows) % _TOGETHER
+    if missing_rows:
+        rows = F.pad(rows, (0, 0, 0, missing_rows))
+    missing = -layer.out_features % _TOGETHER
+    if missing and type(layer) is nn.Linear:
+        bias = None if layer.bias is None else F.pad(layer.bias, (0, missing))
+        made = F.linear(rows, F.pad(layer.weight, (0, 0, 0, missing)), bias)
+        return made[:count, : layer.out_features]
+    whole: Tensor = layer(rows)
+    return whole[:count]
 
 
 def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
@@ -152,7 +177,7 @@ class PointUnit(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(N, C_in) to (N, C_out), not negative."""
-        return _activated(_normalised(self.norm, self.linear(rows)), None, relu=True)
+        return _activated(_normalised(self.norm, linear_rows(self.linear, rows)), None, relu=True)
 
     def fold(self) -> None:
         """Merge the batch norm into the linear layer; for evaluation only."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import RefineConfig
-from perception.layers import PointUnit
+from perception.layers import PointUnit, linear_rows
 from perception.pillars import Pillars, segment_reduce
 from sparse_core.conv.table.common import linear_keys
 
@@ -212,7 +212,7 @@ class RefineStage(nn.Module):
             torch.log(boxes[:, 3:6]),
         ]
         joined = torch.cat([part.float() for part in context], dim=1)
-        output = self.out(self.hidden(joined)).float()
+        output = linear_rows(self.out, self.hidden(joined)).float()
         return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
 
     def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:

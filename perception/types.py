@@ -6,13 +6,20 @@ All boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
+
+#: What chooses rows: numbers, or a mask.
+RowChoice = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
+#: What the seven numbers of a box are.
+BOX_COLUMNS = ("x", "y", "z", "length", "width", "height", "yaw")
 
 #: Name of the frame whose axes are x forward, y left, z up, origin at the sensor.
 LIDAR_FRAME = "lidar"
@@ -100,9 +107,26 @@ class Boxes3D:
         return len(self.boxes)
 
 
+class Detection(NamedTuple):
+    """One of :class:`Detections`.
+
+    Attributes:
+        box: (7,) float32, LiDAR frame, see the module docstring.
+        score: in [0, 1].
+        label: class name.
+    """
+
+    box: FloatArray
+    score: float
+    label: str
+
+
 @dataclass(frozen=True, eq=False)
 class Detections:
     """Boxes that the detector found in one scan, best score first.
+
+    >>> detections[0].label, detections[:5].boxes.shape, len(detections[detections.scores > 0.8])
+    >>> for box, score, label in detections.filter(labels=["Car"], region_m=(0, -10, 40, 10)): ...
 
     Attributes:
         boxes: (M, 7) float32, LiDAR frame, see the module docstring.
@@ -129,6 +153,91 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.boxes)
+
+    @overload
+    def __getitem__(self, which: int) -> Detection: ...
+    @overload
+    def __getitem__(self, which: slice | Sequence[int] | Sequence[bool] | RowChoice) -> Detections: ...
+    def __getitem__(
+        self, which: int | slice | Sequence[int] | Sequence[bool] | RowChoice
+    ) -> Detection | Detections:
+        """One detection by its number; or some, by a slice, numbers or a mask, in the order asked for.
+
+        Raises:
+            IndexError: no such number, or a mask of another length.
+        """
+        if isinstance(which, int | np.integer):
+            row = int(which)
+            return Detection(self.boxes[row], float(self.scores[row]), self.labels[row])
+        if not isinstance(which, slice) and len(which) == 0:
+            which = slice(0, 0)
+        rows = np.arange(len(self))[which]
+        labels = [self.labels[row] for row in rows]
+        return replace(self, boxes=self.boxes[rows], scores=self.scores[rows], labels=labels)
+
+    def __iter__(self) -> Iterator[Detection]:
+        """One after the other."""
+        return (self[row] for row in range(len(self)))
+
+    def filter(
+        self,
+        *,
+        min_score: float | Mapping[str, float] = 0.0,
+        labels: Iterable[str] | None = None,
+        region_m: tuple[float, float, float, float] | None = None,
+    ) -> Detections:
+        """Those that fulfil everything that is asked for.
+
+        Args:
+            min_score: least score; or by class, and 0 for other classes.
+            labels: class names.
+            region_m: x_min, y_min, x_max, y_max in metres in the LiDAR frame, with the box's centre inside.
+
+        Raises:
+            TypeError: ``labels`` is one name and not several.
+            ValueError: a region without inside.
+        """
+        if isinstance(labels, str):
+            raise TypeError(f"labels must be several names, such as [{labels!r}], got {labels!r}")
+        least = min_score if isinstance(min_score, Mapping) else dict.fromkeys(self.labels, min_score)
+        kept = self.scores >= np.array([least.get(label, 0.0) for label in self.labels], np.float32)
+        if labels is not None:
+            wanted = set(labels)
+            kept &= np.array([label in wanted for label in self.labels], np.bool_)
+        if region_m is not None:
+            x_min, y_min, x_max, y_max = region_m
+            if not (x_min < x_max and y_min < y_max):
+                raise ValueError(f"region_m must be x_min, y_min, x_max, y_max in metres, got {region_m}")
+            x, y = self.boxes[:, 0], self.boxes[:, 1]
+            kept &= (x >= x_min) & (x <= x_max) & (y >= y_min) & (y <= y_max)
+        return self[kept]
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``, a row each: label, score, x, y, z, length, width, height (m), yaw (rad).
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        columns = dict(zip(BOX_COLUMNS, self.boxes.T, strict=True))
+        return pandas.DataFrame({"label": self.labels, "score": self.scores, **columns})
+
+    def plot(self, path: str | Path, cloud: PointCloud | None = None, **options: Any) -> Path:
+        """Draw them from above into a PNG file.
+
+        Args:
+            path: of the file.
+            cloud: the scan, drawn below the boxes.
+            **options: of :func:`perception.visualise.draw_bev`.
+        """
+        # What is drawn imports what draws only here: most programs draw nothing.
+        from perception.visualise import draw_bev
+
+        scan = PointCloud(np.zeros((0, 4), np.float32), source=self.source) if cloud is None else cloud
+        return draw_bev(path, scan, self, **options)
 
     @classmethod
     def empty(cls, *, source: str | None = None, warnings: tuple[str, ...] = ()) -> Detections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -12,11 +13,14 @@ from safetensors.torch import save_file
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.network import Network
+from sparse_core.files import replacing
 
 WEIGHTS_DIRECTORY = Path(__file__).parent / "weights"
 #: What the header of a compressed file says; importing it would import all that compression needs.
 COMPRESSED_FORMAT = "sparsight-compressed"
 _CONFIG_KEY = "sparsight.detector"
+#: How files of torch.save begin: as ZIP archives, or pickled by old versions.
+_PICKLES = (b"PK", b"\x80\x02")
 
 
 def shipped_weights() -> list[str]:
@@ -36,12 +40,18 @@ def resolve_weights(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.is_file():
         return path
+    if path.is_dir():
+        inside = sorted(entry.name for entry in path.glob("*.safetensors"))
+        found = f"name {path / inside[0]}" if inside else "it holds no .safetensors file"
+        raise CheckpointError(f"{path}: a folder, not a file of weights; {found}")
     names = ", ".join(shipped_weights()) or "none"
     raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
 
 
 def save_weights(network: Network, path: str | Path) -> None:
     """Write a network and its configuration; floating-point tensors become half precision.
+
+    A file that is there is replaced once the new one is complete; it has the rights of any new file.
 
     Raises:
         ValueError: a folded network, or a tensor that half precision cannot hold (NaN, or above 65504).
@@ -55,7 +65,8 @@ def save_weights(network: Network, path: str | Path) -> None:
     for name, value in tensors.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise ValueError(f"{name} holds values that half precision cannot; the network cannot be saved")
-    save_file(tensors, str(path), metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
+    with replacing(Path(path)) as temporary:
+        save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
 
 
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
@@ -83,7 +94,7 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
                 return load_compressed_weights(path, config=config)
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error}); fetch it again") from error
+        raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
     if config is None:
         config = _stored_config(path, metadata)
     network = Network(config)
@@ -92,6 +103,19 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
         {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
     )
     return network.eval()
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    """What is wrong with a file that is no safetensors file, and what to do."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(2) in _PICKLES:
+            return (
+                "written by torch.save, so no file of weights; a training run (perceive train) keeps these as"
+                " weights.safetensors beside its checkpoint.pt"
+            )
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror or error}); check its rights"
+    return f"not a readable safetensors file ({error}): another kind of file, or one that was cut off"
 
 
 def _stored_config(path: Path, metadata: dict[str, str]) -> DetectorConfig:

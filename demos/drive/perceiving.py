@@ -46,7 +46,9 @@ class Senses:
     """
 
     def __init__(self, detector: Callable[..., Detections] | None = None) -> None:
-        self._detector = Detector.from_pretrained(DETECTOR) if detector is None else detector
+        # The encoder learned from all boxes, also from those that are not reported as objects.
+        every = Detector.from_pretrained(DETECTOR).reporting_everything() if detector is None else detector
+        self._detector: Callable[..., Detections] = every
         self._encoder = SceneEncoder.pretrained()
 
     def __call__(self, frame: Frame) -> Percept:

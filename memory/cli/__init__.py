@@ -28,6 +28,7 @@ from memory.cli import (
 )
 from memory.cli.console import CommandParser
 from memory.errors import RecallError
+from sparse_core import __version__
 from sparse_core.errors import SparseError
 
 _COMMANDS = (
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="A robot's memory: durable, searched by likeness, words, place and time.",
         epilog="The store is the first word after the command, or --store, or $RECALL_STORE.",
     )
+    parser.add_argument("--version", action="version", version=f"recall (Sparsight) {__version__}")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )

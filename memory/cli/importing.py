@@ -57,7 +57,12 @@ def add_parser(commands: Any) -> None:
         help="the rows are of KITTI's camera 0, as its odometry has them",
     )
     boxes.add_argument("--map", default="default", help="map of the poses")
-    boxes.add_argument("--min-score", type=float, default=0.0, metavar="S", help="leave out boxes below")
+    boxes.add_argument(
+        "--min-score",
+        type=float,
+        metavar="S",
+        help="leave out boxes below (default: what the detector takes for an object, if the file says it)",
+    )
     boxes.add_argument("--start", metavar="TIME", help="of the first frame, where frames and poses have none")
     boxes.add_argument("--rate", type=float, metavar="HZ", help="frames a second after --start (default: 10)")
 
@@ -78,6 +83,9 @@ def run(options: argparse.Namespace) -> int:
                     target, source, again=options.again, skip_bad=options.skip_bad, progress=report
                 )
             reports.append(done)
+            if isinstance(source, DetectionLines) and source.left_out:
+                boxes = counted(source.left_out, "box", "boxes")
+                remark(f"{word}: {boxes} left out for a low score; --min-score 0 takes them all")
             for problem in done.problems:
                 remark(f"left out: {problem}", style="red")
             if not options.json:

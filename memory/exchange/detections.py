@@ -1,7 +1,8 @@
 """Detected boxes as memories: the ``detections.jsonl`` of ``perceive detect``.
 
 A line is a frame: ``frame``, ``source``, ``timestamp_ns`` (or null), ``boxes`` (x, y, z, length, width,
-height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``.
+height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``, and perhaps
+``least_scores`` (by class: what the detector takes for an object).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class DetectionOptions:
     Attributes:
         poses: of the sensor in the map; without them it stands at the origin.
         map_id: of frames whose pose names none.
-        min_score: boxes below are left out.
+        min_score: boxes below are left out; None: those below the frame's own ``least_scores``, if any.
         start_ns: time of the first frame where neither frame nor pose has one.
         rate_hz: frames a second, from there on.
         provenance: who says so. Two boxes of one frame are told apart by its being given.
@@ -34,14 +35,14 @@ class DetectionOptions:
 
     poses: Poses | None = None
     map_id: str = "default"
-    min_score: float = 0.0
+    min_score: float | None = None
     start_ns: int | None = None
     rate_hz: float | None = None
     provenance: str = "perceive"
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` where numbers are out of range."""
-        if not 0.0 <= self.min_score <= 1.0:
+        if self.min_score is not None and not 0.0 <= self.min_score <= 1.0:
             raise ValueError(f"min_score must be from 0 to 1, got {self.min_score}")
         if self.rate_hz is not None and not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
             raise ValueError(f"rate_hz must be finite and above 0, got {self.rate_hz}")
@@ -77,10 +78,9 @@ def memories_from_frame(record: Mapping[str, Any], position: int, options: Detec
         )
     frame = check_text("frame", record.get("frame") or str(position))
     pose = Pose() if options.poses is None else options.poses.find(frame, position)
+    least = _least_scores(record, labels, options)
     kept = [
-        row
-        for row, score in enumerate(check_numbers("scores", scores, len(scores)))
-        if score >= options.min_score
+        row for row, score in enumerate(check_numbers("scores", scores, len(scores))) if score >= least[row]
     ]
     if not kept:
         return []
@@ -104,6 +104,17 @@ def memories_from_frame(record: Mapping[str, Any], position: int, options: Detec
             )
         )
     return found
+
+
+def _least_scores(record: Mapping[str, Any], labels: list[Any], options: DetectionOptions) -> list[float]:
+    """What the score of each box must reach."""
+    if options.min_score is not None:
+        return [options.min_score] * len(labels)
+    own = record.get("least_scores") or {}
+    if not isinstance(own, Mapping):
+        raise ValueError(f"least_scores must be an object of scores by class, got {own!r}")
+    check_numbers("least_scores", list(own.values()), len(own))
+    return [float(own.get(label, 0.0)) if isinstance(label, str) else 0.0 for label in labels]
 
 
 def _in_map(box: Any, row: int, pose: Pose) -> tuple[tuple[float, float, float], float, list[float]]:

@@ -94,6 +94,8 @@ class DetectionLines(MemoryLines):
     def __init__(self, path: Path, options: DetectionOptions | None = None) -> None:
         super().__init__(path)
         self.options = options or DetectionOptions()
+        #: Boxes of the frames parsed so far whose score was too low.
+        self.left_out = 0
         # For the log, which stays when all memories of a map are erased: so not by its name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
 
@@ -101,9 +103,11 @@ class DetectionLines(MemoryLines):
         """The boxes of a frame."""
         record = parse_object(self.path, Line(entry.number, entry.raw))
         try:
-            return memories_from_frame(record, entry.position, self.options)
+            found = memories_from_frame(record, entry.position, self.options)
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}:{entry.number}: {error}") from error
+        self.left_out += len(record["boxes"]) - len(found)
+        return found
 
 
 class ParquetRows(Source):

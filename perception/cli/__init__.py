@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from perception.cli import bench, detect, doctor, evaluate, simulate, train
 from perception.errors import PerceptionError
+from sparse_core import __version__
 from sparse_core.errors import SparseError
 
 
@@ -16,18 +18,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )
+    parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (detect, evaluate, train, simulate, doctor, bench):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))
+    except BrokenPipeError:
+        # Whoever read the output has enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
-        print(f"perceive {options.command}: {error}", file=sys.stderr)
+        print(f"perceive {options.command}: {_told(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"perceive {options.command}: interrupted", file=sys.stderr)
         return 130
+
+
+def _told(error: Exception) -> str:
+    """What went wrong; the system's own words for files name neither the reason nor the way out."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    place = os.fspath(error.filename)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{place}: there is a file where a folder is needed; name another folder"
+    if isinstance(error, IsADirectoryError):
+        return f"{place}: there is a folder where a file is needed; name another file"
+    if isinstance(error, PermissionError):
+        return f"{place}: no permission; name another place, or change its rights"
+    return f"{place}: {error.strerror}"
 
 
 if __name__ == "__main__":

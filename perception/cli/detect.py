@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.table import Table
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.records import Records, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.detector import Detector
 from perception.errors import DataError
@@ -41,7 +42,8 @@ def add_parser(commands: Any) -> None:
         "--out", required=True, type=Path, help="folder for detections.jsonl, PNG and HTML files"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
-    parser.add_argument("--score", type=float, help="lowest score reported (default: the configuration's)")
+    parser.add_argument("--score", type=float, help="lowest score reported (default: by class)")
+    add_record_options(parser)
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
     parser.add_argument(
         "--rerun", metavar="FILE.rrd", help="also for the Rerun viewer; 'live' opens it (extra 'viewers')"
@@ -63,6 +65,12 @@ class _Scan:
     name: str
     read: PointCloud | DataError | None = None
 
+    @property
+    def source(self) -> str:
+        """As the record of the frame names it."""
+        cloud = self.read
+        return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
+
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
@@ -72,6 +80,7 @@ class _Frame:
     truth: Boxes3D | None
     elapsed_ms: float
     stages_ms: dict[str, float]
+    least_scores: dict[str, float]
     budget: dict[str, Any] = field(default_factory=dict)
 
 
@@ -80,19 +89,24 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
         total, scans = _scans(options, transform, stack)
+        records = Records(options.out, overwrite=options.overwrite, resume=options.resume)
         detector = Detector.from_pretrained(options.weights, device=options.device)
+        least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
         budget = None if options.budget_ms is None else Budget(detector, options.budget_ms)
-        options.out.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(records.open())
         recordings = stack.enter_context(_recordings(options))
-        records = stack.enter_context((options.out / "detections.jsonl").open("w"))
         bar = stack.enter_context(progress_bar())
-        task, done, failed = bar.add_task("detecting", total=total), 0, 0
+        task, done, failed, known = bar.add_task("detecting", total=total), 0, 0, 0
         for scan in scans:
+            if records.holds(scan.name, scan.source):
+                known += 1
+                bar.advance(task)
+                continue
             try:
                 cloud = _read(scan, columns, transform)
-                frame = _detect(detector, budget, scan, cloud, profile=options.profile)
+                frame = _detect(detector, budget, scan, cloud, least_scores, profile=options.profile)
                 _report(frame, scan.name, options, records)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
@@ -107,7 +121,8 @@ def run(options: argparse.Namespace) -> int:
         # A program that reads the records gets no table among them.
         (REMARKS if options.json else OUTPUT).print(budget.summary())
     if not options.json:
-        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}", soft_wrap=True)
+        before = f", {known} more were there before" if known else ""
+        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -176,7 +191,13 @@ def _read(scan: _Scan, columns: tuple[str, ...] | None, transform: ScanTransform
 
 
 def _detect(
-    detector: Detector, budget: Budget | None, scan: _Scan, cloud: PointCloud, *, profile: bool
+    detector: Detector,
+    budget: Budget | None,
+    scan: _Scan,
+    cloud: PointCloud,
+    least_scores: dict[str, float],
+    *,
+    profile: bool,
 ) -> _Frame:
     used = detector if budget is None else budget.detector
     started = time.perf_counter()
@@ -190,16 +211,17 @@ def _detect(
     truth = _ground_truth(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
     facts = {} if budget is None else budget.record()
-    return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, facts)
+    return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, least_scores, facts)
 
 
-def _report(frame: _Frame, name: str, options: argparse.Namespace, records: TextIO) -> None:
+def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Records) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
+    # Also where lower scores were asked for: what a memory should take over of them.
+    if frame.least_scores:
+        record["least_scores"] = frame.least_scores
     record |= frame.budget
     if frame.stages_ms:
         record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
-    records.write(json.dumps(record) + "\n")
-    records.flush()
     if not options.no_pictures:
         from perception.visualise import draw_bev, write_html
 
@@ -211,6 +233,8 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Text
                 ground_truth=frame.truth,
                 title=f"{frame.title}: {len(frame.detections)} objects",
             )
+    # Last, so that a run that goes on makes the pictures of a frame that was interrupted.
+    records.write(record)
     if options.show:
         from perception.visualise import show_window
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
 from perception.evaluate.kitti import KittiResult
+from perception.evaluate.thresholds import ScoreChoice
+from perception.types import Boxes3D, Detections
 
 
 def add_parser(commands: Any) -> None:
@@ -21,7 +24,17 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--results", type=Path, help="folder of KITTI result files to evaluate instead of detecting"
     )
+    parser.add_argument(
+        "--missing",
+        choices=("error", "empty", "skip"),
+        default="error",
+        help="with --results: frames without a file are an error, hold nothing, or are left out"
+        " (default: error, as of the official program)",
+    )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    parser.add_argument(
+        "--thresholds", action="store_true", help="also choose the score of each class with the greatest F2"
+    )
     parser.add_argument("--out", type=Path, help="folder for result files, metrics.json and the PNG")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
     add_device_option(parser)
@@ -29,39 +42,59 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Detect unless results are given, evaluate, print the table."""
-    from perception.evaluate.report import format_table, plot_precision_recall
+    from perception.evaluate.report import format_choices, format_table, plot_precision_recall
 
-    result = _evaluate(options)
+    result, choices = _evaluate_results(options) if options.results is not None else _evaluate(options)
+    record = result.to_dict()
+    if options.thresholds:
+        record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "metrics.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
         plot_precision_recall(result, options.out / "precision_recall.png")
     if options.json:
-        print(json.dumps(result.to_dict()))
+        print(json.dumps(record))
     else:
         OUTPUT.print(format_table(result))
+        if options.thresholds:
+            OUTPUT.print(format_choices(choices))
     return 0
 
 
-def _evaluate(options: argparse.Namespace) -> KittiResult:
+def _evaluate_results(options: argparse.Namespace) -> tuple[KittiResult, dict[str, ScoreChoice]]:
+    """Of result files. Labels are all that they are compared with: neither scans nor calibration."""
+    from perception.evaluate.kitti import evaluate_kitti
+    from perception.io.kitti import labelled_folder, split_ids
+
+    if options.thresholds:
+        raise ValueError("--thresholds are chosen for a detector: leave --results out")
+    labels = labelled_folder(options.data) / "label_2"
+    frame_ids = None if options.split == "all" else split_ids(options.data, options.split)
+    return (
+        evaluate_kitti(labels, options.results, frame_ids=frame_ids, missing_results=options.missing),
+        {},
+    )
+
+
+def _evaluate(options: argparse.Namespace) -> tuple[KittiResult, dict[str, ScoreChoice]]:
     import tempfile
 
+    from perception.detector import Detector
     from perception.evaluate.data_set import evaluate_detector
-    from perception.evaluate.kitti import evaluate_kitti
+    from perception.evaluate.thresholds import choose_thresholds
     from perception.io.kitti import KittiDataset
 
     data_set = KittiDataset(options.data, None if options.split == "all" else options.split)
-    if options.results is not None:
-        return evaluate_kitti(
-            data_set.folder / "label_2", options.results, frame_ids=list(data_set.frame_ids)
-        )
-
-    from perception.detector import Detector
-
     detector = Detector.from_pretrained(options.weights, device=options.device)
+    pairs: list[tuple[Detections, Boxes3D]] = []
     with tempfile.TemporaryDirectory() as scratch, progress_bar() as bar:
         task = bar.add_task("detecting", total=len(data_set))
+
+        def on_frame(frame_id: str, found: Detections) -> None:
+            bar.advance(task)
+            if options.thresholds:
+                pairs.append((found, data_set.load(frame_id).boxes))
+
         directory = Path(scratch) if options.out is None else options.out / "results"
-        return evaluate_detector(
-            detector, data_set, directory, on_frame=lambda frame_id, found: bar.advance(task)
-        )
+        result = evaluate_detector(detector, data_set, directory, on_frame=on_frame)
+    return result, choose_thresholds(pairs, detector.config.head.classes)

@@ -23,6 +23,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--full-turn", action="store_true", help="keep all 360 degrees, not the camera's view"
     )
+    parser.add_argument(
+        "--hold-out",
+        type=int,
+        default=4,
+        metavar="N",
+        help="every N-th frame is listed in val.txt and not in train.txt; 0: all frames in both (default: 4)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
     if options.frames < 1 or options.seed < 0:
         raise ValueError("--frames must be at least 1 and --seed not negative")
     sensor = None if options.beams == "64" else SensorModel.preset(options.beams)
+    if options.hold_out < 0 or options.hold_out == 1:
+        raise ValueError("--hold-out must be 0 or at least 2")
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=options.frames)
         names = export_kitti(
@@ -39,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
             range(options.seed, options.seed + options.frames),
             field_of_view_only=not options.full_turn,
             sensor=sensor,
+            hold_out=options.hold_out,
             progress=lambda done, total: bar.update(task, completed=done),
         )
     OUTPUT.print(f"{len(names)} frames in {options.out}", soft_wrap=True)

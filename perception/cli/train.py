@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_opti
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
 
+#: Seconds between lines about the loss where there is no terminal for a bar.
+_LINE_EVERY_S = 10.0
 CONFIG_DIRECTORY = Path(__file__).parents[1] / "configs"
 
 
@@ -49,7 +52,7 @@ def add_parser(commands: Any) -> None:
         help="with --from: train the weights as they will be stored, and write them so: int8, int4/64,"
         " codebook64 …",
     )
-    parser.add_argument("--max-seconds", type=float, help="stop after this long, with a checkpoint")
+    parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
 
@@ -67,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
         fine_tune = FineTune(options.start, options.masks, options.coding)
     elif options.masks or options.coding:
         raise ValueError("--masks and --coding need --from WEIGHTS: there is nothing to prune or store yet")
+    if not REMARKS.is_terminal:
+        REMARKS.print(f"training {config.steps} steps on {options.device}", highlight=False)
     outcome = train(
         config,
         options.data,
@@ -75,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
         device=options.device,
         max_seconds=options.max_seconds,
         show_progress=REMARKS.is_terminal,
+        on_log=None if REMARKS.is_terminal else _LossLines(),
         fine_tune=fine_tune,
     )
     if options.json:
@@ -88,8 +94,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if not outcome.finished:
         OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")
-        return 0
-    OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}", soft_wrap=True)
+    so_far = "" if outcome.finished else " (so far)"
+    OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}{so_far}", soft_wrap=True)
     if (outcome.directory / "curves.png").is_file():
         OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}", soft_wrap=True)
     for name, metrics in (outcome.metrics or {}).items():
@@ -99,6 +105,19 @@ def run(options: argparse.Namespace) -> int:
             + " / ".join("-" if value is None else f"{value:.2f}" for value in values.values())
         )
     return 0
+
+
+class _LossLines:
+    """Tells the loss in lines: the first that is logged, every ten seconds, and the last."""
+
+    def __init__(self) -> None:
+        self._last_s: float | None = None
+
+    def __call__(self, step: int, steps: int, loss: float) -> None:
+        now_s = time.monotonic()
+        if step == steps or self._last_s is None or now_s - self._last_s >= _LINE_EVERY_S:
+            self._last_s = now_s
+            REMARKS.print(f"step {step} of {steps}: loss {loss:.3f}", highlight=False)
 
 
 def resolve_config(name_or_path: str) -> Path:

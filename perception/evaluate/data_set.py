@@ -29,16 +29,18 @@ def write_results(
     *,
     on_frame: Callable[[str, Detections], None] | None = None,
 ) -> Path:
-    """Detect in every frame and write KITTI result files.
+    """Detect in every frame and write KITTI result files, with all scores from ``nms.score_threshold`` on.
 
     Args:
-        detector: what finds the objects.
+        detector: what finds the objects; what it reports by class (``nms.report_thresholds``) is not looked
+            at, as average precision needs low scores too.
         data_set: frames; their calibration turns boxes into the camera frame.
         directory: one ``<frame>.txt`` each is written here.
         on_frame: called after each frame.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    detector = detector.reporting_everything()
     for frame_id in data_set.frame_ids:
         frame = data_set.load(frame_id)
         detections = detector(frame.cloud)

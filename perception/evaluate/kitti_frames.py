@@ -102,7 +102,7 @@ def load_frames(
         raise DataError(
             f"{result_frames.name}: no results for {len(missing)} of {len(wanted)} frames ({_some(missing)});"
             " write an empty file where nothing was detected, choose frames with frame_ids,"
-            " or say missing_results='empty' or 'skip'"
+            " or say missing_results='empty' or 'skip' (--missing empty, --missing skip)"
         )
     if missing_results == "skip":
         wanted = [frame_id for frame_id in wanted if frame_id in present]
@@ -158,7 +158,8 @@ def _open(source: FrameSource, name: str) -> _Frames:
         folder = Path(source)
         if not folder.is_dir():
             raise DataError(
-                f"{folder}: no such folder; name the folder with the {name}, one .txt file a frame"
+                f"{folder}: {'not a' if folder.exists() else 'no such'} folder;"
+                f" name the folder with the {name}, one .txt file a frame"
             )
         frames = _Folder(folder)
         if not frames.frame_ids:

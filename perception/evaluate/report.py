@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rich.table import Table
 from perception.errors import DataError
 from perception.evaluate.kitti_protocol import METRICS, Metric
 from perception.evaluate.kitti_result import DIFFICULTY_NAMES, KittiResult
+from perception.evaluate.thresholds import ScoreChoice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +54,18 @@ def format_table(result: KittiResult) -> Table:
         table.caption = (
             "With fewer than 41 labels even perfect detections stay below 100 (official protocol)."
         )
+    return table
+
+
+def format_choices(choices: Mapping[str, ScoreChoice]) -> Table:
+    """Thresholds by class, and what they do on the frames that they were chosen on."""
+    table = Table(title="Score thresholds of the greatest F2 (3D IoU above 0.5)", title_justify="left")
+    table.add_column("class")
+    for column in ("threshold", "found", "false", "missed", "F2"):
+        table.add_column(column, justify="right")
+    for name, choice in choices.items():
+        counts = (str(count) for count in (choice.found, choice.false, choice.missed))
+        table.add_row(name, f"{choice.threshold:.2f}", *counts, f"{choice.f_measure:.3f}")
     return table
 
 

@@ -37,10 +37,12 @@ __all__ = [
     "KittiObject",
     "boxes_from_objects",
     "in_image",
+    "labelled_folder",
     "objects_from_boxes",
     "read_calibration",
     "read_image_size",
     "read_objects",
+    "split_ids",
     "write_calibration",
     "write_objects",
 ]
@@ -83,12 +85,10 @@ class KittiDataset(Sequence[KittiFrame]):
         self, root: str | Path, split: str | None = "train", points: str = "velodyne_reduced"
     ) -> None:
         root = Path(root)
-        if not root.is_dir():
-            raise DataError(f"{root}: no such folder; name the folder that holds training/")
-        self.folder = root / "training" if (root / "training").is_dir() else root
+        self.folder = labelled_folder(root)
         self._points_folder = _points_folder(self.folder, points)
         self._scans = _scans_by_id(self._points_folder)
-        self.frame_ids = sorted(self._scans) if split is None else _split_ids(root, split)
+        self.frame_ids = sorted(self._scans) if split is None else split_ids(root, split)
         missing = [frame_id for frame_id in self.frame_ids if frame_id not in self._scans]
         if missing:
             raise DataError(
@@ -190,12 +190,33 @@ def _scans_by_id(folder: Path) -> dict[str, Path]:
     return {path.stem: path for path in files}
 
 
-def _split_ids(root: Path, split: str) -> list[str]:
-    places = [root / "ImageSets" / f"{split}.txt", root.parent / "ImageSets" / f"{split}.txt"]
-    path = next((place for place in places if place.is_file()), None)
+def labelled_folder(root: Path) -> Path:
+    """The folder that holds ``label_2``, ``calib`` and the scans: ``training`` or, without it, the root.
+
+    Raises:
+        DataError: no such folder.
+    """
+    if not root.is_dir():
+        wrong = "not a folder" if root.exists() else "no such folder"
+        raise DataError(f"{root}: {wrong}; name the folder that holds training/")
+    return root / "training" if (root / "training").is_dir() else root
+
+
+def split_ids(root: Path, split: str) -> list[str]:
+    """Frame ids of a list in ``ImageSets``, beside or inside ``training``.
+
+    Raises:
+        DataError: there is no such list; names those that are there.
+    """
+    folders = [root / "ImageSets", root.parent / "ImageSets"]
+    path = next((place for folder in folders if (place := folder / f"{split}.txt").is_file()), None)
     if path is None:
+        there = sorted(
+            {entry.stem for folder in folders if folder.is_dir() for entry in folder.glob("*.txt")}
+        )
+        listed = f"there are {', '.join(map(repr, there))}" if there else "there is no other list"
         raise DataError(
-            f"{places[0]}: no list of the frames of split {split!r}; write one frame id a line,"
-            " or take all frames (split=None)"
+            f"{folders[0] / split}.txt: no list of the frames of split {split!r}; {listed};"
+            " write one frame id a line, or take all frames (--split all; in Python split=None)"
         )
     return read_text(path, "one frame id a line").split()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from perception.backbone import SparseBackbone
 from perception.layers import SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
-from sparse_core.conv.convolution.blocks import RowBlock, RowPool, block_convolution
+from sparse_core.conv.convolution.blocks import RowBlock, RowPool, block_convolution, rows_product
 from sparse_core.conv.direct import DirectLevel, direct_level, strided_level
 
 __all__ = ["BackboneRows", "PlannedBackbone"]
@@ -123,5 +123,5 @@ class PlannedBackbone:
         weight = self._packed[unit][0]
         assert unit.conv.bias is not None
         out = pool.take_with_zero_row(len(rows) - 1, weight.shape[1])
-        torch.addmm(unit.conv.bias, rows[:-1], weight, out=out[:-1])
+        rows_product(rows[:-1], weight, out=out[:-1], bias=unit.conv.bias)
         return out.relu_() if unit.relu else out

@@ -18,7 +18,7 @@ from perception.head import CentreHead
 from perception.layers import DenseBlock, DenseUnit
 from perception.neck import Neck
 from perception.planned.backbone import BackboneRows
-from sparse_core.conv.convolution.blocks import RowPool
+from sparse_core.conv.convolution.blocks import RowPool, rows_product
 from sparse_core.conv.convolution.tiles import TILE_MARGINS, TilePlan, Tiles, tile_convolution, tile_weight
 
 __all__ = ["PlannedNeck"]
@@ -148,8 +148,8 @@ class PlannedNeck:
         logits = cells.values(self._weights.empty_heat, pool)
         count = len(cells)
         hidden = pool.take(count, hidden_weight.shape[1])
-        torch.addmm(hidden_bias, features[:count], hidden_weight, out=hidden).relu_()
-        torch.addmm(bias, hidden, weight, out=logits[:count])
+        rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias).relu_()
+        rows_product(hidden, weight, out=logits[:count], bias=bias)
         whole = cells.whole(logits).contiguous()
         pool.give(features, hidden, logits)
         return whole
@@ -192,7 +192,7 @@ class PlannedNeck:
         fine = _Cells(near, finer.reshape(-1, 3), self._empty_fine_rows, 4 * self._empty_cells)
         raised = fine.values(self._weights.empty[-1], pool)
         count = len(fine)
-        torch.addmm(bias, values[: len(cells)], weight, out=raised[:count].view(len(cells), -1))
+        rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
         # Cells of the finer level are distinct: every row gets one addend.
         raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
         raised[:count].relu_()

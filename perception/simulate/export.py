@@ -33,9 +33,10 @@ def export_kitti(
     field_of_view_only: bool = True,
     scene: SceneConfig | None = None,
     sensor: SensorModel | None = None,
+    hold_out: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Simulate frames and write them as ``training/`` with ``ImageSets/train.txt``.
+    """Simulate frames and write them as ``training/`` with ``ImageSets/train.txt`` and ``val.txt``.
 
     A frame depends on its seed, the scene and the sensor alone; its name is the seed in six digits. Frames
     whose files are all there are skipped, so that an interrupted export goes on where it stopped (delete the
@@ -48,6 +49,8 @@ def export_kitti(
             ``velodyne_reduced``; otherwise whole turns go to ``velodyne``.
         scene: what the scenes hold.
         sensor: a 64-beam sensor with a range of 80 m if left out.
+        hold_out: every so manieth frame is for validation: listed in ``val.txt`` and not in ``train.txt``. Of
+            fewer frames all are in both lists, as they are with 0.
         progress: called with (frames done, frames in all) after every frame.
 
     Returns:
@@ -55,11 +58,13 @@ def export_kitti(
 
     Raises:
         ImportError: Open3D is missing.
-        ValueError: a seed is negative.
+        ValueError: a seed is negative, or ``hold_out`` is negative or 1.
         DataError: a file cannot be written.
     """
     if any(seed < 0 for seed in seeds):
         raise ValueError("seeds must not be negative: they name the frames")
+    if hold_out < 0 or hold_out == 1:
+        raise ValueError(f"hold_out must be 0 or at least 2, as frames to train on are left; got {hold_out}")
     root = Path(directory)
     points_folder = root / "training" / ("velodyne_reduced" if field_of_view_only else "velodyne")
     for folder in (points_folder, root / "training/label_2", root / "training/calib", root / "ImageSets"):
@@ -72,7 +77,10 @@ def export_kitti(
             _write_frame(files, simulate_scan(seed, scene=scene, sensor=model), field_of_view_only)
         if progress is not None:
             progress(done, len(names))
-    (root / "ImageSets" / "train.txt").write_text("".join(name + "\n" for name in names))
+    held = set(names[hold_out - 1 :: hold_out]) if hold_out else set()
+    lists = {"train": [name for name in names if name not in held], "val": sorted(held) or names}
+    for split, listed in lists.items():
+        (root / "ImageSets" / f"{split}.txt").write_text("".join(name + "\n" for name in listed))
     return names
 
 

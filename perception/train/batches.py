@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,11 @@ def collate(frames: Sequence[TrainingFrame]) -> Batch:
 
 
 def batches(samples: SampleSequence, *, first_step: int, workers: int, pin: bool) -> Iterator[Batch]:
-    """Batches from ``first_step`` on, prepared by worker processes."""
+    """Batches from ``first_step`` on, prepared by worker processes, at most one a core.
+
+    Batches do not depend on how many there are.
+    """
+    workers = min(workers, os.cpu_count() or 1)
     size = samples.config.batch_size
     loader: DataLoader[TrainingFrame] = DataLoader(
         samples,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.objects import collect_objects
 from sparse_core.dispatch import module_available
+
+#: Called with the step, all steps, and the loss.
+OnLog = Callable[[int, int, float], None]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Training frames that masks are chosen by.
@@ -97,8 +100,19 @@ class Trainer:
         """File that a stopped run goes on from."""
         return self.directory / "checkpoint.pt"
 
-    def run(self, *, max_seconds: float | None = None, show_progress: bool = True) -> bool:
+    def run(
+        self,
+        *,
+        max_seconds: float | None = None,
+        show_progress: bool = True,
+        on_log: OnLog | None = None,
+    ) -> bool:
         """Train until all steps are done or the time is up; a checkpoint is written either way.
+
+        Args:
+            max_seconds: stop after the step that exceeds it.
+            show_progress: draw a bar.
+            on_log: called whenever losses are logged.
 
         Returns:
             Whether all steps are done.
@@ -117,6 +131,8 @@ class Trainer:
                     row = {name: float(value) for name, value in values.items()}
                     log.write({"step": self.step, **row, "seconds": time.perf_counter() - started})
                     progress.update(task, loss=f"loss {row['total']:.3f}")
+                    if on_log is not None:
+                        on_log(self.step, self.config.steps, row["total"])
                 progress.update(task, completed=self.step)
                 if self.step % self.config.checkpoint_every == 0 or out_of_time:
                     self.save_checkpoint()

@@ -15,6 +15,7 @@ from types import FrameType
 import torch
 from rich.console import Console
 
+from sparse_core import __version__
 from sparse_core.merging.encoding import VALUE_CODES
 from sparse_core.merging.recipe import load_recipe
 from sparse_core.merging.streaming import make_task_vector, merge_files
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Or make a task vector: sparsight-merge --task-vector BASE TUNED --out FILE --density 0.1",
     )
     add = parser.add_argument
+    add("--version", action="version", version=f"sparsight-merge (Sparsight) {__version__}")
     add(
         "recipe",
         nargs="?",

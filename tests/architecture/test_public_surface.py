@@ -330,7 +330,7 @@ PUBLIC = {
         "ImplementationError",
         "SparseError",
     },
-    "perception": {"Boxes3D", "Detections", "Detector", "PointCloud"},
+    "perception": {"Boxes3D", "Detection", "Detections", "Detector", "PointCloud"},
     "perception.boxes": {"rotated_iou_3d", "rotated_iou_bev"},
     "perception.levels": {
         "BudgetedDetector",
@@ -475,3 +475,21 @@ def test_positional_parameters(name: str, parameters: list[str]) -> None:
 @pytest.mark.parametrize("package", ["sparse_core", "perception"])
 def test_packages_are_typed(repository: Path, package: str) -> None:
     assert (repository / package / "py.typed").is_file()
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("perception.cli", "perceive"),
+        ("memory.cli", "recall"),
+        ("sparse_core.merging.cli", "sparsight-merge"),
+    ],
+)
+def test_every_command_tells_its_version(
+    module: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        importlib.import_module(module).main(["--version"])
+    assert stopped.value.code == 0
+    version = importlib.import_module("sparse_core").__version__
+    assert capsys.readouterr().out == f"{command} (Sparsight) {version}\n"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.types import Memory, Query, Visit
+from memory.types import Hit, Memory, Query, Visit
 
 NAN = float("nan")
 
@@ -127,3 +127,15 @@ def test_memories_are_equal_by_their_fields_without_the_arrays() -> None:
     assert one != dataclasses.replace(one, label="car")
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.label = "car"  # type: ignore[misc]
+
+
+def test_vectors_are_not_printed() -> None:
+    memory = Memory(
+        time_ns=5, label="mug", embedding=np.full(256, 0.123), embeddings={"shape": np.full(4, 0.123)}
+    )
+    told = "Memory(time_ns=5, label='mug', embedding=<256 numbers>, embeddings={'shape': <4 numbers>})"
+    assert repr(memory) == told
+    assert told in repr(Hit(memory, 0.5))
+    assert "0.123" not in repr(Hit(memory, 0.5))
+    assert repr(Memory(time_ns=1)) == "Memory(time_ns=1)"
+    assert repr(Query(embedding=np.full(8, 0.123), k=3)) == "Query(embedding=<8 numbers>, k=3)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import torch
 
 from perception import Detections, Detector, PointCloud
 from perception.config import DetectorConfig
-from perception.errors import ConfigError
+from perception.errors import ConfigError, DataError
 from perception.network import Network
 from perception.train.frames import TrainingFrame
 from perception.types import FloatArray
+from perception.weights import load_weights, shipped_weights
 from sparse_core.errors import CapacityWarning
 
 Street = Callable[[int], TrainingFrame]
@@ -70,6 +71,86 @@ def test_scores_below_the_threshold_are_left_out(detector: Detector, street: Str
     assert len(detector.with_score_threshold(1.0)(points)) == 0
     with pytest.raises(ConfigError, match="score_threshold"):
         detector.with_score_threshold(1.5)
+
+
+def test_thresholds_by_class(detector: Detector, street: Street) -> None:
+    points = street(0).points
+    with torch.no_grad():
+        weight, bias = detector.network.head.heat.weight, detector.network.head.heat.bias
+        assert bias is not None
+        # As many pedestrians as cars.
+        weight[1], bias[1] = weight[0], bias[0]
+    everything = detector(points)
+    cars = np.array([label == "Car" for label in everything.labels])
+    assert 2 < cars.sum() < len(cars)
+    threshold = float(np.sort(everything.scores[cars])[-2])
+    some = detector.with_score_threshold({"Car": threshold})
+    kept = ~cars | (everything.scores >= np.float32(threshold))
+    found = some(points)
+    np.testing.assert_array_equal(found.boxes, everything.boxes[kept])
+    np.testing.assert_array_equal(found.scores, everything.scores[kept])
+    assert found.labels.count("Car") == 2
+    assert same(some.reporting_everything()(points), everything)
+    assert same(some.with_score_threshold(0.0)(points), everything)
+    with pytest.raises(ConfigError, match="report_thresholds"):
+        detector.with_score_threshold({"Tram": 0.5})
+    with pytest.raises(ConfigError, match="report_thresholds of Car"):
+        detector.with_score_threshold({"Car": 1.5})
+
+
+def test_shipped_weights_name_thresholds_for_all_their_classes() -> None:
+    for name in shipped_weights():
+        config = load_weights(name).config
+        assert config.nms.score_threshold == 0.1  # what evaluation looks at
+        assert set(config.nms.report_thresholds) == set(config.head.classes)
+
+
+@pytest.fixture
+def sizes(street: Street) -> list[FloatArray]:
+    """A street, and parts of it down to a single point."""
+    points = street(0).points
+    chosen = np.random.default_rng(0).permutation(len(points))
+    return [points, *(points[chosen[:count]] for count in (1, 5, 7, 10, 13, 50, 150, 400))]
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of threads, for the test only."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_the_number_of_threads_changes_no_bit(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    threads(1)
+    alone = [detector(points) for points in sizes]
+    assert min(map(len, alone)) > 0
+    for count in (2, 3, 5):
+        threads(count)
+        assert all(same(detector(points), found) for points, found in zip(sizes, alone, strict=True))
+
+
+def test_a_batch_changes_no_bit(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    for count in (1, 2, 3):
+        threads(count)
+        alone = [detector(points) for points in sizes]
+        together = detector.detect_batch(sizes)
+        assert all(same(*pair) for pair in zip(alone, together, strict=True))
+        assert torch.get_num_threads() == count
+
+
+def test_autocast_holds_in_a_batch(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    threads(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = detector(sizes[0])
+        assert same(detector.detect_batch(sizes[:2])[0], rounded)
+    assert not same(detector(sizes[0]), rounded)
 
 
 @pytest.mark.parametrize(("iou_weight", "expected"), [(0.0, 0.25), (0.5, 0.3), (1.0, 0.36)])
@@ -167,7 +248,7 @@ def test_numbers_that_are_not_real(detector: Detector, points: Any) -> None:
         detector(points)
 
 
-@pytest.mark.parametrize("points", [[[1.0, 2.0, 3.0, 0.5]], "scan.bin", None])
+@pytest.mark.parametrize("points", [[[1.0, 2.0, 3.0, 0.5]], b"scan.bin", None])
 def test_wrong_type(detector: Detector, points: Any) -> None:
     with pytest.raises(TypeError, match=type(points).__name__):
         detector(points)
@@ -313,3 +394,17 @@ def test_from_pretrained_reads_a_file(tiny_weights: Path, street: Street) -> Non
     assert detector.config.name == "tiny"
     assert detector.device.type == "cpu"
     assert same(detector(street(0).points), Detector.from_pretrained(str(tiny_weights))(street(0).points))
+
+
+def test_paths_of_scans(detector: Detector, street: Street, tmp_path: Path) -> None:
+    path = tmp_path / "scan.bin"
+    street(0).points.astype("<f4").tofile(path)
+    expected = detector(street(0).points)
+    for given in (path, str(path)):
+        found = detector(given)
+        assert same(found, expected)
+        assert found.source == str(path)
+    assert [found.source for found in detector.detect_batch([path, street(0).points])] == [str(path), None]
+    assert [same(found, expected) for found in detector.stream([path, str(path)])] == [True, True]
+    with pytest.raises(DataError, match=r"none\.bin: "):
+        detector("none.bin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,22 @@ def test_there_and_back(tiny_network: Network, saved: Path) -> None:
         assert torch.equal(found, expected)
     stored = load_file(saved)
     assert {value.dtype for value in stored.values()} == {torch.float16, torch.int64}
+
+
+def test_weights_have_the_rights_of_any_new_file(tiny_network: Network, tmp_path: Path) -> None:
+    path = tmp_path / "new.safetensors"
+    mask = os.umask(0o027)
+    try:
+        save_weights(tiny_network, path)
+    finally:
+        os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_folder_of_weights_names_the_file(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"a folder, not a file of weights; name .*saved.safetensors"):
+        load_weights(saved.parent)
 
 
 def test_a_second_trip_changes_nothing(saved: Path, tmp_path: Path) -> None:

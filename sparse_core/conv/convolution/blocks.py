@@ -24,6 +24,7 @@ __all__ = [
     "block_convolution",
     "even_blocks",
     "rows_by_taps",
+    "rows_product",
     "tap_ranges",
     "with_zero_row",
 ]
@@ -34,6 +35,8 @@ BLOCK_ELEMENTS = 1 << 20
 _FEWEST_ROWS = 64
 #: Multiply-adds that take as long as starting another block.
 BLOCK_COST = 1 << 22
+#: Rows that threads share in whole parts, and how many rows are so many that what is over does not matter.
+ROWS_TOGETHER, MANY_ROWS = 16, 512
 #: Beyond this the sets of taps are too many to look at each.
 _MOST_TAPS_IN_A_TREE = 12
 
@@ -210,6 +213,40 @@ def with_zero_row(count: int, channels: int, *, like: Tensor) -> Tensor:
     return rows
 
 
+def rows_product(rows: Tensor, matrix: Tensor, *, out: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``out = bias + rows @ matrix``, or ``out += rows @ matrix`` without a bias.
+
+    To the same bits whatever the number of threads: where a thread's share is one of a few rows, the library
+    computes it by another kernel that rounds otherwise, so where rows are few, what is over sixteens of them
+    is computed as one more sixteen.
+
+    Args:
+        rows: (N, C_in).
+        matrix: (C_in, C_out).
+        out: (N, C_out), written.
+        bias: (C_out,).
+
+    Returns:
+        ``out``.
+    """
+    over = len(rows) % ROWS_TOGETHER if len(rows) < MANY_ROWS else 0
+    whole = len(rows) - over
+    if whole:
+        _product(rows[:whole], matrix, out[:whole], bias)
+    if over:
+        filled, made = (
+            rows.new_zeros((ROWS_TOGETHER, rows.shape[1])),
+            out.new_zeros((ROWS_TOGETHER, out.shape[1])),
+        )
+        filled[:over], made[:over] = rows[whole:], out[whole:]
+        out[whole:] = _product(filled, matrix, made, bias)[:over]
+    return out
+
+
+def _product(rows: Tensor, matrix: Tensor, out: Tensor, bias: Tensor | None) -> Tensor:
+    return out.addmm_(rows, matrix) if bias is None else torch.addmm(bias, rows, matrix, out=out)
+
+
 def block_convolution(
     features: Tensor,
     weight: Tensor,
@@ -252,10 +289,10 @@ def block_convolution(
         result = out[block.start : block.stop]
         tile = tile.view(len(result), -1)
         if residual is None:
-            torch.addmm(bias, tile, matrix, out=result)
+            rows_product(tile, matrix, out=result, bias=bias)
         else:
             torch.add(residual[block.start : block.stop], bias, out=result)
-            result.addmm_(tile, matrix)
+            rows_product(tile, matrix, out=result)
         if relu:
             result.relu_()
     if pool is not None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.blocks import RowPool
+from sparse_core.conv.convolution.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool
 
 __all__ = ["TILE_MARGINS", "TilePlan", "Tiles", "tile_convolution", "tile_weight"]
 
@@ -69,7 +69,7 @@ class TilePlan(NamedTuple):
     Attributes:
         reads: of each part of the tiles (24 * tiles,) int32 input rows, by place in the tile, then tile.
         places: (M,) int32 computed row of each output row.
-        tiles: how many there are.
+        tiles: how many are computed.
     """
 
     reads: list[Tensor]
@@ -109,12 +109,16 @@ class Tiles:
             origin: place of the first cell in it.
             channels: width of the input.
         """
-        count, batch_stride = len(self), self._down * self._across
+        used = self._used
+        if 0 < len(used) < MANY_ROWS:
+            # A tile is a row of products, see rows_product: some are made twice where they are few.
+            used = torch.cat([used, used[-1:].expand(-len(used) % ROWS_TOGETHER)])
+        count, batch_stride = len(used), self._down * self._across
         parts = max(1, -(-count * _READS * channels // TILE_ELEMENTS))
         size = max(1, -(-count // parts))
-        corners = self._used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
-        corners += self._used % batch_stride // self._across * (_ROWS * strides[1])
-        corners += self._used % self._across * (_COLUMNS * strides[2])
+        corners = used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
+        corners += used % batch_stride // self._across * (_ROWS * strides[1])
+        corners += used % self._across * (_COLUMNS * strides[2])
         offsets = [dy * strides[1] + dx * strides[2] for dy in range(_ROWS + 2) for dx in range(_COLUMNS + 2)]
         spread = torch.tensor(offsets)[:, None]
         reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]

@@ -63,6 +63,20 @@ def test_detections_with_json_poses(recall: Recall, store: Path, tmp_path: Path)
     assert "more.jsonl:1: frame 'other' has no pose in poses.jsonl" in done.remarks
 
 
+def test_what_the_detector_takes_for_no_object_is_left_out(
+    recall: Recall, store: Path, tmp_path: Path
+) -> None:
+    unsure = {**frame("a", 5), "least_scores": {"Car": 1.0}}
+    lines(tmp_path / "detections.jsonl", [unsure])
+    done = recall("import", store, "detections.jsonl")
+    assert done.status == 0
+    assert "0 memories from 1 line" in done.output
+    assert "1 box left out for a low score; --min-score 0 takes them all" in done.remarks
+    taken = recall("import", store, "detections.jsonl", "--min-score", 0)
+    assert "1 memory from 1 line" in taken.output
+    assert "left out" not in taken.remarks
+
+
 def test_without_poses_it_says_so(recall: Recall, store: Path, tmp_path: Path) -> None:
     lines(tmp_path / "detections.jsonl", [frame("a", 5)])
     done = recall("import", store, "detections.jsonl")

@@ -79,6 +79,22 @@ def test_scores_below_are_left_out() -> None:
     assert memories_from_frame(FRAME, 0, DetectionOptions(min_score=0.95)) == []
 
 
+def test_a_frame_says_itself_what_is_too_low() -> None:
+    frame = {**FRAME, "least_scores": {"Pedestrian": 0.5}}
+    assert [m.label for m in memories_from_frame(frame, 0, DetectionOptions())] == ["Car"]
+    assert len(memories_from_frame(frame, 0, DetectionOptions(min_score=0.0))) == 2
+    assert (
+        memories_from_frame(
+            {**FRAME, "least_scores": {"Car": 0.95, "Pedestrian": 0.5}}, 0, DetectionOptions()
+        )
+        == []
+    )
+    assert len(memories_from_frame({**FRAME, "least_scores": {}}, 0, DetectionOptions())) == 2
+    for wrong, message in ((0.5, "must be an object of scores by class"), ({"Car": "high"}, "least_scores")):
+        with pytest.raises((ValueError, TypeError), match=message):
+            memories_from_frame({**FRAME, "least_scores": wrong}, 0, DetectionOptions())
+
+
 def test_times() -> None:
     silent = FRAME | {"timestamp_ns": None}
     options = DetectionOptions(poses=posed(Pose(), Pose(time_ns=7)))

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 
 from perception.boxes import rotated_iou_bev
 from perception.io.kitti import KittiDataset
 from perception.train.frames import TrainingFrame
 from perception.weights import WEIGHTS_DIRECTORY
+from sparse_core import __version__
 
 Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]
@@ -75,6 +77,7 @@ def test_stages_are_timed(perceive: Perceive, scan: Path, tiny_weights: Path, tm
 
 def test_the_score_option(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
     arguments = ("detect", scan, "--out", tmp_path, "--weights", tiny_weights, "--json", "--no-pictures")
+    arguments += ("--overwrite",)
     assert json.loads(perceive(*arguments, "--score", 1.0).output)["boxes"] == []
     assert len(json.loads(perceive(*arguments, "--score", 0.0).output)["boxes"]) > 0
     done = perceive(*arguments, "--score", 1.5)
@@ -277,6 +280,40 @@ def test_damaged_files_of_every_kind_are_named_and_the_rest_is_detected(
     assert sorted(item["frames"][0] for item in unreadable) == sorted(Path(name).stem for name in DAMAGED)
 
 
+def test_records_of_an_earlier_run_are_kept(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    arguments = ("--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures")
+    assert perceive("detect", scans / "street0.bin", *arguments).status == 0
+    path = tmp_path / "out/detections.jsonl"
+    before = path.read_bytes()
+    refused = perceive("detect", scans, *arguments)
+    assert refused.status == 2
+    assert "detections.jsonl: there already, with 1 frames; --overwrite" in refused.remarks
+    assert path.read_bytes() == before
+    # A line that was cut off by an interruption is written again.
+    path.write_bytes(before + b'{"frame": "street1", "sou')
+    resumed = perceive("detect", scans, *arguments, "--resume")
+    assert resumed.status == 0
+    assert "2 of 2 frames" in resumed.output
+    assert "1 more were there before" in resumed.output
+    assert path.read_bytes().startswith(before)
+    assert [record["frame"] for record in records_of(tmp_path / "out")] == ["street0", "street1", "street2"]
+    assert "0 of 0 frames" in perceive("detect", scans, *arguments, "--resume").output
+    assert perceive("detect", scans / "street1.bin", *arguments, "--overwrite").status == 0
+    assert [record["frame"] for record in records_of(tmp_path / "out")] == ["street1"]
+
+
+def test_records_that_cannot_be_read_are_left_alone(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "detections.jsonl").write_text("my notes\n")
+    done = perceive("detect", scans, "--out", tmp_path, "--weights", tiny_weights, "--resume")
+    assert done.status == 2
+    assert "detections.jsonl: line 1 is no record of a frame" in done.remarks
+    assert (tmp_path / "detections.jsonl").read_text() == "my notes\n"
+
+
 @pytest.mark.parametrize("weights", ["no-such-weights", "broken.safetensors"])
 def test_weights_that_cannot_be_used(perceive: Perceive, scan: Path, tmp_path: Path, weights: str) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"x" * 100)
@@ -294,6 +331,47 @@ def test_bad_usage(perceive: Perceive, capsys: pytest.CaptureFixture[str]) -> No
             perceive(*arguments)
         assert stopped.value.code == 2
         assert "usage: perceive" in capsys.readouterr().err
+
+
+def test_the_version(perceive: Perceive, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        perceive("--version")
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"perceive (Sparsight) {__version__}\n"
+
+
+def test_a_file_where_a_folder_is_needed(
+    perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").write_text("mine")
+    for out in (tmp_path / "notes", tmp_path / "notes/detections"):
+        done = perceive("detect", scan, "--out", out, "--weights", tiny_weights, "--no-pictures")
+        assert done.status == 2
+        assert "there is a file where a folder is needed; name another folder" in done.remarks
+        assert "Errno" not in done.remarks
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_the_systems_errors_name_a_way_out(
+    perceive: Perceive, scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(options: object) -> int:
+        raise PermissionError(13, "Permission denied", "/locked")
+
+    monkeypatch.setattr("perception.cli.detect.run", refuse)
+    done = perceive("detect", scan, "--out", tmp_path / "out")
+    assert done.status == 2
+    assert (
+        done.remarks == "perceive detect: /locked: no permission; name another place, or change its rights\n"
+    )
+
+
+def test_a_checkpoint_is_no_weights(perceive: Perceive, scan: Path, tmp_path: Path) -> None:
+    torch.save({"step": 1}, tmp_path / "checkpoint.pt")
+    done = perceive("detect", scan, "--out", tmp_path / "out", "--weights", tmp_path / "checkpoint.pt")
+    assert done.status == 2
+    assert "weights.safetensors beside its checkpoint.pt" in done.remarks
+    assert "fetch" not in done.remarks
 
 
 @pytest.mark.slow

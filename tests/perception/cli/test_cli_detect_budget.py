@@ -42,7 +42,7 @@ def test_a_budget_that_everything_meets(
     assert all(name in done.output for name in NAMES)
     assert done.remarks.count("levels measured on street0:") == 1
     assert "no level meets" not in done.remarks
-    perceive(*arguments, "--score", 0.0)
+    assert perceive(*arguments, "--score", 0.0, "--overwrite").status == 0
     plain = records_of(tmp_path / "out")
     assert [record["boxes"] for record in plain] == [record["boxes"] for record in records]
     assert all("level" not in record and "budget_ms" not in record for record in plain)

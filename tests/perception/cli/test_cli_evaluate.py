@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from perception.config import DetectorConfig
 from perception.evaluate.data_set import detections_to_objects
 from perception.io.kitti import KittiCalibration, KittiDataset, read_objects, write_objects
+from perception.network import Network
 from perception.types import Detections
+from perception.weights import save_weights
 
 Perceive = Callable[..., Any]
 
@@ -43,6 +47,30 @@ def test_json(perceive: Perceive, kitti_folder: Path, tiny_weights: Path) -> Non
     done = perceive("eval", "--data", kitti_folder, "--split", "all", "--weights", tiny_weights, "--json")
     assert done.status == 0
     assert set(json.loads(done.output)["Car"]) >= {"2d", "bev", "3d", "aos"}
+
+
+def test_thresholds_are_chosen_and_not_looked_at(
+    perceive: Perceive, kitti_folder: Path, tiny_config: DetectorConfig, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    every = replace(tiny_config.nms, score_threshold=0.0)
+    network = Network(replace(tiny_config, nms=every))
+    save_weights(network, tmp_path / "all.safetensors")
+    strict = replace(every, report_thresholds={"Car": 1.0, "Pedestrian": 1.0})
+    network.config = replace(tiny_config, nms=strict)
+    save_weights(network, tmp_path / "strict.safetensors")
+    for name in ("all", "strict"):
+        arguments = ("--weights", tmp_path / f"{name}.safetensors", "--out", tmp_path / name)
+        done = perceive("eval", "--data", kitti_folder, *arguments, "--thresholds")
+        assert done.status == 0
+        assert "Score thresholds of the greatest F2" in done.output
+    results = [(tmp_path / name / "results/000003.txt").read_text() for name in ("all", "strict")]
+    assert results[0] == results[1] != ""
+    metrics = json.loads((tmp_path / "all/metrics.json").read_text())
+    assert set(metrics["thresholds"]) <= {"Car", "Pedestrian"}
+    done = perceive("eval", "--data", kitti_folder, "--results", tmp_path / "all/results", "--thresholds")
+    assert done.status == 2
+    assert "leave --results out" in done.remarks
 
 
 def test_results_that_are_the_labels(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
@@ -74,6 +102,37 @@ def test_a_missing_result_file_is_named(perceive: Perceive, kitti_folder: Path, 
     assert "nowhere" in missing.remarks
 
 
+def test_results_need_labels_only(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(kitti_folder / "training/label_2", data / "training/label_2")
+    shutil.copytree(kitti_folder / "ImageSets", data / "ImageSets")
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    for split in ("val", "all"):
+        arguments = ("--split", split, "--results", results, "--json")
+        found = perceive("eval", "--data", data, *arguments)
+        assert found.status == 0, found.remarks
+        assert found.output == perceive("eval", "--data", kitti_folder, *arguments).output
+    shutil.rmtree(data / "training/label_2")
+    done = perceive("eval", "--data", data, "--results", results)
+    assert done.status == 2
+    assert "label_2: no such folder; name the folder with the labels" in done.remarks
+
+
+def test_missing_result_files_can_be_allowed(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    (results / "000003.txt").unlink()
+    arguments = ("eval", "--data", kitti_folder, "--split", "all", "--results", results, "--json")
+    refused = perceive(*arguments)
+    assert refused.status == 2
+    assert "--missing empty" in refused.remarks
+    recall = [
+        json.loads(perceive(*arguments, "--missing", choice).output)["Car"]["3d"]["AP40"]["easy"]
+        for choice in ("skip", "empty")
+    ]
+    assert recall[0] > 0
+    assert recall[1] > 0
+
+
 def test_a_missing_calibration_is_named(
     perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +151,9 @@ def test_an_unknown_split_is_named(
     done = perceive("eval", "--data", kitti_folder, "--split", split, "--weights", tiny_weights)
     assert done.status == 2
     assert message in done.remarks
+    assert (
+        "there are 'train', 'val'; write one frame id a line, or take all frames (--split all" in done.remarks
+    )
 
 
 def test_an_unknown_folder_is_named(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_train_then_detect(perceive: Perceive, short: Path, kitti_folder: Path, 
     assert done.status == 0
     assert "weights.safetensors" in done.output
     assert "Car 3D AP40" in done.output
+    assert "training 4 steps on cpu" in done.remarks
+    assert "step 4 of 4: loss" in done.remarks
     names = {path.name for path in run.iterdir()}
     assert names >= {"config.yaml", "checkpoint.pt", "log.csv", "curves.png", "weights.safetensors"}
     scan = kitti_folder / "training/velodyne/000000.bin"
@@ -47,6 +49,10 @@ def test_train_stops_and_goes_on(perceive: Perceive, short: Path, kitti_folder: 
     stopped = perceive(*arguments, "--max-seconds", 0)
     assert stopped.status == 0
     assert "stopped at step 1" in stopped.output
+    assert "weights.safetensors (so far)" in stopped.output
+    assert (
+        load_weights(tmp_path / "run/weights.safetensors").config == load_config(TrainConfig, short).detector
+    )
     done = perceive(*arguments, "--json")
     record = json.loads(done.output)
     assert (record["step"], record["finished"]) == (4, True)

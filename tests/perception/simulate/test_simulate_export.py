@@ -57,6 +57,24 @@ def test_a_second_export_skips_what_is_there_and_restores_what_is_not(folder: Pa
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_every_fourth_frame_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The lists are what this is about, and scans take seconds.
+    monkeypatch.setattr("perception.simulate.export.simulate_scan", lambda *arguments, **options: None)
+    monkeypatch.setattr("perception.simulate.export._write_frame", lambda *arguments: None)
+
+    def lists() -> list[list[str]]:
+        return [(tmp_path / f"ImageSets/{name}.txt").read_text().split() for name in ("train", "val")]
+
+    names = export_kitti(tmp_path, range(9))
+    assert lists() == [[name for name in names if name not in ("000003", "000007")], ["000003", "000007"]]
+    export_kitti(tmp_path, range(3))
+    assert lists() == [names[:3], names[:3]]
+    export_kitti(tmp_path, range(9), hold_out=0)
+    assert lists() == [names, names]
+    with pytest.raises(ValueError, match="hold_out must be 0 or at least 2"):
+        export_kitti(tmp_path, range(2), hold_out=1)
+
+
 def test_whole_turns_go_to_velodyne(tmp_path: Path) -> None:
     sensor = SensorModel.preset("16")
     export_kitti(tmp_path, [3], field_of_view_only=False, scene=SMALL, sensor=sensor)

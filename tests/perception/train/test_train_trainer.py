@@ -191,9 +191,11 @@ def test_a_whole_training(tiny_training: TrainConfig, kitti_folder: Path, tmp_pa
     config = replace(tiny_training, steps=3)
     stopped = train(config, kitti_folder, tmp_path, max_seconds=0.0, show_progress=False)
     assert (stopped.step, stopped.finished, stopped.metrics) == (1, False, None)
-    assert not (tmp_path / "weights.safetensors").exists()
+    assert load_weights(tmp_path / "weights.safetensors").config == config.detector
+    so_far = (tmp_path / "weights.safetensors").read_bytes()
     outcome = train(config, kitti_folder, tmp_path, extra=[kitti_folder], show_progress=False)
     assert (outcome.step, outcome.finished, outcome.directory) == (3, True, tmp_path)
+    assert (tmp_path / "weights.safetensors").read_bytes() != so_far
     assert outcome.metrics is not None
     assert load_weights(tmp_path / "weights.safetensors").config == config.detector
     assert [path.name for path in (tmp_path / "val").iterdir()] == ["000003.txt"]

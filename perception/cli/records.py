@@ -1,0 +1,81 @@
+"""``detections.jsonl``: one JSON record a frame; nothing that is there is lost unasked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from perception.errors import DataError
+
+NAME = "detections.jsonl"
+
+
+def add_record_options(parser: argparse.ArgumentParser) -> None:
+    """``--overwrite`` or ``--resume``."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--overwrite", action="store_true", help=f"replace the {NAME} of an earlier run")
+    choice.add_argument(
+        "--resume", action="store_true", help=f"go on: frames that {NAME} holds are passed over"
+    )
+
+
+class Records:
+    """The records of a folder, and what is written to them.
+
+    Args:
+        folder: of the file; made when it is opened.
+        overwrite: replace what is there.
+        resume: keep it, and go on behind it. A last line that was cut off is written again.
+
+    Raises:
+        DataError: records are there and neither is asked for; or a line of them cannot be read.
+    """
+
+    def __init__(self, folder: Path, *, overwrite: bool, resume: bool) -> None:
+        self.path = folder / NAME
+        self._kept = b""
+        self.known: set[tuple[str, str | None]] = set()
+        try:
+            earlier = self.path.read_bytes() if self.path.exists() and not overwrite else b""
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read ({error.strerror}); name another folder") from error
+        if earlier and not resume:
+            raise DataError(
+                f"{self.path}: there already, with {earlier.count(bytes([10]))} frames; --overwrite replaces"
+                " it, --resume goes on behind it, or name another folder with --out"
+            )
+        self._kept = earlier[: earlier.rfind(b"\n") + 1]
+        for number, line in enumerate(self._kept.splitlines(), 1):
+            self.known.add(_identity(self.path, number, line))
+
+    def holds(self, name: str, source: str) -> bool:
+        """Whether a frame of this name and source was written before."""
+        return (name, source) in self.known
+
+    @contextmanager
+    def open(self) -> Iterator[Records]:
+        """Open for writing, behind what is kept."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("r+b" if self._kept else "wb") as self._stream:
+            self._stream.seek(len(self._kept))
+            self._stream.truncate()
+            yield self
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Add a record; it is with the system when this returns."""
+        self._stream.write(json.dumps(record).encode() + b"\n")
+        self._stream.flush()
+
+
+def _identity(path: Path, number: int, line: bytes) -> tuple[str, str | None]:
+    try:
+        record = json.loads(line)
+        return record["frame"], record["source"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: line {number} is no record of a frame ({error}); --overwrite replaces the file"
+        ) from error

@@ -1,0 +1,96 @@
+"""What can be done with detections."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from perception import Detection, Detections, PointCloud
+from perception.types import BOX_COLUMNS
+
+LABELS = ["Car", "Pedestrian", "Car", "Cyclist"]
+
+
+@pytest.fixture
+def found() -> Detections:
+    boxes = np.arange(28, dtype=np.float32).reshape(4, 7)
+    scores = np.array([0.9, 0.7, 0.5, 0.2], np.float32)
+    return Detections(boxes, scores, list(LABELS), timestamp_ns=5, source="a.bin", warnings=("w",))
+
+
+def rows(part: Detections) -> list[int]:
+    assert len(part.boxes) == len(part.scores) == len(part.labels)
+    assert (part.timestamp_ns, part.source, part.warnings) == (5, "a.bin", ("w",))
+    assert [LABELS[row] for row in (part.boxes[:, 0] // 7).astype(int)] == part.labels
+    return (part.boxes[:, 0] // 7).astype(int).tolist()
+
+
+def test_one_by_its_number(found: Detections) -> None:
+    first, last = found[0], found[-1]
+    assert isinstance(first, Detection)
+    np.testing.assert_array_equal(first.box, np.arange(7))
+    assert (first.score, first.label) == (pytest.approx(0.9), "Car")
+    assert last.label == found[np.int64(3)].label == "Cyclist"
+    with pytest.raises(IndexError):
+        found[4]
+
+
+def test_some_by_slice_numbers_and_mask(found: Detections) -> None:
+    assert rows(found[:2]) == [0, 1]
+    assert rows(found[::-1]) == [3, 2, 1, 0]
+    assert rows(found[[2, 0]]) == [2, 0]
+    assert rows(found[np.array([1, 3])]) == [1, 3]
+    assert rows(found[found.scores > 0.6]) == [0, 1]
+    assert rows(found[[True, False, False, True]]) == [0, 3]
+    assert rows(found[[]]) == rows(found[np.zeros(4, bool)]) == rows(found[9:]) == []
+    with pytest.raises(IndexError):
+        found[np.array([True, False])]
+
+
+def test_iteration(found: Detections) -> None:
+    assert [label for _, _, label in found] == LABELS
+    assert [score for _, score, _ in found] == found.scores.tolist()
+    assert list(Detections.empty()) == []
+
+
+def test_filter(found: Detections) -> None:
+    assert rows(found.filter()) == [0, 1, 2, 3]
+    assert rows(found.filter(min_score=0.5)) == [0, 1, 2]
+    assert rows(found.filter(min_score={"Car": 0.8})) == [0, 1, 3]
+    assert rows(found.filter(labels=["Car", "Cyclist"])) == [0, 2, 3]
+    assert rows(found.filter(region_m=(0, 0, 14, 15))) == [0, 1, 2]
+    assert rows(found.filter(region_m=(7, 0, 20, 10))) == [1]
+    assert rows(found.filter(min_score=0.6, labels=("Car",), region_m=(0, 0, 99, 99))) == [0]
+    assert len(Detections.empty().filter(min_score=0.5, labels=["Car"], region_m=(0, 0, 1, 1))) == 0
+    with pytest.raises(TypeError, match=r"labels must be several names, such as \['Car'\]"):
+        found.filter(labels="Car")
+    with pytest.raises(ValueError, match="region_m must be x_min, y_min, x_max, y_max"):
+        found.filter(region_m=(5, 0, 1, 10))
+
+
+def test_pandas(found: Detections) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is optional")
+    table = found.to_pandas()
+    assert isinstance(table, pandas.DataFrame)
+    assert list(table.columns) == ["label", "score", *BOX_COLUMNS]
+    assert table["label"].tolist() == LABELS
+    np.testing.assert_array_equal(table[list(BOX_COLUMNS)].to_numpy(), found.boxes)
+    assert len(Detections.empty().to_pandas()) == 0
+
+
+def test_without_pandas(found: Detections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
+        found.to_pandas()
+
+
+def test_plot(found: Detections, tmp_path: Path) -> None:
+    alone = found.plot(tmp_path / "alone.png")
+    cloud = PointCloud(np.random.default_rng(0).uniform(-5, 25, (500, 4)).astype(np.float32))
+    both = found.plot(tmp_path / "both.png", cloud, title="here")
+    assert min(imread(alone).shape[:2]) > 200
+    assert imread(both).shape != imread(alone).shape or not np.array_equal(imread(both), imread(alone))

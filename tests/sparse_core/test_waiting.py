@@ -1,0 +1,63 @@
+"""Threads that wait sleep: what the environment says at the moment torch is loaded, and afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+#: In torch's place: tells how threads would wait, and ends the program.
+TELLS = "import os, sys; print({name: os.environ[name] for name in %r if name in os.environ}); sys.exit()"
+
+
+def run(code: str, *paths: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in CHOICES}
+    search = os.pathsep.join(map(str, (*paths, ROOT)))
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**inherited, "PYTHONPATH": search, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+@pytest.fixture
+def telling_torch(tmp_path: Path) -> Path:
+    (tmp_path / "torch.py").write_text(TELLS % (CHOICES,))
+    return tmp_path
+
+
+@pytest.mark.parametrize("module", ["sparse_core.waiting", "perception", "perception.cli", "memory.cli"])
+def test_torch_is_loaded_with_threads_that_sleep(module: str, telling_torch: Path) -> None:
+    code = f"import {module}" + ("; sparse_core.waiting.load_torch()" if module.startswith("sparse") else "")
+    assert run(code, telling_torch).stdout == "{'OMP_WAIT_POLICY': 'passive'}\n"
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_the_user_chose_stays(name: str, telling_torch: Path) -> None:
+    done = run("import perception", telling_torch, **{name: "7"})
+    assert done.stdout == str({name: "7"}) + "\n"
+
+
+def test_the_environment_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    code = (
+        "import os; before = dict(os.environ); from sparse_core.waiting import load_torch;"
+        " print(load_torch(), load_torch(), os.environ == before)"
+    )
+    assert run(code, tmp_path).stdout == "True False True\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["perception", "memory"])
+def test_the_openmp_library_takes_it(module: str) -> None:
+    told = run(f"import {module}", OMP_DISPLAY_ENV="true").stderr
+    if "OMP_WAIT_POLICY" not in told:
+        pytest.skip("this torch's OpenMP library does not tell its settings")
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in told
