@@ -6,7 +6,10 @@ import contextlib
 import sqlite3
 
 from memory.errors import EraseError
-from memory.persistence import places
+from memory.persistence import meta, places
+
+#: Name in ``meta`` of the note that something is to be erased.
+NOTE = "scrub"
 
 
 def scrub(connection: sqlite3.Connection) -> None:
@@ -33,7 +36,7 @@ def scrub(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")
     busy = checkpoint(connection)
     if not busy:
-        connection.execute("DELETE FROM meta WHERE name = 'scrub'")
+        meta.delete(connection, NOTE)
         # The note that it is done is in the log now, and nothing else.
         busy = checkpoint(connection)
     if busy:
@@ -65,4 +68,4 @@ def tidy(connection: sqlite3.Connection) -> bool:
 
 def is_pending(connection: sqlite3.Connection) -> bool:
     """Whether an erasure was interrupted."""
-    return connection.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchone() is not None
+    return meta.read(connection, NOTE) is not None

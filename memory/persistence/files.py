@@ -16,11 +16,12 @@ from memory.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
+from memory.persistence import checksums, meta
 from memory.persistence.connection import connect, translated
-from memory.persistence.lock import sync_folder
 from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS, check_version, migrate, schema_version
 from memory.persistence.records import DEFAULT_SLOT
-from memory.persistence.tables import read_slots
+from memory.persistence.tables import add_slot, read_slots
+from sparse_core.files import sync
 
 FILE_NAME = "memory.db"
 LOCK_NAME = "writer.lock"
@@ -59,14 +60,15 @@ def create_file(folder: Path, dim: int) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(connection, name=str(file))
             connection.execute("BEGIN")
-            connection.execute("INSERT INTO slot (slot, name, dim) VALUES (0, ?, ?)", (DEFAULT_SLOT, dim))
-            connection.execute("INSERT INTO meta (name, value) VALUES ('created_ns', ?)", (time.time_ns(),))
+            add_slot(connection, {}, DEFAULT_SLOT, dim)
+            meta.write(connection, "created_ns", time.time_ns())
             connection.execute("COMMIT")
+            checksums.complete(connection)
         finally:
             connection.close()
     os.replace(fresh, file)
-    sync_folder(folder)
-    sync_folder(folder.parent)
+    sync(folder)
+    sync(folder.parent)
 
 
 def hold(file: Path) -> Identity:

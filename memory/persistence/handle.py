@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from memory.errors import StoreClosedError, StoreReadOnlyError
-from memory.persistence import erase, files, operations
+from memory.persistence import checksums, erase, files, operations
 from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
 from memory.persistence.group_commit import GroupCommit
 from memory.persistence.journal import Counters
@@ -84,6 +84,7 @@ class Handle:
                     files.check_current(version, self._file)
                 else:
                     migrate(connection, name=str(self._file))
+                    checksums.complete(connection)
                 self.dim = files.check_dim(connection, self._file, dim)
                 self._counters.read(connection)
                 if not self.readonly and erase.is_pending(connection):

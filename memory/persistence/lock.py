@@ -55,12 +55,3 @@ class WriterLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def sync_folder(folder: Path) -> None:
-    """Make created and renamed entries of a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

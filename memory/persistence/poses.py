@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.errors import CorruptStoreError, UnknownMemoryError
+from memory.persistence import checksums
 from memory.persistence.ids import id_array
 
 #: Ids in a row: as many poses as fit on a page of 4096 bytes.
@@ -37,9 +38,10 @@ POSE_BYTES = 8 * POSE
 ONE_POSE = struct.Struct(f"<{POSE}d")
 NO_POSES = np.full(POSE * CHUNK, np.nan, "<f8").tobytes()
 REPLACE = {
-    "pose": "INSERT OR REPLACE INTO pose (chunk, poses) VALUES (?, ?)",
-    "spread": "INSERT OR REPLACE INTO spread (chunk, covariances) VALUES (?, ?)",
+    "pose": "INSERT OR REPLACE INTO pose (chunk, poses, crc) VALUES (?, ?, ?)",
+    "spread": "INSERT OR REPLACE INTO spread (chunk, covariances, crc) VALUES (?, ?, ?)",
 }
+LAYOUT = {"pose": checksums.POSE, "spread": checksums.SPREAD}
 COLUMN = {"pose": "poses", "spread": "covariances"}
 
 
@@ -233,10 +235,10 @@ def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray
         values = read_chunks(connection, table, chunks)
         values[inverse, rest] = part
         there = ~np.isnan(values).all(axis=(1, 2))
-        blobs = [
-            (int(chunks[at]), values[at].astype("<f8", copy=False).tobytes()) for at in np.flatnonzero(there)
-        ]
-        connection.executemany(REPLACE[table], blobs)
+        kept = chunks[there].tolist()
+        blobs = [values[at].astype("<f8", copy=False).tobytes() for at in np.flatnonzero(there)]
+        sums = LAYOUT[table].sums(kept, (), blobs)
+        connection.executemany(REPLACE[table], zip(kept, blobs, sums, strict=True))
         empty = [(int(number),) for number in chunks[~there]]
         connection.executemany(f"DELETE FROM {table} WHERE chunk = ?", empty)
 
@@ -248,7 +250,7 @@ def write_one(connection: sqlite3.Connection, id: int, pose: Sequence[float]) ->
     before = NO_POSES if row is None else row[0]
     start = POSE_BYTES * rest
     blob = before[:start] + ONE_POSE.pack(*pose) + before[start + POSE_BYTES :]
-    connection.execute(REPLACE["pose"], (chunk, blob))
+    connection.execute(REPLACE["pose"], (chunk, blob, checksums.POSE.sum((chunk,), blob)))
 
 
 def clear(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:

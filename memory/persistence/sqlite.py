@@ -10,12 +10,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from memory.persistence import erase, integrity, journal, operations, poses
+from memory.persistence import erase, integrity, journal, meta, operations, poses
 from memory.persistence.connection import translated
 from memory.persistence.copying import Progress, copy_store
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Addition, Applied, Trimmed
-from memory.persistence.queries import EVERYTHING, Queries
+from memory.persistence.queries import EVERYTHING, SETTINGS, Queries
 from memory.persistence.records import Prepared, prepare
 from memory.persistence.sights import Pending, Sights
 from memory.persistence.statistics import Stats
@@ -172,6 +172,10 @@ class Database(Queries):
         self._check_writer()
         if len(self._pending):
             self._write(lambda connection: None)
+
+    def keep_settings(self, text: str) -> None:
+        """Keep a text beside the memories; not logged, no change of generation."""
+        self._write(lambda connection: meta.write(connection, SETTINGS, text))
 
     def undo(self, generation: int) -> int:
         """Take an operation back, with the ids that the memories had; return the generation of doing so.

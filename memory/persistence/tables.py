@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
-from memory.persistence import places, poses, visits
+from memory.persistence import checksums, places, poses, visits
 from memory.persistence.records import ACCESS, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
 from memory.types import Memory
 
 #: Ids that are bound at once.
 CHUNK = 4096
 
-INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half) VALUES (?, ?)"
+INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half, crc) VALUES (?, ?, ?)"
 INSERT_WORDS = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 DELETE_WORDS = "INSERT INTO words (words, rowid, label, caption) VALUES ('delete', ?, ?, ?)"
 SELECT_IMAGES = (
@@ -79,8 +79,12 @@ def add_slot(connection: sqlite3.Connection, slots: dict[str, Slot], name: str, 
     if name not in slots:
         if len(slots) == SLOTS:
             raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
-        connection.execute("INSERT INTO slot (slot, name, dim) VALUES (?, ?, ?)", (len(slots), name, dim))
-        slots[name] = Slot(len(slots), dim)
+        number = len(slots)
+        connection.execute(
+            "INSERT INTO slot (slot, name, dim, crc) VALUES (?, ?, ?, ?)",
+            (number, name, dim, checksums.SLOT.sum((number, dim), name.encode())),
+        )
+        slots[name] = Slot(number, dim)
     if slots[name].dim != dim:
         raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
     return slots[name]
@@ -91,17 +95,23 @@ def insert_prepared(
 ) -> None:
     """New memories with rising ids."""
     ids = range(first_id, first_id + prepared.size)
-    insert_columns(connection, "memory", ids, prepared.scalars)
-    insert_columns(connection, "body", ids, prepared.texts)
+    bits = [0] * prepared.size
+    for name, (positions, blobs, dim) in prepared.vectors.items():
+        slot = add_slot(connection, slots, name, dim).number
+        keys = [SLOTS * (first_id + position) + slot for position in positions]
+        sums = checksums.VECTOR.sums(keys, (), blobs)
+        connection.executemany(INSERT_VECTOR, zip(keys, blobs, sums, strict=True))
+        for position in positions:
+            bits[position] |= 1 << slot
+    scalars = {**prepared.scalars, "vectors": [signed(some) for some in bits]}
+    insert_columns(connection, "memory", ids, {**scalars, "crc": checksums.memory_sums(ids, scalars)})
+    sums = checksums.body_sums(ids, prepared.texts)
+    insert_columns(connection, "body", ids, {**prepared.texts, "crc": sums})
     words = prepared.scalars["label"], prepared.texts["caption"]
     if prepared.size == 1:
         connection.execute(INSERT_WORDS, (first_id, words[0][0], words[1][0]))
     else:
         connection.executemany(INSERT_WORDS, zip(ids, *words, strict=True))
-    for name, (positions, blobs, dim) in prepared.vectors.items():
-        slot = SLOTS * first_id + add_slot(connection, slots, name, dim).number
-        keys = [slot + SLOTS * position for position in positions]
-        connection.executemany(INSERT_VECTOR, zip(keys, blobs, strict=True))
     if prepared.visits:
         visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
     if prepared.poses.shape == (1, poses.POSE):
@@ -204,22 +214,36 @@ def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> No
 
 def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images: Sequence[Image]) -> None:
     """Put removed memories back, to the last bit."""
+    for image in images:
+        write_vectors(connection, slots, image)
     connection.executemany(
-        insertion("memory", SCALARS + ACCESS), [(i.id, *i.scalars, *i.access) for i in images]
+        insertion("memory", (*SCALARS, *ACCESS, "vectors")),
+        [(i.id, *i.scalars, *i.access, slot_bits(slots, i)) for i in images],
     )
     connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
+    for layout in (checksums.MEMORY, checksums.BODY):
+        checksums.renew(connection, layout, [image.id for image in images])
     connection.executemany(INSERT_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
     visits.write(connection, {image.id: image.visits for image in images})
     write_places(connection, images)
-    for image in images:
-        write_vectors(connection, slots, image)
 
 
 def write_vectors(connection: sqlite3.Connection, slots: dict[str, Slot], image: Image) -> None:
     """Make the vectors of a memory those of the image."""
     for name, blob in image.vectors.items():
         slot = add_slot(connection, slots, name, len(blob) // 2).number
-        connection.execute(INSERT_VECTOR, (SLOTS * image.id + slot, blob))
+        key = SLOTS * image.id + slot
+        connection.execute(INSERT_VECTOR, (key, blob, checksums.VECTOR.sum((key,), blob)))
+
+
+def slot_bits(slots: Mapping[str, Slot], image: Image) -> int:
+    """The encoders that a memory has vectors of, whose slots exist."""
+    return signed(sum(1 << slots[name].number for name in image.vectors))
+
+
+def signed(bits: int) -> int:
+    """64 bits as the number that SQLite keeps."""
+    return bits - (1 << 64) if bits >> 63 else bits
 
 
 def replace_images(
@@ -243,9 +267,13 @@ def replace_images(
             low = SLOTS * old.id
             connection.execute("DELETE FROM vector WHERE key BETWEEN ? AND ?", (low, low + SLOTS - 1))
             write_vectors(connection, slots, new)
+            bits = slot_bits(slots, new)
+            connection.execute("UPDATE memory SET vectors = ? WHERE id = ?", (bits, new.id))
         if old.visits != new.visits:
             visits.delete(connection, [old.id])
             visits.write(connection, {new.id: new.visits})
+    for layout in (checksums.MEMORY, checksums.BODY):
+        checksums.renew(connection, layout, [image.id for image in after])
     pairs = zip(before, after, strict=True)
     write_places(connection, [b for a, b in pairs if (a.pose, a.covariance) != (b.pose, b.covariance)])
 

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
+from memory.persistence.checksums import VISITED
 from memory.types import Visit, check_visits
 
 #: Bytes of a visit: first_ns, last_ns and sights.
 VISIT_BYTES = 24
-INSERT = "INSERT OR REPLACE INTO visited (id, first_ns, last_ns, visits) VALUES (?, ?, ?, ?)"
+INSERT = "INSERT OR REPLACE INTO visited (id, first_ns, last_ns, visits, crc) VALUES (?, ?, ?, ?, ?)"
 
 
 class Overlapping(NamedTuple):
@@ -54,7 +55,7 @@ def write(connection: sqlite3.Connection, visits: Mapping[int, tuple[Visit, ...]
     """Make the visits of memories these; those without any must have no row."""
     rows = [(id, kept[0].first_ns, kept[-1].last_ns, pack(kept)) for id, kept in visits.items() if kept]
     if rows:
-        connection.executemany(INSERT, rows)
+        connection.executemany(INSERT, [(*row, VISITED.sum(row[:3], row[3])) for row in rows])
 
 
 def delete(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
