@@ -85,11 +85,12 @@ MEMORY = Layout(
     {
         "time_ns": "q", "confidence": "d", "reward": "d", "marked": "q", "count": "q", "first_seen_ns": "q",
         "last_seen_ns": "q", "importance": "d", "access_count": "q", "accessed_ns": "q", "vectors": "q",
+        "visits": "q",
     },
     ("map_id", "kind", "label", "state"),
 )  # fmt: skip
 BODY = Layout(2, "body", "id", {}, ("caption", "payload", "evidence", "provenance"))
-POSE = Layout(3, "pose", "chunk", {}, ("poses",))
+POSE = Layout(3, "pose", "chunk", {"spread": "q"}, ("poses",))
 SPREAD = Layout(4, "spread", "chunk", {}, ("covariances",))
 VISITED = Layout(5, "visited", "id", {"first_ns": "q", "last_ns": "q"}, ("visits",))
 VECTOR = Layout(6, "vector", "key", {}, ("half",))
@@ -149,6 +150,21 @@ def renew(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -
     connection.executemany(layout.assign, [(layout.sum_of(row), row[0]) for row in rows])
 
 
+def note_parts(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
+    """Note in rows which further rows belong to them."""
+    some = "IN (SELECT value FROM json_each(?))"
+    if layout is MEMORY:
+        connection.execute(
+            "UPDATE memory SET visits = EXISTS (SELECT 1 FROM visited WHERE visited.id = memory.id),"
+            " vectors = (SELECT coalesce(sum(1 << (key % 64)), 0) FROM vector"
+            f" WHERE key BETWEEN 64 * memory.id AND 64 * memory.id + 63) WHERE id {some}",
+            (json.dumps(list(keys)),),
+        )
+    elif layout is POSE:
+        has = "EXISTS (SELECT 1 FROM spread WHERE spread.chunk = pose.chunk)"
+        connection.execute(f"UPDATE pose SET spread = {has} WHERE chunk {some}", (json.dumps(list(keys)),))
+
+
 def complete(connection: sqlite3.Connection) -> None:
     """Give the rows of a store of before version 3 their checksums; nothing where all have them.
 
@@ -160,13 +176,7 @@ def complete(connection: sqlite3.Connection) -> None:
         for keys in _keys_without(connection, layout):
             connection.execute("BEGIN IMMEDIATE")
             try:
-                if layout is MEMORY:
-                    connection.execute(
-                        "UPDATE memory SET vectors = (SELECT coalesce(sum(1 << (key % 64)), 0) FROM vector"
-                        " WHERE key BETWEEN 64 * memory.id AND 64 * memory.id + 63)"
-                        " WHERE id IN (SELECT value FROM json_each(?))",
-                        (json.dumps(keys),),
-                    )
+                note_parts(connection, layout, keys)
                 renew(connection, layout, keys)
                 connection.execute("COMMIT")
             except BaseException:

@@ -21,8 +21,8 @@ def scrub(connection: sqlite3.Connection) -> None:
     a file system or a flash disk keeps of blocks that it was given back is beyond a program's reach.
 
     Raises:
-        EraseError: a reader kept the log from being cut; the request stays noted, and is carried out by the
-            next call or when the store is next opened for writing.
+        EraseError: a reader kept the log from being cut, or there is no room; the request stays noted, and is
+            carried out by the next call or when the store is next opened for writing.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -33,7 +33,13 @@ def scrub(connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    connection.execute("VACUUM")
+    try:
+        connection.execute("VACUUM")
+    except sqlite3.OperationalError as error:
+        raise EraseError(
+            f"removed, but there is no room to write the database anew ({error}): old bytes stay in the files"
+            " until there is; make room and call scrub(), or open the store again"
+        ) from error
     busy = checkpoint(connection)
     if not busy:
         meta.delete(connection, NOTE)
@@ -44,6 +50,28 @@ def scrub(connection: sqlite3.Connection) -> None:
             "removed, but a reader still holds the write-ahead log with the old bytes: let readers finish and"
             " call scrub()"
         )
+
+
+def scrub_now(connection: sqlite3.Connection) -> str | None:
+    """Finish an erasure that was interrupted, if that can be done at once; otherwise say why not.
+
+    A store can be opened whatever is in the way: no room for a second copy, or a reader.
+    """
+    if not is_pending(connection):
+        return None
+    (waits_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        scrub(connection)
+    except (EraseError, sqlite3.OperationalError) as error:
+        return f"{WAITS}: {error}"
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {waits_ms}")
+    return None
+
+
+#: Said while an erasure is not finished.
+WAITS = "memories were removed, but their old bytes are still in the files until they can be written anew"
 
 
 def checkpoint(connection: sqlite3.Connection) -> bool:

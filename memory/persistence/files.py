@@ -13,6 +13,7 @@ from memory.errors import (
     CorruptStoreError,
     DimensionError,
     NotAStoreError,
+    StoreError,
     StoreReadOnlyError,
     StoreVersionError,
 )
@@ -103,8 +104,12 @@ def check_file(file: Path) -> Identity:
         CorruptStoreError: cut off, or its write-ahead log is there without it.
     """
     log = Path(f"{file}-wal")
-    log_size = log.stat().st_size if log.exists() else 0
-    if not file.is_file():
+    try:
+        log_size = log.stat().st_size if log.exists() else 0
+        there = file.is_file()
+    except OSError as error:
+        raise unreadable(file, error) from error
+    if not there:
         if log_size:
             raise CorruptStoreError(f"{file} is missing but its log {log.name} is there: put it back")
         raise NotAStoreError(f"{file.parent} holds no store: {file.name} is missing")
@@ -112,8 +117,11 @@ def check_file(file: Path) -> Identity:
     size, identity = status.st_size, (status.st_dev, status.st_ino)
     if _open[identity]:
         return identity
-    with file.open("rb") as stream:
-        header = stream.read(100)
+    try:
+        with file.open("rb") as stream:
+            header = stream.read(100)
+    except OSError as error:
+        raise unreadable(file, error) from error
     if header[:16] != MAGIC[: len(header)] or (not header and not size):
         if not size:
             raise CorruptStoreError(f"{file} is empty: it was cut off; restore a backup")
@@ -125,6 +133,11 @@ def check_file(file: Path) -> Identity:
     if len(header) < 100 or (size < expected and not log_size):
         raise CorruptStoreError(f"{file} is cut off: {size} bytes of {expected}; restore a backup")
     return identity
+
+
+def unreadable(file: Path, error: OSError) -> StoreError:
+    """The error for a file that the system does not let this process read."""
+    return StoreReadOnlyError(f"{file} cannot be read: {error.strerror}: check its rights")
 
 
 def check_store(connection: sqlite3.Connection, file: Path) -> int:
@@ -160,7 +173,10 @@ def check_dim(connection: sqlite3.Connection, file: Path, dim: int | None) -> in
     Raises:
         DimensionError: another was asked for.
     """
-    stored = read_slots(connection)[DEFAULT_SLOT].dim
+    slots = read_slots(connection)
+    if DEFAULT_SLOT not in slots:
+        raise CorruptStoreError(f"{file} does not say how long its vectors are: run check(repair=True)")
+    stored = slots[DEFAULT_SLOT].dim
     if dim is not None and dim != stored:
         raise DimensionError(f"{file} holds vectors of {stored} numbers, it was opened with dim={dim}")
     return stored

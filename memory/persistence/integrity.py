@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import CorruptStoreError
-from memory.persistence import places, poses, visits
-from memory.persistence.journal import Counters
+from memory.config import StoreConfig
+from memory.errors import CorruptStoreError, StoreError
+from memory.persistence import erase, lost, meta, places, poses, visits
+from memory.persistence.checksums import (
+    BODY,
+    LAYOUTS,
+    LOG,
+    LOG_ROW,
+    MEMORY,
+    NO_TEXT,
+    POSE,
+    SPREAD,
+    VECTOR,
+    Layout,
+)
+from memory.persistence.journal import Counters, read_changes
+from memory.persistence.queries import SETTINGS
 from memory.persistence.records import SLOTS
+from memory.persistence.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
 
 #: Problems that are listed of each sort.
 SHOWN = 20
@@ -27,11 +44,13 @@ class CheckReport:
         memories: rows that were looked at.
         problems: sentences; after a repair those that remain.
         repaired: what was rebuilt or dropped.
+        lost: what the store had, and no repair brings back.
     """
 
     memories: int
     problems: tuple[str, ...]
     repaired: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -45,39 +64,122 @@ class CheckReport:
             "memories": self.memories,
             "problems": list(self.problems),
             "repaired": list(self.repaired),
+            "lost": list(self.lost),
         }
 
     def __str__(self) -> str:
         """One line for each finding."""
         lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
         lines += [f"  repaired: {line}" for line in self.repaired]
+        lines += [f"  lost: {line}" for line in self.lost]
         return "\n".join(lines + [f"  {line}" for line in self.problems])
 
 
 def report(
-    connection: sqlite3.Connection, problems: Sequence[str], repaired: Sequence[str] = ()
+    connection: sqlite3.Connection,
+    problems: Sequence[str],
+    repaired: Sequence[str] = (),
+    lost: Sequence[str] = (),
 ) -> CheckReport:
     """What was found, with the number of rows that could be looked at."""
     try:
         memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
     except sqlite3.DatabaseError:
         memories = 0
-    return CheckReport(memories, tuple(problems), tuple(repaired))
+    return CheckReport(memories, tuple(problems), tuple(repaired), tuple(lost))
 
 
-def find_problems(connection: sqlite3.Connection, *, writer: bool) -> list[str]:
-    """Everything that is wrong, in sentences.
+def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool) -> dict[str, list[str]]:
+    """Everything that is wrong, in sentences by sort.
 
     Args:
         connection: to look through.
+        folder: of the store.
         writer: also compare the text index word by word, which only a connection that may write can ask for.
     """
-    found = []
+    found: dict[str, list[str]] = {}
     for sort, look in SORTS.items():
         try:
-            found += look(connection, writer)
-        except (sqlite3.DatabaseError, CorruptStoreError) as error:
-            found.append(f"{sort}: cannot be read ({error})")
+            problems = look(connection, writer)
+        except UNREADABLE as error:
+            problems = [f"{sort}: cannot be read ({error})"]
+        if problems:
+            found[sort] = problems
+    try:
+        StoreConfig.load(folder, str(meta.read(connection, SETTINGS) or StoreConfig().to_text()))
+    except (ValueError, StoreError, sqlite3.DatabaseError) as error:
+        found["settings"] = [f"settings: {error}"]
+    return found
+
+
+#: What rows that cannot be read end in; an interruption is none of them.
+UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
+
+
+def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Every row of every table of truth is there and is what was stored, and its JSON can be read."""
+    found = []
+    for layout in LAYOUTS:
+        wrong, bare, after = 0, 0, None
+        try:
+            for row in connection.execute(f"{layout.select} ORDER BY 1"):
+                after = row[0]
+                bare += row[-1] is None
+                if not layout.fits(row) or not _is_json(layout, row):
+                    wrong += 1
+                    if wrong <= SHOWN:
+                        found.append(f"{layout.table}: {_name(layout, after)} is not what was stored")
+        except sqlite3.DatabaseError as error:
+            behind = "from the first row on" if after is None else f"after {_name(layout, after)}"
+            found.append(f"{layout.table}: cannot be read {behind} ({error})")
+            found += [f"{layout.table}: {_name(layout, key)} cannot be read" for key in _hidden(connection, layout)]
+        if wrong > SHOWN:
+            found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
+    for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
+        if meta.checksum(name, value) != told:
+            found.append(f"meta: {name} is not what was stored")
+    return found
+
+
+def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
+    """Whether the columns of a row that hold JSON do."""
+    if layout not in JSON_COLUMNS:
+        return True
+    text = row[JSON_COLUMNS[layout]]
+    if text in (b"{}", NO_TEXT):
+        return True
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+#: Where the select of a layout has JSON.
+JSON_COLUMNS = {BODY: 2, LOG: 7, LOG_ROW: 4}
+
+
+def _name(layout: Layout, key: int) -> str:
+    """A row as the user knows it."""
+    if layout is VECTOR:
+        return f"memory {key // SLOTS} (key {key})"
+    if layout in (POSE, SPREAD):
+        return f"row {key} (memories {poses.CHUNK * key} to {poses.CHUNK * (key + 1) - 1})"
+    return f"memory {key}" if layout.key == "id" else f"row {key}"
+
+
+def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
+    """Some of the rows that cannot be read one by one, by the ids that the log has."""
+    if layout not in (MEMORY, BODY):
+        return []
+    found: list[int] = []
+    for id in read_changes(connection, 0).added.tolist():
+        try:
+            connection.execute(f"{layout.select} WHERE t.{layout.key} = ?", (id,)).fetchone()
+        except sqlite3.DatabaseError:
+            found.append(id)
+        if len(found) == SHOWN:
+            break
     return found
 
 
@@ -113,7 +215,7 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
     found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
     wrong = posed[~np.isfinite(values).all(axis=1)]
     found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
-    return found + [f"spread: {id} has no memory" for id in missing(spread_ids(connection), ids)]
+    return found + [f"spread: {id} has no memory" for id in missing(poses.spread_ids(connection), ids)]
 
 
 def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
@@ -128,21 +230,31 @@ def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
     return np.array([id for (id,) in rows], dtype=np.int64)
 
 
-def spread_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
-    """The ids that have a covariance."""
-    found = [np.zeros(0, np.int64)]
-    for (chunk,) in connection.execute("SELECT chunk FROM spread").fetchall():
-        spreads = poses.read_chunks(connection, "spread", np.array([chunk]))[0]
-        found.append(poses.CHUNK * chunk + np.flatnonzero(~np.isnan(spreads).all(axis=1)))
-    return np.concatenate(found)
-
-
-def check_counter(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Ids are not about to be used again."""
+def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """The log has no gaps, ids are not about to be used again, and the memories are those that it tells of."""
     highest = connection.execute("SELECT coalesce(max(id), 0) FROM memory").fetchone()[0]
     following = connection.execute("SELECT next_id FROM log ORDER BY generation DESC LIMIT 1").fetchone()
     following = 1 if following is None else following[0]
-    return [f"log: the next id is {following}, memory {highest} exists"] if highest >= following else []
+    found = [f"log: the next id is {following}, memory {highest} exists"] if highest >= following else []
+    for table, key in (("log", "generation"), ("log_row", "row"), ("log_pose", "row")):
+        count, last = connection.execute(f"SELECT count(*), coalesce(max({key}), 0) FROM {table}").fetchone()
+        if count != last:
+            found.append(f"log: {last - count} of {last} rows of {table} are missing")
+    steps = (
+        "SELECT l.generation FROM log AS l JOIN log AS n ON n.generation = l.generation + 1"
+        " WHERE n.first_id < l.next_id OR l.next_id < l.first_id LIMIT ?"
+    )
+    found += [f"log: the ids of operation {at} overlap" for (at,) in connection.execute(steps, (SHOWN,))]
+    ids, told = memory_ids(connection), read_changes(connection, 0).added
+    found += [f"memory: {id} is missing, the log has it" for id in missing(told, ids)]
+    found += [f"memory: {id} is not in the log" for id in missing(ids, told)]
+    said = meta.read(connection, lost.NOTE)
+    return found if said is None else [*found, f"log: {said}"]
+
+
+def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """What was erased for good is."""
+    return [f"file: {erase.WAITS}"] if erase.is_pending(connection) else []
 
 
 def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -188,7 +300,13 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Vectors belong to a memory and a slot, have its length, and are unit vectors."""
-    found = []
+    found = [
+        f"vector: memory {id} has not those that it had"
+        for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
+    ]
+    found += [f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)][:SHOWN]
+    for (chunk,) in connection.execute(WITHOUT_SPREAD):
+        found.append(f"spread: {_name(POSE, chunk)} has not those that it had")
     orphans = f"SELECT key FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory) LIMIT ?"
     found += [f"vector: key {key} has no memory" for (key,) in connection.execute(orphans, (SHOWN,))]
     sizes = (
@@ -226,57 +344,24 @@ def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 SORTS = {
     "file": check_pages,
+    "rows": check_rows,
     "body": check_bodies,
     "pose": check_poses,
-    "log": check_counter,
+    "log": check_log,
     "words": check_words,
     "place": check_place,
     "vector": check_vectors,
     "visited": check_visits,
+    "erasure": check_erasure,
 }
+#: Sorts of which a repair in place is enough, where nothing else is wrong.
+DERIVED = {"words", "place", "erasure", "settings"}
 
 
 def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
-    """Rebuild what is derived from the rows and drop what belongs to none, within the caller's transaction.
-
-    Returns:
-        What was done, in sentences. Damaged rows and vectors are left: only a backup has what they were.
-    """
+    """Rebuild what is derived from the rows, within the caller's transaction; what was done, in sentences."""
     connection.execute("REINDEX")
     connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
-    done = ["the indexes over time, labels, words and places were rebuilt"]
-    try:
-        posed = poses.distinct(np.concatenate([poses.scan(connection)[0], spread_ids(connection)]))
-        lone = posed[~np.isin(posed, memory_ids(connection))]
-        if len(lone):
-            poses.clear(connection, lone)
-            done.append(f"{len(lone)} poses without a memory were dropped")
-        places.rebuild(connection, counters.next_id - 1)
-        counters.placed = counters.next_id - 1
-    except CorruptStoreError:
-        done = ["the indexes over time, labels and words were rebuilt"]
-    done += repair_visits(connection)
-    keyless = f"DELETE FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory)"
-    for name, sql in (
-        ("vectors", keyless),
-        ("texts", "DELETE FROM body WHERE id NOT IN (SELECT id FROM memory)"),
-        ("visits", "DELETE FROM visited WHERE id NOT IN (SELECT id FROM memory)"),
-    ):
-        count = connection.execute(sql).rowcount
-        if count:
-            done.append(f"{count} {name} without a memory were dropped")
-    return done
-
-
-def repair_visits(connection: sqlite3.Connection) -> list[str]:
-    """Make the time of each row that of its visits, where these can be read."""
-    wrong = {}
-    for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
-        try:
-            kept = visits.unpack(id, blob)
-        except CorruptStoreError:
-            continue
-        if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
-            wrong[id] = kept
-    visits.write(connection, wrong)
-    return [f"the times of {len(wrong)} rows of visits were set right"] if wrong else []
+    places.rebuild(connection, counters.next_id - 1)
+    counters.placed = counters.next_id - 1
+    return ["the indexes over time, labels, words and places were rebuilt"]

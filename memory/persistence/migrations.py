@@ -138,8 +138,11 @@ _SUMMED = ("memory", "body", "pose", "spread", "visited", "vector", "slot", "log
 VERSION_3 = Migration(
     "checksums of rows, and what tells one history of a store from another",
     (
-        # Encoders that a memory has vectors of, a bit each: so that a vector that is lost is missed.
+        # Encoders that a memory has vectors of, a bit each, whether it has visits, and whether any pose of a
+        # row has a covariance: so that what is lost is missed.
         "ALTER TABLE memory ADD COLUMN vectors INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE memory ADD COLUMN visits INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE pose ADD COLUMN spread INTEGER NOT NULL DEFAULT 0",
         # A random number: only the very same operation has it, whatever its number and the clock.
         "ALTER TABLE log ADD COLUMN token INTEGER",
         *(f"ALTER TABLE {table} ADD COLUMN crc INTEGER" for table in _SUMMED),

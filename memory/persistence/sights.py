@@ -19,7 +19,7 @@ from memory.types import Memory, Visit
 #: Visits up to which the log keeps what they were; of more, sights that are taken back are subtracted.
 KEPT_VISITS = 64
 SELECT = "SELECT time_ns, count, first_seen_ns, last_seen_ns FROM memory WHERE id = ?"
-ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ? WHERE id = ?"
+ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ?, visits = ? WHERE id = ?"
 
 Sights = Mapping[int, Sequence[Visit]]
 
@@ -237,7 +237,7 @@ def read_seen(connection: sqlite3.Connection, id: int) -> Seen | None:
 
 def write_seen(connection: sqlite3.Connection, id: int, seen: Seen) -> None:
     """Make this of a memory so."""
-    connection.execute(ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, id))
+    connection.execute(ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, bool(seen.visits), id))
     visits.delete(connection, [id])
     visits.write(connection, {id: seen.visits})
     renew(connection, MEMORY, [id])

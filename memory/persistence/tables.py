@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -25,12 +26,12 @@ INSERT_WORDS = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 DELETE_WORDS = "INSERT INTO words (words, rowid, label, caption) VALUES ('delete', ?, ?, ?)"
 SELECT_IMAGES = (
     f"SELECT m.id, {', '.join('m.' + name for name in SCALARS + ACCESS)},"
-    f" {', '.join('b.' + name for name in TEXTS)}, v.visits"
+    f" {', '.join('b.' + name for name in TEXTS)}, v.visits, m.vectors, m.visits, m.crc, b.crc"
     " FROM json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value JOIN body AS b ON b.id = m.id"
     " LEFT JOIN visited AS v ON v.id = m.id"
 )
 SELECT_VECTORS = (
-    "SELECT v.key, v.half FROM json_each(?) AS j CROSS JOIN vector AS v"
+    "SELECT v.key, v.half, v.crc FROM json_each(?) AS j CROSS JOIN vector AS v"
     f" ON v.key BETWEEN j.value * {SLOTS} AND j.value * {SLOTS} + {SLOTS - 1}"
 )
 
@@ -103,7 +104,11 @@ def insert_prepared(
         connection.executemany(INSERT_VECTOR, zip(keys, blobs, sums, strict=True))
         for position in positions:
             bits[position] |= 1 << slot
-    scalars = {**prepared.scalars, "vectors": [signed(some) for some in bits]}
+    scalars = {
+        **prepared.scalars,
+        "vectors": [signed(some) for some in bits],
+        "visits": [int(position in prepared.visits) for position in range(prepared.size)],
+    }
     insert_columns(connection, "memory", ids, {**scalars, "crc": checksums.memory_sums(ids, scalars)})
     sums = checksums.body_sums(ids, prepared.texts)
     insert_columns(connection, "body", ids, {**prepared.texts, "crc": sums})
@@ -163,7 +168,9 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         where = read_places(connection, chunk)
         blobs: dict[int, dict[str, bytes]] = {}
         if vectors:
-            for key, half in connection.execute(SELECT_VECTORS, bound):
+            for key, half, told in connection.execute(SELECT_VECTORS, bound):
+                if told is not None and checksums.VECTOR.sum((key,), half) != told:
+                    raise damaged("vector", key // SLOTS)
                 blobs.setdefault(key // SLOTS, {})[names[key % SLOTS]] = half
         texts_from = 1 + len(SCALARS) + len(ACCESS)
         for row in connection.execute(SELECT_IMAGES, bound):
@@ -171,14 +178,49 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
             pose, covariance = where[row[0]]
             if np.isnan(pose[0]):
                 raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
-            texts, vectors_of = row[texts_from:-1], blobs.get(row[0], {})
-            seen = visits.unpack(row[0], row[-1])
+            texts, vectors_of = row[texts_from:-5], blobs.get(row[0], {})
+            check_sums(row[0], scalars, access, texts, row[-4:])
+            seen = visits.unpack(row[0], row[-5])
             found[row[0]] = Image(row[0], scalars, access, pose, covariance, texts, vectors_of, seen)
     missing = [id for id in ids if id not in found]
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         raise UnknownMemoryError(f"no memory has the id {shown}")
     return [found[id] for id in ids]
+
+
+def check_sums(
+    id: int, scalars: Sequence[Any], access: Sequence[Any], texts: Sequence[str], told: Sequence[int | None]
+) -> None:
+    """Raise :class:`CorruptStoreError` where what was read of a memory is not what was stored.
+
+    Args:
+        id: of the memory.
+        scalars, access, texts: as of an :class:`Image`.
+        told: encoders that it has vectors of, whether it has visits, and the checksums of its row and of its texts.
+    """
+    vectors, merged, row_sum, text_sum = told
+    time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars
+    none = checksums.NO_NUMBER
+    numbers = (
+        id, time_ns, confidence, reward, marked, count, none if first is None else first,
+        none if last is None else last, none if importance is None else importance, access[0],
+        none if access[1] is None else access[1], vectors, merged,
+    )  # fmt: skip
+    try:
+        wrong = row_sum is not None and row_sum != checksums.MEMORY.sum(
+            numbers, "\0".join((map_id, kind, label, state)).encode()
+        )
+        wrong |= text_sum is not None and text_sum != checksums.BODY.sum((id,), "\0".join(texts).encode())
+    except (struct.error, TypeError):
+        wrong = True
+    if wrong:
+        raise damaged("row", id)
+
+
+def damaged(what: str, id: int) -> CorruptStoreError:
+    """The error for a memory that is not what was stored."""
+    return CorruptStoreError(f"the {what} of memory {id} is damaged: run check(repair=True)")
 
 
 def read_places(
@@ -217,8 +259,8 @@ def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images
     for image in images:
         write_vectors(connection, slots, image)
     connection.executemany(
-        insertion("memory", (*SCALARS, *ACCESS, "vectors")),
-        [(i.id, *i.scalars, *i.access, slot_bits(slots, i)) for i in images],
+        insertion("memory", (*SCALARS, *ACCESS, "vectors", "visits")),
+        [(i.id, *i.scalars, *i.access, slot_bits(slots, i), bool(i.visits)) for i in images],
     )
     connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
     for layout in (checksums.MEMORY, checksums.BODY):
@@ -267,11 +309,11 @@ def replace_images(
             low = SLOTS * old.id
             connection.execute("DELETE FROM vector WHERE key BETWEEN ? AND ?", (low, low + SLOTS - 1))
             write_vectors(connection, slots, new)
-            bits = slot_bits(slots, new)
-            connection.execute("UPDATE memory SET vectors = ? WHERE id = ?", (bits, new.id))
         if old.visits != new.visits:
             visits.delete(connection, [old.id])
             visits.write(connection, {new.id: new.visits})
+        if old.vectors != new.vectors or old.visits != new.visits:
+            checksums.note_parts(connection, checksums.MEMORY, [new.id])
     for layout in (checksums.MEMORY, checksums.BODY):
         checksums.renew(connection, layout, [image.id for image in after])
     pairs = zip(before, after, strict=True)
