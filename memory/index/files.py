@@ -112,7 +112,7 @@ def save_arrays(
     text += b" " * (-(len(text) + 8) % _ALIGNMENT)
     whole = crc32(text)
     for array in arrays.values():
-        whole = crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), whole)
+        whole = crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, whole)
     text = text.replace(_sum_entry(_NO_SUM), _sum_entry(f"{whole:08x}"))
     with replacing(file) as temporary, open(temporary, "wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
@@ -150,7 +150,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
                 raise ValueError(f"{name} is {header.get(name)!r}, not {want!r}")
         whole = np.memmap(file, np.uint8, "r")[8 + length :]
         told = str(header.get("crc32"))
-        if f"{crc32(whole, crc32(text.replace(_sum_entry(told), _sum_entry(_NO_SUM)))):08x}" != told:
+        if f"{crc32(whole.data, crc32(text.replace(_sum_entry(told), _sum_entry(_NO_SUM)))):08x}" != told:
             raise ValueError("its checksum is of other bytes")
         arrays = {name: _mapped(whole, entry) for name, entry in entries.items()}
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:

@@ -148,7 +148,11 @@ class FlatIndex:
         """Write one file that :meth:`load` maps into memory."""
         rows = self._rows.compacted() if self._rows.dead else self._rows
         arrays: dict[str, NDArray[Any]] = {"ids": rows.ids(), "vectors": rows.vectors.between(0, rows.count)}
-        header = {"dim": self.dim, "generation": self.generation, "identity": self.identity}
+        header: dict[str, str | int] = {
+            "dim": self.dim,
+            "generation": self.generation,
+            "identity": self.identity,
+        }
         return save_arrays(path, _KIND, header, arrays)
 
     @classmethod

@@ -168,7 +168,10 @@ class ITQIndex:
         """Write one file that :meth:`load` maps into memory."""
         with self._writing:
             count = self._rows.count
-            header = {name: getattr(self, name) for name in ("dim", "bits", "rerank", "seed", "generation", "identity")}
+            header = {
+                name: getattr(self, name)
+                for name in ("dim", "bits", "rerank", "seed", "generation", "identity")
+            }
             arrays: dict[str, NDArray[Any]] = {
                 "ids": self._rows.ids(),
                 "codes": self._codes.between(0, count),

@@ -1,8 +1,8 @@
 """Checksums of rows: what was stored is told from what a disk made of it.
 
-Every table of truth has a column ``crc``: CRC-32 (that of zlib) of a row's table, key and columns, less 2**31,
-which makes it a number of four bytes. Numbers come first, little-endian and eight bytes each, then a byte 0
-before each text (UTF-8) or blob but the first. See ``docs/memory-format.md``.
+Every table of truth has a column ``crc``: CRC-32 (that of zlib) of a row's table, key and columns, less
+2**31, which makes it a number of four bytes. Numbers come first, little-endian and eight bytes each, then the
+texts (UTF-8) and blobs with a byte 0 between them. See ``docs/memory-format.md``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 from zlib import crc32
@@ -37,7 +37,9 @@ class Layout:
         texts: columns with texts or blobs.
     """
 
-    def __init__(self, seed: int, table: str, key: str, numbers: dict[str, str], texts: Sequence[str]) -> None:
+    def __init__(
+        self, seed: int, table: str, key: str, numbers: dict[str, str], texts: Sequence[str]
+    ) -> None:
         self.seed = seed
         self.table = table
         self.key = key
@@ -102,7 +104,8 @@ LOG = Layout(
 )  # fmt: skip
 LOG_ROW = Layout(9, "log_row", "row", {"generation": "q", "id": "q"}, ("what", "before"))
 LOG_POSE = Layout(
-    10, "log_pose", "row", {"generation": "q", "first_id": "q", "last_id": "q"}, ("ids", "poses", "covariances")
+    10, "log_pose", "row", {"generation": "q", "first_id": "q", "last_id": "q"},
+    ("ids", "poses", "covariances"),
 )  # fmt: skip
 #: All tables of truth but ``meta``, whose keys are no numbers.
 LAYOUTS = (MEMORY, BODY, POSE, SPREAD, VISITED, VECTOR, SLOT, LOG, LOG_ROW, LOG_POSE)
@@ -120,7 +123,7 @@ def text_of(*texts: str | bytes | None) -> bytes:
     )
 
 
-def memory_sums(ids: Sequence[int], columns: dict[str, Sequence[Any]]) -> list[int]:
+def memory_sums(ids: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> list[int]:
     """Checksums of rows of ``memory`` by their columns; access counts are those of new rows where missing."""
     new = {"access_count": repeat(0), "accessed_ns": repeat(NO_NUMBER)}
     numbers: list[Iterable[Any]] = []
@@ -132,7 +135,7 @@ def memory_sums(ids: Sequence[int], columns: dict[str, Sequence[Any]]) -> list[i
     return MEMORY.sums(ids, numbers, ["\0".join(row).encode() for row in texts])
 
 
-def body_sums(ids: Sequence[int], columns: dict[str, Sequence[str]]) -> list[int]:
+def body_sums(ids: Sequence[int], columns: Mapping[str, Sequence[str]]) -> list[int]:
     """Checksums of rows of ``body`` by their columns."""
     texts = zip(*(columns[name] for name in BODY.texts), strict=True)
     return BODY.sums(ids, (), ["\0".join(row).encode() for row in texts])
@@ -142,7 +145,9 @@ def renew(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -
     """Give rows that were changed within this transaction their checksums."""
     if len(keys) <= 2:
         rows = [
-            row for key in keys for row in connection.execute(f"{layout.select} WHERE t.{layout.key} = ?", (key,))
+            row
+            for key in keys
+            for row in connection.execute(f"{layout.select} WHERE t.{layout.key} = ?", (key,))
         ]
     else:
         source = f"{layout.select} WHERE t.{layout.key} IN (SELECT value FROM json_each(?))"

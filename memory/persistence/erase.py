@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from memory.errors import EraseError
+from memory.errors import CorruptStoreError, EraseError
 from memory.persistence import meta, places
 
 #: Name in ``meta`` of the note that something is to be erased.
@@ -24,21 +24,12 @@ def scrub(connection: sqlite3.Connection) -> None:
         EraseError: a reader kept the log from being cut, or there is no room; the request stays noted, and is
             carried out by the next call or when the store is next opened for writing.
     """
-    connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
-        places.rebuild(connection, places.read_placed(connection))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    try:
-        connection.execute("VACUUM")
+        _write_anew(connection)
     except sqlite3.OperationalError as error:
         raise EraseError(
-            f"removed, but there is no room to write the database anew ({error}): old bytes stay in the files"
-            " until there is; make room and call scrub(), or open the store again"
+            f"removed, but the database cannot be written anew, which needs room for a second copy ({error}):"
+            " old bytes stay in the files until it is; make room and call scrub(), or open the store again"
         ) from error
     busy = checkpoint(connection)
     if not busy:
@@ -52,6 +43,20 @@ def scrub(connection: sqlite3.Connection) -> None:
         )
 
 
+def _write_anew(connection: sqlite3.Connection) -> None:
+    """All that is left into fresh pages."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        places.rebuild(connection, places.read_placed(connection))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("VACUUM")
+
+
 def scrub_now(connection: sqlite3.Connection) -> str | None:
     """Finish an erasure that was interrupted, if that can be done at once; otherwise say why not.
 
@@ -63,7 +68,7 @@ def scrub_now(connection: sqlite3.Connection) -> str | None:
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         scrub(connection)
-    except (EraseError, sqlite3.OperationalError) as error:
+    except (EraseError, sqlite3.Error, CorruptStoreError) as error:
         return f"{WAITS}: {error}"
     finally:
         connection.execute(f"PRAGMA busy_timeout = {waits_ms}")

@@ -140,6 +140,15 @@ def unreadable(file: Path, error: OSError) -> StoreError:
     return StoreReadOnlyError(f"{file} cannot be read: {error.strerror}: check its rights")
 
 
+def is_same(file: Path, identity: Identity) -> bool:
+    """Whether a path still leads to the file that was opened: what is written to another is lost."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == identity
+
+
 def check_store(connection: sqlite3.Connection, file: Path) -> int:
     """That the database is a store which this release can read; return its schema version.
 

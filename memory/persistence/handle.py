@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from memory.errors import StoreClosedError, StoreReadOnlyError
+from memory.errors import StoreClosedError, StoreError, StoreReadOnlyError
 from memory.persistence import checksums, erase, files, lost, meta, operations
 from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
 from memory.persistence.group_commit import GroupCommit
@@ -65,9 +65,18 @@ class Handle:
                 connection,
                 lambda: self._read_again(connection),
                 lambda connection, additions: operations.add_all(connection, self._counters, additions),
-                first=lambda connection: self._pending.write(connection, self._counters),
+                first=self._begun,
                 committed=self._committed,
             )
+
+    def _begun(self, connection: sqlite3.Connection) -> None:
+        """At the start of a transaction, before anything is written."""
+        if not files.is_same(self._file, self._identity):
+            raise StoreError(
+                f"{self._file} was replaced, renamed or removed while it was open: nothing of this operation"
+                " was kept; close the store and open it again"
+            )
+        self._pending.write(connection, self._counters)
 
     def _committed(self) -> None:
         """After a commit, which is on the disk."""

@@ -89,6 +89,16 @@ def report(
     return CheckReport(memories, tuple(problems), tuple(repaired), tuple(lost))
 
 
+def look(connection: sqlite3.Connection, folder: Path) -> CheckReport:
+    """What a reader finds."""
+    return report(connection, flat(find_problems(connection, folder, writer=False)))
+
+
+def flat(problems: dict[str, list[str]]) -> list[str]:
+    """The sentences of all sorts."""
+    return [line for lines in problems.values() for line in lines]
+
+
 def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool) -> dict[str, list[str]]:
     """Everything that is wrong, in sentences by sort.
 
@@ -132,7 +142,9 @@ def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
         except sqlite3.DatabaseError as error:
             behind = "from the first row on" if after is None else f"after {_name(layout, after)}"
             found.append(f"{layout.table}: cannot be read {behind} ({error})")
-            found += [f"{layout.table}: {_name(layout, key)} cannot be read" for key in _hidden(connection, layout)]
+            found += [
+                f"{layout.table}: {_name(layout, key)} cannot be read" for key in _hidden(connection, layout)
+            ]
         if wrong > SHOWN:
             found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
     for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
@@ -231,7 +243,7 @@ def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
 
 
 def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The log has no gaps, ids are not about to be used again, and the memories are those that it tells of."""
+    """The log has no gaps, ids are not about to be used again, and the memories are those of the log."""
     highest = connection.execute("SELECT coalesce(max(id), 0) FROM memory").fetchone()[0]
     following = connection.execute("SELECT next_id FROM log ORDER BY generation DESC LIMIT 1").fetchone()
     following = 1 if following is None else following[0]
@@ -304,7 +316,9 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
         f"vector: memory {id} has not those that it had"
         for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
     ]
-    found += [f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)][:SHOWN]
+    found += [
+        f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)
+    ][:SHOWN]
     for (chunk,) in connection.execute(WITHOUT_SPREAD):
         found.append(f"spread: {_name(POSE, chunk)} has not those that it had")
     orphans = f"SELECT key FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory) LIMIT ?"
@@ -316,14 +330,15 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
     for key, size, dim in connection.execute(sizes, (SHOWN,)):
         found.append(f"vector: key {key} has {size} bytes, its encoder {dim or 'no'} numbers")
     bad = 0
-    for key, half in connection.execute("SELECT key, half FROM vector"):
-        if (
-            len(half) % 2 == 0
-            and not 0.99 < np.linalg.norm(np.frombuffer(half, "<f2").astype(np.float64)) < 1.01
-        ):
-            bad += 1
-            if bad <= SHOWN:
-                found.append(f"vector: key {key} is no unit vector")
+    with np.errstate(all="ignore"):
+        for key, half in connection.execute("SELECT key, half FROM vector"):
+            if len(half) % 2:
+                continue
+            numbers = np.frombuffer(half, "<f2").astype(np.float64)
+            if not 0.98 < numbers @ numbers < 1.02:
+                bad += 1
+                if bad <= SHOWN:
+                    found.append(f"vector: key {key} is no unit vector")
     return found
 
 

@@ -134,7 +134,19 @@ VERSION_2 = Migration(
     ),
 )
 
-_SUMMED = ("memory", "body", "pose", "spread", "visited", "vector", "slot", "log", "log_row", "log_pose", "meta")
+_SUMMED = (
+    "memory",
+    "body",
+    "pose",
+    "spread",
+    "visited",
+    "vector",
+    "slot",
+    "log",
+    "log_row",
+    "log_pose",
+    "meta",
+)
 VERSION_3 = Migration(
     "checksums of rows, and what tells one history of a store from another",
     (

@@ -1,7 +1,7 @@
 """Rows straight from the pages of a database file, whatever is left of the trees that lead to them.
 
-SQLite finds a row by way of other pages, and gives up where one of these is damaged. Here every page is looked
-at by itself. Whether what is found is a row as it was stored, its checksum says. The format is that of
+SQLite finds a row by way of other pages, and gives up where one of these is damaged. Here every page is
+looked at by itself. Whether what is found is a row as it was stored, its checksum says. The format is that of
 https://www.sqlite.org/fileformat2.html.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -65,9 +64,7 @@ def repair_files(folder: Path) -> CheckReport:
         sync(folder)
         os.replace(fresh, file)
         sync(folder)
-        return CheckReport(
-            salvaged.memories, (), tuple(_told(file, aside, salvaged)), tuple(salvaged.lost)
-        )
+        return CheckReport(salvaged.memories, (), tuple(_told(file, aside, salvaged)), tuple(salvaged.lost))
     finally:
         lock.release()
 
@@ -85,25 +82,24 @@ def _salvaged_beside(file: Path, source: Path, newer: dict[int, bytes]) -> tuple
         salvaged = salvage(pages, fresh)
     if not salvaged.found:
         fresh.unlink()
-        raise CorruptStoreError(f"{file}: not one row of a store of this release can be read: restore a backup")
+        raise CorruptStoreError(
+            f"{file}: not one row of a store of this release can be read: restore a backup"
+        )
     sync(fresh)
     return fresh, salvaged
 
 
 def _told(file: Path, aside: Path, salvaged: Salvaged) -> list[str]:
     """What was done, after writing what is left of memories that are not whole."""
-    done = [f"a new database was made of all rows that are as stored; the damaged one is kept as {aside.name}"]
+    done = [
+        f"a new database was made of all rows that are as stored; the damaged one is kept as {aside.name}"
+    ]
     if salvaged.quarantine:
         kept = aside.with_name(f"{aside.name}.quarantine.jsonl")
         with replacing(kept) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in salvaged.quarantine), encoding="utf-8")
         done.append(f"what is left of {len(salvaged.quarantine)} memories is in {kept.name}")
     return done
-
-
-def flat(problems: dict[str, list[str]]) -> Sequence[str]:
-    """The sentences of all sorts."""
-    return [line for lines in problems.values() for line in lines]
 
 
 def mend_settings(folder: Path, known: str | None) -> str:

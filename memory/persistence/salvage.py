@@ -17,7 +17,7 @@ from memory.persistence.connection import connect
 from memory.persistence.journal import Counters, insert_log_rows, new_token, write_entry
 from memory.persistence.migrations import APPLICATION_ID, migrate
 from memory.persistence.pages import ERRORS, Pages, Record, Value
-from memory.persistence.records import DEFAULT_SLOT, SLOTS
+from memory.persistence.records import DEFAULT_SLOT, SLOTS, Slot
 from memory.persistence.tables import SELECT_VECTORS, add_slot
 
 #: Rows that are written at once.
@@ -184,7 +184,7 @@ def _mend_slots(connection: sqlite3.Connection) -> list[str]:
         if slot not in known:
             name = DEFAULT_SLOT if slot == 0 else f"{LOST} {slot}"
             dim = used.get(slot, 1)
-            fake = {f"{number}": journal.Slot(number, 1) for number in range(slot)}
+            fake = {f"{number}": Slot(number, 1) for number in range(slot)}
             add_slot(connection, fake, name, dim)
             lost.append(f"the name of encoder {slot}, of {dim} numbers: it is {name!r} now")
     return lost
@@ -193,7 +193,9 @@ def _mend_slots(connection: sqlite3.Connection) -> list[str]:
 def _mend_log(connection: sqlite3.Connection) -> list[int]:
     """The log has no gaps: what is missing stands in it as lost. Returns its generations."""
     rows = connection.execute("SELECT generation, first_id, next_id, time_ns FROM log ORDER BY 1").fetchall()
-    touched = "SELECT max(generation) FROM (SELECT generation FROM log_row UNION SELECT generation FROM log_pose)"
+    touched = (
+        "SELECT max(generation) FROM (SELECT generation FROM log_row UNION SELECT generation FROM log_pose)"
+    )
     latest = max([row[0] for row in rows[-1:]] + [connection.execute(touched).fetchone()[0] or 0])
     highest = connection.execute(
         f"SELECT max((SELECT coalesce(max(id), 0) FROM memory), (SELECT coalesce(max(id), 0) FROM body),"
@@ -245,7 +247,9 @@ def _note_lost_parts(connection: sqlite3.Connection) -> list[str]:
             if (had & ~has) >> slot & 1:
                 vectors.setdefault(slot, []).append(id)
     names = dict(connection.execute("SELECT slot, name FROM slot").fetchall())
-    lost = [f"vectors of encoder {names.get(slot, slot)!r} of {spans(some)}" for slot, some in vectors.items()]
+    lost = [
+        f"vectors of encoder {names.get(slot, slot)!r} of {spans(some)}" for slot, some in vectors.items()
+    ]
     unseen = [id for (id,) in connection.execute(WITHOUT_VISITS)]
     if unseen:
         lost.append(f"visits of {spans(unseen)}")

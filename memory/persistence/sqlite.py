@@ -316,18 +316,15 @@ class Database(Queries):
             if repair:
                 self._check_writer()
             with self._read() as connection:
-                found = integrity.find_problems(connection, self.folder, writer=False)
-                return integrity.report(connection, repairing.flat(found))
+                return integrity.look(connection, self.folder)
         writer = self._check_writer()
         with self._group.lock, translated(self._file):
             problems = integrity.find_problems(writer, self.folder, writer=True)
             if not (repair and problems):
-                return integrity.report(writer, repairing.flat(problems))
+                return integrity.report(writer, integrity.flat(problems))
             return self._repaired(writer, problems)
 
-    def _repaired(
-        self, writer: sqlite3.Connection, problems: dict[str, list[str]]
-    ) -> integrity.CheckReport:
+    def _repaired(self, writer: sqlite3.Connection, problems: dict[str, list[str]]) -> integrity.CheckReport:
         """Repair, and look again."""
         done: list[str] = []
         gone: list[str] = []
@@ -350,7 +347,7 @@ class Database(Queries):
             done += told
             gone += salvaged.lost
             problems = integrity.find_problems(writer, self.folder, writer=True)
-        return integrity.report(writer, repairing.flat(problems), done, gone)
+        return integrity.report(writer, integrity.flat(problems), done, gone)
 
     @classmethod
     def repair(cls, folder: str | os.PathLike[str]) -> integrity.CheckReport:

@@ -197,7 +197,7 @@ def check_sums(
     Args:
         id: of the memory.
         scalars, access, texts: as of an :class:`Image`.
-        told: encoders that it has vectors of, whether it has visits, and the checksums of its row and of its texts.
+        told: encoders that it has vectors of, whether it has visits, and the checksums of row and texts.
     """
     vectors, merged, row_sum, text_sum = told
     time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars

@@ -44,11 +44,13 @@ def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
     if blob is None:
         return ()
     if not blob or len(blob) % VISIT_BYTES:
-        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: restore a backup")
+        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: run check(repair=True)")
     try:
         return check_visits(np.frombuffer(blob, "<i8").reshape(-1, 3).tolist())
     except ValueError as error:
-        raise CorruptStoreError(f"memory {id} has damaged visits ({error}): restore a backup") from error
+        raise CorruptStoreError(
+            f"memory {id} has damaged visits ({error}): run check(repair=True)"
+        ) from error
 
 
 def write(connection: sqlite3.Connection, visits: Mapping[int, tuple[Visit, ...]]) -> None:

@@ -63,7 +63,9 @@ def read(log: Path) -> Wal:
     last = int(commits[commits < end][-1]) + 1 if (commits < end).any() else 0
     later = np.flatnonzero(follows)
     # A frame of the log after one that ends a commit behind the damage: it was written once that was synced.
-    damaged = sound_head and bool(len(commits) and (commits >= end).any() and later[-1] > commits[commits >= end][0])
+    damaged = sound_head and bool(
+        len(commits) and (commits >= end).any() and later[-1] > commits[commits >= end][0]
+    )
     pages = {int(heads[at, 0]): frames[at, FRAME_HEADER:].tobytes() for at in range(last)}
     beyond = {int(heads[at, 0]): frames[at, FRAME_HEADER:].tobytes() for at in later.tolist()}
     return Wal(pages, {**pages, **beyond} if sound_head else pages, damaged)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -184,34 +181,11 @@ def test_350_damaged_databases(tmp_path: Path) -> None:
     assert attack_all(tmp_path, 1000, 350) == {}
 
 
-#: Adds memories one by one, tells each id, and ends without closing anything.
-WRITER = """
-import os, sys
-sys.path.insert(0, sys.argv[3])
-import numpy as np
-from test_memory_attacks import row_of
-from memory.persistence.sqlite import Database
-database = Database.open(sys.argv[1], dim=16)
-print(max(max(database.add([row_of(n)])) for n in range(int(sys.argv[2]))), flush=True)
-os._exit(9)
-"""
-
-
-def killed_store(folder: Path, count: int) -> int:
-    """A store whose writer was killed; the last id that it acknowledged."""
-    here = Path(__file__)
-    run = subprocess.run(
-        [sys.executable, "-c", WRITER, str(folder), str(count), str(here.parent)],
-        capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(here.parents[3])},
-    )  # fmt: skip
-    assert run.returncode == 9, run.stderr
-    return int(run.stdout)
-
-
-def attack_logs(tmp_path: Path, count: int, trials: int) -> tuple[list[str], int]:
+def attack_logs(
+    tmp_path: Path, kill: Callable[[Path, int], int], count: int, trials: int
+) -> tuple[list[str], int]:
     """What went wrong with damaged write-ahead logs, and in how many of them memories were lost."""
-    last = killed_store(tmp_path / "killed", count)
+    last = kill(tmp_path / "killed", count)
     data = (tmp_path / "killed" / "memory.db-wal").read_bytes()
     wrong, lost = [], 0
     for trial in range(trials):
@@ -221,7 +195,9 @@ def attack_logs(tmp_path: Path, count: int, trials: int) -> tuple[list[str], int
         (folder / "memory.db-shm").unlink(missing_ok=True)
         if trial % 3 == 2:  # Without what the writer noted, the log must speak for itself.
             (folder / "writer.lock").unlink()
-        damaged = (overwritten, flipped)[trial % 2](data[: len(data) // 2 if trial % 3 == 2 else len(data)], random)
+        damaged = (overwritten, flipped)[trial % 2](
+            data[: len(data) // 2 if trial % 3 == 2 else len(data)], random
+        )
         damaged += data[len(damaged) :]
         (folder / "memory.db-wal").write_bytes(damaged)
         try:
@@ -245,7 +221,9 @@ def attack_logs(tmp_path: Path, count: int, trials: int) -> tuple[list[str], int
 
 
 @pytest.mark.parametrize(("count", "trials"), [(40, 12), pytest.param(200, 300, marks=pytest.mark.slow)])
-def test_damaged_logs_are_told(tmp_path: Path, count: int, trials: int) -> None:
-    wrong, lost = attack_logs(tmp_path, count, trials)
+def test_damaged_logs_are_told(
+    tmp_path: Path, killed_store: Callable[[Path, int], int], count: int, trials: int
+) -> None:
+    wrong, lost = attack_logs(tmp_path, killed_store, count, trials)
     assert wrong == []
     assert lost > trials // 4
