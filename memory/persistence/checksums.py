@@ -26,6 +26,10 @@ AT_ONCE = 20_000
 NOTE = "summed"
 
 
+#: Columns with blobs rather than texts.
+BLOBS = ("poses", "covariances", "visits", "half", "ids")
+
+
 class Layout:
     """What a checksum of a table covers.
 
@@ -48,7 +52,11 @@ class Layout:
         self.texts = tuple(texts)
         self.pack = struct.Struct("<q" + "".join(numbers.values())).pack
         parts = [f"coalesce(t.{name}, {NO_NUMBER})" for name in numbers]
-        parts += [f"coalesce(CAST(t.{name} AS BLOB), x'ff')" for name in texts]
+        parts += [
+            f"CASE typeof(t.{name}) WHEN '{kind_of(name)}' THEN CAST(t.{name} AS BLOB) WHEN 'null' THEN x'ff'"
+            " ELSE x'fe' END"
+            for name in texts
+        ]
         #: The key, what is covered, and the checksum; to be followed by conditions on ``t``.
         self.select = f"SELECT t.{key}, {', '.join(parts)}, t.crc FROM {table} AS t"
         self.assign = f"UPDATE {table} SET crc = ? WHERE {key} = ?"
@@ -80,6 +88,11 @@ class Layout:
             part(text, part(packed, seed)) - HALF
             for packed, text in zip(map(self.pack, keys, *numbers), data, strict=False)
         ]
+
+
+def kind_of(name: str) -> str:
+    """How SQLite stores what is in a column of texts or blobs."""
+    return "blob" if name in BLOBS else "text"
 
 
 MEMORY = Layout(

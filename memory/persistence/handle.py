@@ -85,6 +85,14 @@ class Handle:
             counters = self._counters
             self._lock.acknowledge(Acknowledged(self._store, counters.generation, counters.next_id))
 
+    def _came_to(self) -> Acknowledged:
+        """How far this store came, as far as that is known."""
+        counters = self._counters
+        left = None if self._lock is None else self._lock.left
+        if left is None or left.store != self._store or left.generation < counters.generation:
+            return Acknowledged(self._store, counters.generation, counters.next_id)
+        return left
+
     def _read_again(self, connection: sqlite3.Connection) -> None:
         """After a rollback."""
         self._pending.rolled_back()

@@ -23,16 +23,18 @@ class Acknowledged(NamedTuple):
         store: name of the store.
         generation: the last operation of which it said that it is on the disk.
         next_id: of the next memory.
+        closed: whether it closed the store: all of this was in the database itself.
     """
 
     store: str
     generation: int
     next_id: int
+    closed: bool = False
 
 
 def _line(done: Acknowledged) -> bytes:
     """Of the file, with its checksum."""
-    text = b"%s %d %d" % (done.store.encode(), done.generation, done.next_id)
+    text = b"%s %d %d %d" % (done.store.encode(), done.generation, done.next_id, done.closed)
     return (b"%s %08x\n" % (text, crc32(text))).rjust(LINE_BYTES)
 
 
@@ -41,8 +43,8 @@ def _read(line: bytes) -> Acknowledged | None:
     text, _, told = line.strip().rpartition(b" ")
     if told != b"%08x" % crc32(text):
         return None
-    store, generation, next_id = text.decode().split()
-    return Acknowledged(store, int(generation), int(next_id))
+    store, generation, next_id, closed = text.decode().split()
+    return Acknowledged(store, int(generation), int(next_id), closed == "1")
 
 
 class WriterLock:
@@ -52,7 +54,7 @@ class WriterLock:
     it. Two handles in one process exclude each other too.
 
     Attributes:
-        left: what a writer that did not close the store had acknowledged.
+        left: what the last writer had acknowledged.
     """
 
     def __init__(self, file: Path) -> None:
@@ -63,6 +65,7 @@ class WriterLock:
             StoreReadOnlyError: the file cannot be written.
         """
         self._file = file
+        self._done: Acknowledged | None = None
         try:
             self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
@@ -89,6 +92,7 @@ class WriterLock:
     def acknowledge(self, done: Acknowledged) -> None:
         """Note what is on the disk. Not synced: it costs nothing, and outlives the process."""
         os.pwrite(self._descriptor, _line(done), PID_BYTES)
+        self._done = done
 
     def release(self, *, whole: bool = True) -> None:
         """Let go; a second call does nothing.
@@ -98,10 +102,9 @@ class WriterLock:
         """
         if self._descriptor >= 0:
             # Before closing, because a forked child shares the descriptor and would keep the lock.
-            if whole:
-                os.ftruncate(self._descriptor, 0)
-            else:
-                os.pwrite(self._descriptor, b"\n".rjust(PID_BYTES), 0)
+            os.pwrite(self._descriptor, b"\n".rjust(PID_BYTES), 0)
+            if whole and self._done is not None:
+                self.acknowledge(self._done._replace(closed=True))
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1

@@ -44,10 +44,11 @@ def note_lost(
     Args:
         connection: to write to.
         counters: as the file has them; follow.
-        left: what the last writer had acknowledged, if it did not close the store.
+        left: what the last writer had acknowledged. If it closed the store and the file is behind that now, a
+            copy was put back: nothing to be said.
         kept: the copy of a damaged log.
     """
-    known = left is not None and left.store == meta.read(connection, STORE)
+    known = left is not None and not left.closed and left.store == meta.read(connection, STORE)
     last = left.generation if left is not None and known else counters.generation
     if last <= counters.generation and kept is None:
         return None

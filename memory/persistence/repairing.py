@@ -13,19 +13,20 @@ from memory.errors import CorruptStoreError, NotAStoreError
 from memory.persistence import files, wal
 from memory.persistence.connection import connect, translated
 from memory.persistence.integrity import CheckReport
-from memory.persistence.lock import WriterLock
+from memory.persistence.lock import Acknowledged, WriterLock
 from memory.persistence.lost import keep_aside
 from memory.persistence.pages import Pages
 from memory.persistence.salvage import Salvaged, salvage
 from sparse_core.files import replacing, sync
 
 
-def renew(connection: sqlite3.Connection, file: Path) -> tuple[Salvaged, list[str]]:
+def renew(connection: sqlite3.Connection, file: Path, left: Acknowledged) -> tuple[Salvaged, list[str]]:
     """Make an open database one of its sound rows; what it was is kept beside it.
 
     Args:
         connection: the one that writes, without a transaction.
         file: the database.
+        left: how far it came.
 
     Returns:
         What was brought back, and what was done.
@@ -34,7 +35,7 @@ def renew(connection: sqlite3.Connection, file: Path) -> tuple[Salvaged, list[st
     with closing(sqlite3.connect(aside)) as witness:
         connection.backup(witness)
     sync(aside)
-    fresh = _salvaged_beside(file, aside, {})
+    fresh = _salvaged_beside(file, aside, {}, left)
     with closing(connect(fresh[0], "ro")) as source:
         source.backup(connection)
     fresh[0].unlink()
@@ -54,7 +55,7 @@ def repair_files(folder: Path) -> CheckReport:
     lock = WriterLock(folder / files.LOCK_NAME)
     try:
         found = wal.read(log)
-        fresh, salvaged = _salvaged_beside(file, file, found.beyond)
+        fresh, salvaged = _salvaged_beside(file, file, found.beyond, lock.left)
         # The damaged one keeps its bytes under another name before anything takes its place.
         aside = keep_aside(file)
         os.link(file, aside)
@@ -69,17 +70,19 @@ def repair_files(folder: Path) -> CheckReport:
         lock.release()
 
 
-def _salvaged_beside(file: Path, source: Path, newer: dict[int, bytes]) -> tuple[Path, Salvaged]:
+def _salvaged_beside(
+    file: Path, source: Path, newer: dict[int, bytes], left: Acknowledged | None
+) -> tuple[Path, Salvaged]:
     """A new database beside the damaged one, synced.
 
     Raises:
         CorruptStoreError: nothing in the source is of a store.
     """
     fresh = file.with_name(f"{file.name}.new")
-    for left in (fresh, Path(f"{fresh}-journal")):
-        left.unlink(missing_ok=True)
+    for remains in (fresh, Path(f"{fresh}-journal")):
+        remains.unlink(missing_ok=True)
     with closing(Pages(source, newer)) as pages, translated(fresh):
-        salvaged = salvage(pages, fresh)
+        salvaged = salvage(pages, fresh, left)
     if not salvaged.found:
         fresh.unlink()
         raise CorruptStoreError(

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memory.persistence import checksums, journal, meta, places, poses
-from memory.persistence.checksums import LAYOUTS, Layout
+from memory.persistence.checksums import LAYOUTS, Layout, kind_of
 from memory.persistence.connection import connect
 from memory.persistence.journal import Counters, insert_log_rows, new_token, write_entry
+from memory.persistence.lock import Acknowledged
 from memory.persistence.migrations import APPLICATION_ID, migrate
 from memory.persistence.pages import ERRORS, Pages, Record, Value
 from memory.persistence.records import DEFAULT_SLOT, SLOTS, Slot
@@ -58,12 +59,22 @@ class Sorter:
     def table_of(self, record: Record) -> tuple[Layout, tuple[Value, ...]] | None:
         """The table and the columns of a row; ``None`` where it is damaged, or of none of these."""
         for layout, names, numbers, texts in self._known.get(len(record.values), ()):
-            values = (record.key, *record.values[1:])
+            columns = [record.key, *record.values[1:]]
+            for at in texts:
+                columns[at] = _as_stored(names[at], columns[at])
+            values = tuple(columns)
             told = [checksums.NO_NUMBER if values[at] is None else values[at] for at in numbers]
             data = [_bytes_of(values[at]) for at in texts]
             if layout.fits((*told, *data, values[names.index("crc")])):
                 return layout, values
         return None
+
+
+def _as_stored(name: str, value: Value) -> Value:
+    """A text or blob as the other, where that is what the column has: a bit tells the two apart."""
+    if isinstance(value, bytes) and kind_of(name) == "text":
+        return value.decode("utf-8", ERRORS)
+    return value.encode("utf-8", ERRORS) if isinstance(value, str) and kind_of(name) == "blob" else value
 
 
 def _bytes_of(value: Value) -> bytes:
@@ -73,12 +84,13 @@ def _bytes_of(value: Value) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", ERRORS)
 
 
-def salvage(pages: Pages, file: Path) -> Salvaged:
+def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salvaged:
     """Write a new database of what can still be read.
 
     Args:
         pages: of the damaged one.
         file: to be written; must not exist.
+        left: how far the last writer came, as far as that is known.
     """
     connection = connect(file, "rwc")
     try:
@@ -89,7 +101,7 @@ def salvage(pages: Pages, file: Path) -> Salvaged:
         connection.execute("BEGIN")
         connection.execute("DELETE FROM meta")
         rows = _take_rows(connection, pages)
-        found = _complete(connection)._replace(found=rows)
+        found = _complete(connection, left)._replace(found=rows)
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")
         return found
@@ -136,10 +148,12 @@ def _take_meta(connection: sqlite3.Connection, values: Sequence[Value]) -> None:
             meta.write(connection, values[0], values[1])
 
 
-def _complete(connection: sqlite3.Connection) -> Salvaged:
+def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salvaged:
     """Make a store of the rows: what is not whole leaves it, what is derived is made."""
     lost = _mend_slots(connection)
-    missing = _mend_log(connection)
+    if left is None or meta.read(connection, journal.STORE) not in (None, left.store):
+        left = Acknowledged("", 0, 1)
+    missing = _mend_log(connection, left)
     if missing:
         lost.append(f"operations {spans(missing, '')} of the log")
     counters = Counters()
@@ -190,20 +204,22 @@ def _mend_slots(connection: sqlite3.Connection) -> list[str]:
     return lost
 
 
-def _mend_log(connection: sqlite3.Connection) -> list[int]:
+def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
     """The log has no gaps: what is missing stands in it as lost. Returns its generations."""
     rows = connection.execute("SELECT generation, first_id, next_id, time_ns FROM log ORDER BY 1").fetchall()
     touched = (
         "SELECT max(generation) FROM (SELECT generation FROM log_row UNION SELECT generation FROM log_pose)"
     )
-    latest = max([row[0] for row in rows[-1:]] + [connection.execute(touched).fetchone()[0] or 0])
+    latest = max(
+        left.generation, connection.execute(touched).fetchone()[0] or 0, *(row[0] for row in rows[-1:])
+    )
     highest = connection.execute(
         f"SELECT max((SELECT coalesce(max(id), 0) FROM memory), (SELECT coalesce(max(id), 0) FROM body),"
         f" (SELECT coalesce(max(key) / {SLOTS}, 0) FROM vector), (SELECT coalesce(max(id), 0) FROM log_row),"
         " (SELECT coalesce(max(first_id), 0) FROM log))"
     ).fetchone()[0]
     posed = poses.scan(connection)[0]
-    highest = max(highest, int(posed[-1]) if len(posed) else 0)
+    highest = max(highest, left.next_id - 1, int(posed[-1]) if len(posed) else 0)
     known = {generation: rest for generation, *rest in rows}
     missing = [generation for generation in range(1, latest + 1) if generation not in known]
     if latest in known or not latest:

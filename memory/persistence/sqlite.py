@@ -341,7 +341,7 @@ class Database(Queries):
                 done.append(repairing.mend_settings(self.folder, self.settings))
             problems = integrity.find_problems(writer, self.folder, writer=True)
         if problems:
-            salvaged, told = repairing.renew(writer, self._file)
+            salvaged, told = repairing.renew(writer, self._file, self._came_to())
             self._counters.read(writer)
             self._store = str(meta.read(writer, journal.STORE))
             done += told

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mutations import mutations
 
 from memory.config import FILE_NAME, StoreConfig
+from memory.persistence.sqlite import Database
 from memory.store import MemoryStore
 from memory.tiers import TierOptions
 from memory.types import Memory, Query
@@ -85,34 +87,9 @@ def test_a_cache_of_this_store_is_used_again(tmp_path: Path) -> None:
         assert store.observe([row_of(7, "cup")])[0].like == 8
 
 
-def mutants(data: bytes, count: int, seed: int) -> list[bytes]:
-    """Flipped bits, other bytes, stretches of zeros, swapped stretches, cut and longer files."""
-    random = np.random.default_rng(seed)
-    found = []
-    for _ in range(count):
-        changed = bytearray(data)
-        at, other = (int(value) for value in random.integers(0, len(data) - 64, 2))
-        what = random.integers(6)
-        if what == 0:
-            changed[at] ^= 1 << int(random.integers(8))
-        elif what == 1:
-            changed[at : at + 8] = random.bytes(8)
-        elif what == 2:
-            changed[at : at + 64] = bytes(64)
-        elif what == 3:
-            changed[at : at + 32], changed[other : other + 32] = data[other : other + 32], data[at : at + 32]
-        elif what == 4:
-            del changed[at:]
-        else:
-            changed += random.bytes(10)
-        if bytes(changed) != data:
-            found.append(bytes(changed))
-    return found
-
-
 def wrong_after(folder: Path, file: Path, count: int, wrong: Callable[[MemoryStore], object]) -> list[object]:
     data, found = file.read_bytes(), []
-    for mutant in mutants(data, count, seed=len(data)):
+    for _, mutant in mutations(data, count, seed=1):
         file.write_bytes(mutant)
         store = MemoryStore.open(folder)
         if said := wrong(store):
@@ -193,3 +170,31 @@ def test_settings_that_were_changed_by_hand_count(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).unlink()
     with MemoryStore.open(tmp_path) as store:
         assert store.config == StoreConfig(index_from=77)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_mutated_settings_are_read_or_named(tmp_path: Path, count: int) -> None:
+    """Never by another error, and no setting is beyond what the store can do with it."""
+    text = CONFIG.to_text().encode()
+    for what, mutant in mutations(text, count, seed=2):
+        (tmp_path / FILE_NAME).write_bytes(mutant)
+        said = ""
+        try:
+            config = StoreConfig.load(tmp_path, CONFIG.to_text())
+        except ValueError as error:
+            said = str(error)
+        assert FILE_NAME in said or StoreConfig.of_text(config.to_text()) == config, what
+
+
+def test_check_reads_the_settings_and_a_repair_takes_those_of_the_database(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    (tmp_path / FILE_NAME).write_text('{"index_from": 1e400}')
+    with pytest.raises(ValueError, match=FILE_NAME):
+        MemoryStore.open(tmp_path)
+    with Database.open(tmp_path) as database:
+        assert FILE_NAME in str(database.check())
+        report = database.check(repair=True)
+        assert report.ok
+        assert "config.json.damaged-1" in str(report)
+    with MemoryStore.open(tmp_path) as store:
+        assert store.config == CONFIG

@@ -163,6 +163,7 @@ def attack_all(tmp_path: Path, count: int, trials: int) -> Counter[str]:
         folder = tmp_path / "trial"
         folder.mkdir()
         damage = DAMAGES[trial % len(DAMAGES)]
+        shutil.copy(tmp_path / "sound" / "writer.lock", folder)
         (folder / "memory.db").write_bytes(damage(data, random))
         said = attack(folder, expected)
         if said:
