@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import Any
 from zlib import crc32
 
-from memory.persistence import meta
+from memory.persistence import meta, single_bits
 
 #: What a number that is NULL counts as, and a text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
@@ -50,7 +50,8 @@ class Layout:
         self.numbers = tuple(numbers)
         self.kinds = tuple(numbers.values())
         self.texts = tuple(texts)
-        self.pack = struct.Struct("<q" + "".join(numbers.values())).pack
+        self._struct = struct.Struct("<q" + "".join(numbers.values()))
+        self.pack = self._struct.pack
         parts = [f"coalesce(t.{name}, {NO_NUMBER})" for name in numbers]
         parts += [
             f"CASE typeof(t.{name}) WHEN '{kind_of(name)}' THEN CAST(t.{name} AS BLOB) WHEN 'null' THEN x'ff'"
@@ -80,6 +81,25 @@ class Layout:
     def fits(self, row: Sequence[Any]) -> bool:
         """Whether what ``select`` gives has its checksum."""
         return row[-1] is not None and self.sum_of(row) == row[-1]
+
+    def put_right(self, row: Sequence[Any]) -> list[Any] | None:
+        """What ``select`` gives with the one bit turned back that it differs in from what was stored."""
+        texts = row[self._split : -1]
+        try:
+            packed = self.pack(*row[: self._split])
+            found = single_bits.put_right(packed + b"\0".join(texts), self.seed, row[-1] + HALF)
+        except (struct.error, TypeError):
+            return None
+        if found is None:
+            return None
+        right: list[Any] = list(self._struct.unpack_from(found))
+        at = len(packed)
+        for text in texts:
+            right.append(found[at : at + len(text)])
+            at += len(text) + 1
+        # Not that of the row, which may be where the bit is; a byte between texts that is wrong shows here.
+        right.append(self.sum(right[: self._split], b"\0".join(right[self._split :])))
+        return right if right[-1] == row[-1] or found == packed + b"\0".join(texts) else None
 
     def sums(self, keys: Iterable[int], numbers: Sequence[Iterable[Any]], data: Iterable[bytes]) -> list[int]:
         """Checksums of many rows by their columns."""

@@ -97,6 +97,8 @@ def _told(file: Path, aside: Path, salvaged: Salvaged) -> list[str]:
     done = [
         f"a new database was made of all rows that are as stored; the damaged one is kept as {aside.name}"
     ]
+    if salvaged.put_right:
+        done.append(f"one bit was turned back in each of {salvaged.put_right} rows")
     if salvaged.quarantine:
         kept = aside.with_name(f"{aside.name}.quarantine.jsonl")
         with replacing(kept) as temporary:

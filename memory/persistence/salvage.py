@@ -33,6 +33,7 @@ class Salvaged(NamedTuple):
     Attributes:
         memories: that are in the new one.
         found: rows of any table that were found.
+        put_right: those of them in which one bit was wrong, and is turned back.
         lost: sentences that say what is not.
         quarantine: a line for each memory that is not in it but of which some was readable: JSON as of
             ``log_row.before``, with ``lost``, the parts that are missing.
@@ -40,16 +41,33 @@ class Salvaged(NamedTuple):
 
     memories: int
     found: int
+    put_right: int
     lost: list[str]
     quarantine: list[str]
 
 
+class Taken(NamedTuple):
+    """Rows that were found.
+
+    Attributes:
+        found: how many.
+        put_right: of these, with a bit turned back.
+    """
+
+    found: int
+    put_right: int
+
+
 class Sorter:
-    """Tells of which table a record is: its checksum must be right."""
+    """Tells of which table a record is: its checksum must be right, or be so once a bit is turned back.
+
+    Attributes:
+        put_right: rows in which a bit was turned.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._known: dict[int, list[tuple[Layout, list[str], list[int], list[int]]]] = {}
-        self.meta_width = 3
+        self.put_right = 0
         for layout in LAYOUTS:
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({layout.table})")]
             numbers = [names.index(name) for name in (layout.key, *layout.numbers)]
@@ -58,15 +76,26 @@ class Sorter:
 
     def table_of(self, record: Record) -> tuple[Layout, tuple[Value, ...]] | None:
         """The table and the columns of a row; ``None`` where it is damaged, or of none of these."""
-        for layout, names, numbers, texts in self._known.get(len(record.values), ()):
+        known = self._known.get(len(record.values), ())
+        for layout, names, numbers, texts in known:
             columns = [record.key, *record.values[1:]]
             for at in texts:
                 columns[at] = _as_stored(names[at], columns[at])
             values = tuple(columns)
             told = [checksums.NO_NUMBER if values[at] is None else values[at] for at in numbers]
             data = [_bytes_of(values[at]) for at in texts]
-            if layout.fits((*told, *data, values[names.index("crc")])):
+            row = (*told, *data, values[names.index("crc")])
+            if layout.fits(row):
                 return layout, values
+            right = layout.put_right(row)
+            # Not in the key: the row that it had might be there.
+            if right is not None and right[0] == record.key:
+                for at, was, value in zip((*numbers, *texts), row[:-1], right[:-1], strict=True):
+                    if was != value:
+                        columns[at] = _as_stored(names[at], value)
+                columns[names.index("crc")] = right[-1]
+                self.put_right += 1
+                return layout, tuple(columns)
         return None
 
 
@@ -101,7 +130,7 @@ def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salva
         connection.execute("BEGIN")
         connection.execute("DELETE FROM meta")
         rows = _take_rows(connection, pages)
-        found = _complete(connection, left)._replace(found=rows)
+        found = _complete(connection, left)._replace(found=rows.found, put_right=rows.put_right)
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")
         return found
@@ -109,8 +138,8 @@ def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salva
         connection.close()
 
 
-def _take_rows(connection: sqlite3.Connection, pages: Pages) -> int:
-    """Insert every row that has its checksum; how many there are."""
+def _take_rows(connection: sqlite3.Connection, pages: Pages) -> Taken:
+    """Insert every row that has its checksum, or lacks one bit of it."""
     count = 0
     sorter = Sorter(connection)
     waiting: dict[str, list[tuple[Value, ...]]] = {}
@@ -128,7 +157,7 @@ def _take_rows(connection: sqlite3.Connection, pages: Pages) -> int:
                 rows.clear()
     for table, rows in waiting.items():
         _insert(connection, table, rows)
-    return count
+    return Taken(count, sorter.put_right)
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Value, ...]]) -> None:
@@ -183,7 +212,7 @@ def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salv
     if meta.read(connection, journal.STORE) is None:
         meta.write(connection, journal.STORE, f"{new_token():016x}{new_token():016x}")
     meta.write(connection, checksums.NOTE, 1)
-    return Salvaged(len(there), 0, lost, quarantine)
+    return Salvaged(len(there), 0, 0, lost, quarantine)
 
 
 def _mend_slots(connection: sqlite3.Connection) -> list[str]:

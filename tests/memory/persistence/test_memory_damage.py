@@ -346,6 +346,42 @@ def test_what_cannot_be_rebuilt_is_kept_aside_and_named(
         assert database.log()[-2].operation == "repair"
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "key", "id"),
+    [
+        ("pose", "poses", 1, 130),
+        ("body", "caption", 9, 9),
+        ("body", "payload", 9, 9),
+        ("memory", "label", 9, 9),
+        ("vector", "half", 64 * 9, 9),
+    ],
+)
+def test_one_flipped_bit_is_turned_back(folder: Path, table: str, column: str, key: int, id: int) -> None:
+    with Database.open(folder) as database:
+        before = {row.id: row for row in database.get(database.ids())}
+    connection = sqlite3.connect(folder / "memory.db")
+    name = {"memory": "id", "body": "id", "pose": "chunk", "vector": "key"}[table]
+    (blob,) = connection.execute(
+        f"SELECT CAST({column} AS BLOB) FROM {table} WHERE {name} = ?", (key,)
+    ).fetchone()
+    connection.close()
+    data = (folder / "memory.db").read_bytes()
+    at = data.index(blob) if table in ("pose", "vector") else data.index(before[9].caption.encode())
+    if table == "memory":
+        at = data.index(b"defaultobjectlabel 1")  # Its map, kind and label.
+    (folder / "memory.db").write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+    with Database.open(folder) as database:
+        assert not database.check().ok
+        report = database.check(repair=True)
+        assert report.ok
+        assert not report.lost
+        assert "one bit was turned back in each of 1 rows" in str(report)
+        for row in database.get(database.ids()):
+            assert row.caption == before[row.id].caption
+            assert row.position == before[row.id].position
+            np.testing.assert_array_equal(row.embedding, before[row.id].embedding)
+
+
 def test_reading_what_is_damaged_is_an_error_that_names_the_memory(folder: Path) -> None:
     spoil(
         folder,
