@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memory.persistence import checksums, journal, meta, places, poses
-from memory.persistence.checksums import LAYOUTS, Layout, kind_of
 from memory.persistence.connection import connect
 from memory.persistence.journal import Counters, insert_log_rows, new_token, write_entry
 from memory.persistence.lock import Acknowledged
 from memory.persistence.migrations import APPLICATION_ID, migrate
-from memory.persistence.pages import ERRORS, Pages, Record, Value
+from memory.persistence.pages import Pages
 from memory.persistence.records import DEFAULT_SLOT, SLOTS, Slot
+from memory.persistence.sorting import AT_ONCE, take_rows
 from memory.persistence.tables import SELECT_VECTORS, add_slot
 
-#: Rows that are written at once.
-AT_ONCE = 1024
 #: The operation that a repair is in the log, and what stands for operations that are lost.
 OPERATION, LOST = "repair", "lost"
 
@@ -46,73 +44,6 @@ class Salvaged(NamedTuple):
     quarantine: list[str]
 
 
-class Taken(NamedTuple):
-    """Rows that were found.
-
-    Attributes:
-        found: how many.
-        put_right: of these, with a bit turned back.
-    """
-
-    found: int
-    put_right: int
-
-
-class Sorter:
-    """Tells of which table a record is: its checksum must be right, or be so once a bit is turned back.
-
-    Attributes:
-        put_right: rows in which a bit was turned.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._known: dict[int, list[tuple[Layout, list[str], list[int], list[int]]]] = {}
-        self.put_right = 0
-        for layout in LAYOUTS:
-            names = [row[1] for row in connection.execute(f"PRAGMA table_info({layout.table})")]
-            numbers = [names.index(name) for name in (layout.key, *layout.numbers)]
-            texts = [names.index(name) for name in layout.texts]
-            self._known.setdefault(len(names), []).append((layout, names, numbers, texts))
-
-    def table_of(self, record: Record) -> tuple[Layout, tuple[Value, ...]] | None:
-        """The table and the columns of a row; ``None`` where it is damaged, or of none of these."""
-        known = self._known.get(len(record.values), ())
-        for layout, names, numbers, texts in known:
-            columns = [record.key, *record.values[1:]]
-            for at in texts:
-                columns[at] = _as_stored(names[at], columns[at])
-            values = tuple(columns)
-            told = [checksums.NO_NUMBER if values[at] is None else values[at] for at in numbers]
-            data = [_bytes_of(values[at]) for at in texts]
-            row = (*told, *data, values[names.index("crc")])
-            if layout.fits(row):
-                return layout, values
-            right = layout.put_right(row)
-            # Not in the key: the row that it had might be there.
-            if right is not None and right[0] == record.key:
-                for at, was, value in zip((*numbers, *texts), row[:-1], right[:-1], strict=True):
-                    if was != value:
-                        columns[at] = _as_stored(names[at], value)
-                columns[names.index("crc")] = right[-1]
-                self.put_right += 1
-                return layout, tuple(columns)
-        return None
-
-
-def _as_stored(name: str, value: Value) -> Value:
-    """A text or blob as the other, where that is what the column has: a bit tells the two apart."""
-    if isinstance(value, bytes) and kind_of(name) == "text":
-        return value.decode("utf-8", ERRORS)
-    return value.encode("utf-8", ERRORS) if isinstance(value, str) and kind_of(name) == "blob" else value
-
-
-def _bytes_of(value: Value) -> bytes:
-    """A text or blob as it is covered by a checksum."""
-    if value is None:
-        return checksums.NO_TEXT
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", ERRORS)
-
-
 def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salvaged:
     """Write a new database of what can still be read.
 
@@ -129,52 +60,13 @@ def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salva
         migrate(connection, name=str(file))
         connection.execute("BEGIN")
         connection.execute("DELETE FROM meta")
-        rows = _take_rows(connection, pages)
+        rows = take_rows(connection, pages)
         found = _complete(connection, left)._replace(found=rows.found, put_right=rows.put_right)
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")
         return found
     finally:
         connection.close()
-
-
-def _take_rows(connection: sqlite3.Connection, pages: Pages) -> Taken:
-    """Insert every row that has its checksum, or lacks one bit of it."""
-    count = 0
-    sorter = Sorter(connection)
-    waiting: dict[str, list[tuple[Value, ...]]] = {}
-    for record in pages.records():
-        if record.key is None:
-            _take_meta(connection, record.values)
-            continue
-        found = sorter.table_of(record)
-        if found is not None:
-            count += 1
-            rows = waiting.setdefault(found[0].table, [])
-            rows.append(found[1])
-            if len(rows) >= AT_ONCE:
-                _insert(connection, found[0].table, rows)
-                rows.clear()
-    for table, rows in waiting.items():
-        _insert(connection, table, rows)
-    return Taken(count, sorter.put_right)
-
-
-def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Value, ...]]) -> None:
-    if rows:
-        places_of = ", ".join("?" * len(rows[0]))
-        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places_of})", rows)
-
-
-def _take_meta(connection: sqlite3.Connection, values: Sequence[Value]) -> None:
-    """A named value, where it is one and has its checksum."""
-    if len(values) == 3 and isinstance(values[0], str) and isinstance(values[1], int | str):
-        try:
-            right = meta.checksum(values[0], values[1]) == values[2]
-        except UnicodeError:
-            return
-        if right:
-            meta.write(connection, values[0], values[1])
 
 
 def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salvaged:
