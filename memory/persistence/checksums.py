@@ -227,6 +227,19 @@ def complete(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
+def complete_now(connection: sqlite3.Connection) -> str | None:
+    """The same if there is room for it; otherwise say why not. A store can be opened all the same."""
+    try:
+        complete(connection)
+    except sqlite3.OperationalError as error:
+        return f"{BARE}: {error}"
+    return None
+
+
+#: Said while rows of an older store have no checksums.
+BARE = "rows of before version 3 have no checksums yet, which are written when the store is opened with room"
+
+
 def _keys_without(connection: sqlite3.Connection, layout: Layout) -> Iterator[list[int]]:
     """Keys of rows without a checksum, a transaction's worth at a time."""
     after = -(2**63)

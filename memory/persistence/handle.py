@@ -112,7 +112,7 @@ class Handle:
                     files.check_current(version, self._file)
                 else:
                     migrate(connection, name=str(self._file))
-                    checksums.complete(connection)
+                    self._remark(checksums.complete_now(connection))
                 self.dim = files.check_dim(connection, self._file, dim)
                 self._counters.read(connection)
                 self._store = str(meta.read(connection, STORE))

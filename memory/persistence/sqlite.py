@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from memory.persistence import erase, integrity, journal, lost, meta, operations, poses, repairing
+from memory.persistence import checksums, erase, integrity, journal, lost, meta, operations, poses, repairing
 from memory.persistence.connection import translated
 from memory.persistence.copying import Progress, copy_store
 from memory.persistence.ids import check_ids
@@ -326,6 +326,7 @@ class Database(Queries):
 
     def _repaired(self, writer: sqlite3.Connection, problems: dict[str, list[str]]) -> integrity.CheckReport:
         """Repair, and look again."""
+        checksums.complete(writer)  # Rows without one would count as damaged.
         done: list[str] = []
         gone: list[str] = []
         said = meta.read(writer, lost.NOTE) if "rows" not in problems else None

@@ -9,12 +9,14 @@ from typing import Any
 
 from memory.persistence import meta, poses
 from memory.persistence.checksums import (
+    BARE,
     BODY,
     LAYOUTS,
     LOG,
     LOG_ROW,
     MEMORY,
     NO_TEXT,
+    NOTE,
     POSE,
     SPREAD,
     VECTOR,
@@ -30,12 +32,17 @@ SHOWN = 20
 def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Every row of every table of truth is there and is what was stored, and its JSON can be read."""
     found = []
+    summed = meta.read(connection, NOTE) is not None
+    if not summed:
+        found.append(f"file: {BARE}")
     for layout in LAYOUTS:
         wrong, bare, after = 0, 0, None
         try:
             for row in connection.execute(f"{layout.select} ORDER BY 1"):
                 after = row[0]
                 bare += row[-1] is None
+                if row[-1] is None and not summed:
+                    continue
                 if not layout.fits(row) or not _is_json(layout, row):
                     wrong += 1
                     if wrong <= SHOWN:
@@ -50,7 +57,7 @@ def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
         if wrong > SHOWN:
             found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
     for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
-        if meta.checksum(name, value) != told:
+        if meta.checksum(name, value) != told and (told is not None or summed):
             found.append(f"meta: {name} is not what was stored")
     return found
 
