@@ -316,7 +316,8 @@ class MemoryStore:
 
         Raises:
             UnknownMemoryError: one is not there; nothing was forgotten.
-            EraseError: forgotten, but a reader kept the old bytes from being overwritten.
+            EraseError: forgotten, but a reader, or no room for a second copy of the database, kept the old
+                bytes from being overwritten; that is tried again when the store is next opened for writing.
         """
         return self._care.forget(ids, secure=secure, reason=reason)
 
@@ -465,7 +466,13 @@ class MemoryStore:
         return {row.id: row.state for row in self._database.before(entry.generation)}
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether files and indexes are sound; with ``repair``, indexes are built again."""
+        """Whether every row is what was stored, and indexes, log and settings fit; with ``repair``, mend it.
+
+        A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they were
+        A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they
+        were stored. The damaged file is kept beside it, ``lost`` says what is not brought back, what is left of
+        opened is repaired by :meth:`memory.persistence.sqlite.Database.repair`, or ``recall check --repair``.
+        """
         return self._database.check(repair)
 
     def backup(

@@ -83,7 +83,8 @@ def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salv
     if not missing:
         # Of what was removed nothing comes back, whatever page had a copy.
         _leave_out(connection, sorted(_known(connection) - set(log)))
-    lost += _note_lost_parts(connection)
+    changed: set[int] = set()
+    lost += _note_lost_parts(connection, changed)
     broken = _broken(connection)
     quarantine = [_readable(connection, id, missing) for id, missing in sorted(broken.items())]
     for name, ids in _by_part(broken).items():
@@ -97,6 +98,8 @@ def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salv
     generation = write_entry(connection, counters, OPERATION, {"lost": lost})
     rows: list[tuple[int | None, int, int, str, str | None]] = []
     rows += [(None, generation, id, "removed", None) for id in gone]
+    # Caches look at these anew.
+    rows += [(None, generation, id, "changed", None) for id in sorted(changed & there & set(log))]
     rows += [(None, generation, id, "restored", None) for id in sorted(there - set(log))]
     insert_log_rows(connection, rows)
     connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
@@ -174,8 +177,13 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
     return missing
 
 
-def _note_lost_parts(connection: sqlite3.Connection) -> list[str]:
-    """Vectors, visits and covariances that there were and are no more; the rows that say so are set right."""
+def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[str]:
+    """Vectors, visits and covariances that there were and are no more; the rows that say so are set right.
+
+    Args:
+        connection: to write to.
+        touched: gets the ids of memories that are without vectors or visits now.
+    """
     vectors: dict[int, list[int]] = {}
     changed = []
     for id, had, has in connection.execute(f"{VECTORS_OF} WHERE had <> has").fetchall():
@@ -194,6 +202,7 @@ def _note_lost_parts(connection: sqlite3.Connection) -> list[str]:
     if rows:
         first = (np.array(rows) * poses.CHUNK)[:, None] + np.arange(poses.CHUNK)
         lost.append(f"covariances, where they had some, of {spans(first.ravel().tolist())}")
+    touched |= {*changed, *unseen}
     for layout, keys in ((checksums.MEMORY, [*changed, *unseen]), (checksums.POSE, rows)):
         for part in _parts(keys):
             checksums.note_parts(connection, layout, part)

@@ -75,7 +75,7 @@ class Database(Queries):
 
         Raises:
             UnknownMemoryError: one of them is not there; nothing was removed.
-            EraseError: removed, but a reader kept the old bytes from being overwritten.
+            EraseError: removed, but a reader, or no room, kept the old bytes from being overwritten.
         """
         name = "erase" if secure else "remove"
         generation = self.apply(remove=ids, operation=name, detail=detail, secure=secure).generation

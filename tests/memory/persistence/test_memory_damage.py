@@ -29,7 +29,8 @@ from memory.errors import (
 from memory.persistence import places
 from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
-from memory.types import Memory
+from memory.store import MemoryStore
+from memory.types import Memory, Query
 
 
 def rows_of(count: int, seed: int = 0) -> list[Memory]:
@@ -344,6 +345,19 @@ def test_what_cannot_be_rebuilt_is_kept_aside_and_named(
         assert all(line["body"] or line["memory"] for line in lines)
         assert database.add(rows_of(1)) == [301]
         assert database.log()[-2].operation == "repair"
+
+
+def test_indexes_follow_a_repair(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=64) as store:
+        store.add(rows_of(20))
+        store.query(Query(like=3, k=2))
+    spoil(tmp_path / "store", "DELETE FROM vector WHERE key = 64 * 4", "DELETE FROM body WHERE id = 5")
+    with MemoryStore.open(tmp_path / "store") as store:
+        assert store.search(rows_of(20)[3].embedding[None], k=1).ids.tolist() == [[4]]
+        assert store.check(repair=True).ok
+        found = store.search(rows_of(20)[3].embedding[None], k=20).ids[0].tolist()
+        assert sorted(found) == [-1, -1, 1, 2, 3, *range(6, 21)]
+        assert store.explain(5).status == "forgotten"
 
 
 @pytest.mark.parametrize(
