@@ -468,10 +468,11 @@ class MemoryStore:
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether every row is what was stored, and indexes, log and settings fit; with ``repair``, mend it.
 
-        A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they were
         A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they
-        were stored. The damaged file is kept beside it, ``lost`` says what is not brought back, what is left of
-        opened is repaired by :meth:`memory.persistence.sqlite.Database.repair`, or ``recall check --repair``.
+        were stored. The damaged file is kept beside it, ``lost`` says what is not brought back, and a further
+        file has what is left of memories that are not whole (``docs/memory-format.md``). A store that cannot
+        be opened is repaired by :meth:`memory.persistence.sqlite.Database.repair`, or by
+        ``recall check --repair``.
         """
         return self._database.check(repair)
 

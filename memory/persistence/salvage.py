@@ -140,7 +140,7 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
     highest = connection.execute(
         f"SELECT max((SELECT coalesce(max(id), 0) FROM memory), (SELECT coalesce(max(id), 0) FROM body),"
         f" (SELECT coalesce(max(key) / {SLOTS}, 0) FROM vector), (SELECT coalesce(max(id), 0) FROM log_row),"
-        " (SELECT coalesce(max(first_id), 0) FROM log))"
+        " (SELECT coalesce(max(first_id), 1) - 1 FROM log))"
     ).fetchone()[0]
     posed = poses.scan(connection)[0]
     highest = max(highest, left.next_id - 1, int(posed[-1]) if len(posed) else 0)

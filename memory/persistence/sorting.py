@@ -60,7 +60,8 @@ class Sorter:
             if right is not None and right[0] == record.key:
                 for at, was, value in zip((*numbers, *texts), row[:-1], right[:-1], strict=True):
                     if was != value:
-                        columns[at] = _as_stored(names[at], value)
+                        absent = value in (checksums.NO_NUMBER, checksums.NO_TEXT)
+                        columns[at] = None if absent else _as_stored(names[at], value)
                 columns[names.index("crc")] = right[-1]
                 self.put_right += 1
                 return layout, tuple(columns)

@@ -109,7 +109,7 @@ def named(lines: tuple[str, ...]) -> tuple[set[int], set[int]]:
     partly: set[int] = set()
     for line in lines:
         target = partly if re.match("vectors|visits|covariances", line) else gone
-        for low, high in re.findall(r"(\d+)(?: to (\d+))?", line):
+        for low, high in re.findall(r"(\d+)(?: to (\d+))?", line.partition("memor")[2]):
             target |= set(range(int(low), int(high or low) + 1))
     return gone, partly
 
@@ -143,6 +143,8 @@ def attack(folder: Path, expected: dict[int, Memory]) -> str:
                 return "repair incomplete"
     except Exception as error:
         return f"unreadable after repair: {type(error).__name__}: {error}"
+    if unfounded := {id for id in gone if id in found or id > max(expected)}:
+        return f"called lost without having been there: {sorted(unfounded)[:5]}"
     if unnamed := expected.keys() - found.keys() - gone:
         return f"lost without a word: {sorted(unnamed)[:5]}"
     if found.keys() - expected.keys():
