@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from memory.errors import StoreReadOnlyError
 from memory.forgetting import Policy
 from memory.importance import ImportanceWeights
 from memory.merging import MergeOptions
-from memory.reservoir import ReservoirConfig
+from memory.reservoir import LONGEST_S, ReservoirConfig
 from memory.tiers import TierOptions
 from memory.types import check_integer, check_numbers
 from sparse_core.files import replacing
 
 FILE_NAME = "config.json"
+#: What a file holds whose content was lost.
+_NOTHING = "\0 \r\n\t"
 IndexName = Literal["lsh", "faiss", "faiss-rabitq"]
 
 
@@ -63,8 +66,10 @@ class StoreConfig:
         half_life = check_numbers("half_life_s", (self.half_life_s,), 1)[0]
         if half_life <= 0.0:
             raise ValueError(f"half_life_s must be above 0, got {half_life}")
-        if self.undo_keep_s is not None and check_numbers("undo_keep_s", (self.undo_keep_s,), 1)[0] < 0.0:
-            raise ValueError(f"undo_keep_s must not be negative, got {self.undo_keep_s}")
+        if self.undo_keep_s is not None:
+            kept = check_numbers("undo_keep_s", (self.undo_keep_s,), 1)[0]
+            if not 0.0 <= kept <= LONGEST_S:
+                raise ValueError(f"undo_keep_s must be from 0 to {LONGEST_S:g}, got {self.undo_keep_s}")
         if check_integer("undo_keep_operations", self.undo_keep_operations) < 0:
             raise ValueError(f"undo_keep_operations must not be negative, got {self.undo_keep_operations}")
         if self.index_from < 1:
@@ -99,31 +104,70 @@ class StoreConfig:
                 raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
             try:
                 values[name] = parts[name](**_tuples(value)) if name in parts else value
-            except (TypeError, ValueError) as error:
+            except (OverflowError, TypeError, ValueError) as error:
                 raise ValueError(f"setting {name!r}: {error}") from error
-        return cls(**values)
+        try:
+            return cls(**values)
+        except OverflowError as error:
+            raise ValueError(f"a setting is out of the range of numbers: {error}") from error
+
+    def to_text(self) -> str:
+        """What the file of a store's folder holds, and its database."""
+        return json.dumps(self.to_json(), indent=2) + "\n"
+
+    @classmethod
+    def of_text(cls, text: str) -> StoreConfig:
+        """What :meth:`to_text` gave.
+
+        Raises:
+            ValueError: no JSON, or a setting with a bad value.
+        """
+        try:
+            return cls.from_json(json.loads(text))
+        except RecursionError as error:
+            raise ValueError("settings are nested too deeply") from error
+        except TypeError as error:
+            raise ValueError(str(error)) from error
 
     def save(self, folder: Path) -> None:
         """Write the file of a store's folder."""
         with replacing(folder / FILE_NAME) as temporary:
-            temporary.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+            temporary.write_text(self.to_text(), encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path) -> StoreConfig:
-        """The settings of a store's folder, the usual ones where there is no file.
+    def load(cls, folder: Path, known: str | None = None) -> StoreConfig:
+        """The settings of a store's folder.
+
+        Args:
+            folder: of the store.
+            known: text of the settings that the database has, which count where there is no file, or an empty
+                one as earlier releases left it when the power failed; without them those are the usual ones.
 
         Raises:
             ValueError: the file is not right; names it.
+            StoreReadOnlyError: it cannot be read.
         """
         path = folder / FILE_NAME
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            return cls()
-        try:
-            return cls.from_json(json.loads(text))
-        except (TypeError, ValueError) as error:
+            text = ""
+        except UnicodeDecodeError as error:
             raise ValueError(f"{path}: {error}") from error
+        except OSError as error:
+            raise StoreReadOnlyError(f"{path} cannot be read: {error.strerror}") from error
+        if not text.strip(_NOTHING):
+            return cls() if known is None else cls.of_text(known)
+        try:
+            return cls.of_text(text)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether the file of a store's folder is there and holds nothing."""
+    path = folder / FILE_NAME
+    return path.exists() and not path.read_bytes().strip(_NOTHING.encode())
 
 
 def _tuples(value: dict[str, Any]) -> dict[str, Any]:

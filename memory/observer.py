@@ -154,6 +154,9 @@ class Observer:
     def save(self) -> None:
         """Write the reservoir for the next start."""
         if self._reservoir is not None:
+            generation = self._database.generation
+            self._reservoir.generation = generation
+            self._reservoir.identity = self._database.identity(generation) or ""
             self._reservoir.save(self._file)
 
     def _observe(
@@ -281,8 +284,11 @@ class Observer:
             wanted = self._config.reservoir
             try:
                 self._reservoir = Reservoir.load(self._file)
-            except (FileNotFoundError, ValueError):
+            except (OSError, ValueError):
                 self._reservoir = Reservoir(wanted)  # A damaged cache is none.
+            followed = self._reservoir.generation
+            if self._reservoir.identity != self._database.identity(followed):
+                self._reservoir = Reservoir(wanted)  # Of another store, or of what a copy became.
             old = self._reservoir.config
             if (old.cell_m, old.window_s) == (wanted.cell_m, wanted.window_s):
                 self._reservoir.config = wanted

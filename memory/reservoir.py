@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import io
 import json
 import math
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,11 @@ from memory.types import Memory, check_integer, check_numbers, check_vector
 from sparse_core.files import replacing
 
 FORMAT = "sparsight-reservoir"
-VERSION = 2
+VERSION = 3
+#: What the file ends with: the CRC-32 of everything before it.
+_END = b"\ncrc32 %08x\n"
+#: Seconds that 63 bits of nanoseconds hold.
+LONGEST_S = 9e9
 #: Kept ordinary memories of a thing in a window, worst first: (importance, minus the order of arrival, key).
 Ranking = list[tuple[float, int, int]]
 
@@ -60,6 +65,8 @@ class ReservoirConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} must be finite and above 0, got {value}")
+            if name != "cell_m" and value > LONGEST_S:
+                raise ValueError(f"{name} must be at most {LONGEST_S:g}, got {value}")
         if not -1.0 <= self.unique_below <= 1.0:
             raise ValueError(f"unique_below must be from -1 to 1, got {self.unique_below}")
 
@@ -235,11 +242,19 @@ class Reservoir:
     is kept give up the least important; of equals the later.
 
     Keys are the caller's: ids, or provisional numbers that :meth:`rename` replaces.
+
+    Attributes:
+        config: how much is kept.
+        seen: memories that were offered.
+        generation, identity: how far it follows the store, and of which history; kept in its file, used by
+            nobody here.
     """
 
     def __init__(self, config: ReservoirConfig | None = None) -> None:
         self.config = config or ReservoirConfig()
         self.seen = 0
+        self.generation = 0
+        self.identity = ""
         self._windows: dict[WindowKey, _Window] = {}
         self._unique: dict[UniqueKey, _Unique] = {}
         # Where each kept memory is; the second is None for ordinary ones, the empty tuple for marked ones;
@@ -444,6 +459,8 @@ class Reservoir:
             "version": VERSION,
             "config": asdict(self.config),
             "seen": self.seen,
+            "generation": self.generation,
+            "identity": self.identity,
             "windows": [
                 [k, w.seen, list(w.protected.items()), list(w.rankings.items())]
                 for k, w in self._windows.items()
@@ -455,8 +472,11 @@ class Reservoir:
             "events": [[key, time_ns] for key, time_ns in self._last_event.items()],
         }
         text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        archive = io.BytesIO()
+        np.savez(archive, header=text, vectors=np.concatenate([np.zeros(0, np.float32), *vectors]))
         with replacing(file) as target, target.open("wb") as stream:
-            np.savez(stream, header=text, vectors=np.concatenate([np.zeros(0, np.float32), *vectors]))
+            stream.write(archive.getbuffer())
+            stream.write(_END % crc32(archive.getbuffer()))
         return file
 
     @classmethod
@@ -464,19 +484,18 @@ class Reservoir:
         """Read what :meth:`save` wrote; later decisions are as if it had never been away.
 
         Raises:
-            FileNotFoundError: no such file.
+            OSError: no such file, or it cannot be read.
             ValueError: damaged, no file of a reservoir, or of another version.
         """
         file = Path(path)
-        try:
-            # Opened here, because numpy leaves a damaged file open.
-            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-                header = json.loads(stored["header"].tobytes())
-                vectors = stored["vectors"]
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{file}: damaged or no file of a reservoir ({error})") from error
+        whole = file.read_bytes()
+        data, end = whole[: -len(_END % 0)], whole[-len(_END % 0) :]
+        # Before any of it is read: numpy and zipfile end in many ways, or take much memory, on damaged files.
+        if end != _END % crc32(data):
+            raise ValueError(f"{file}: damaged or no file of a reservoir (its checksum is of other bytes)")
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            header = json.loads(stored["header"].tobytes())
+            vectors = stored["vectors"]
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError(f"{file}: not a file of a reservoir")
         if header.get("version") != VERSION:
@@ -487,6 +506,7 @@ class Reservoir:
     def _restored(cls, header: Mapping[str, Any], vectors: NDArray[np.float32]) -> Reservoir:
         reservoir = cls(ReservoirConfig(**header["config"]))
         reservoir.seen = header["seen"]
+        reservoir.generation, reservoir.identity = header["generation"], header["identity"]
         for key, seen, protected, rankings in header["windows"]:
             window = reservoir._windows[(key[0], key[1], key[2], key[3])] = _Window(seen)
             window.protected = dict(protected)

@@ -190,6 +190,7 @@ class Retriever:
                 recent, long_term = index.tiers
                 # Not "or": an index without vectors is false.
                 file = _index_file(folder, encoder, type(recent if long_term is None else long_term))
+                index.identity = self._database.identity(index.generation) or ""
                 index.save(file)
                 self._on_disk[encoder] = _version(index)
                 for other in folder.glob(f"{file.stem}.*"):
@@ -212,7 +213,7 @@ class Retriever:
                         index = kind.load(_index_file(folder, encoder, kind))
                     except (OSError, ValueError):
                         continue
-                    if index.generation > self._database.generation or index.dim != dim:
+                    if index.identity != self._database.identity(index.generation) or index.dim != dim:
                         continue
                     if lists is not None and kind is not FlatIndex and index.lists != lists:
                         continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
-from memory.config import StoreConfig
+from memory.config import StoreConfig, is_empty
 from memory.errors import StoreError, UnknownMemoryError
 from memory.explaining import explained
 from memory.hits import hits_of
@@ -87,7 +86,8 @@ class MemoryStore:
             dim: length of the vectors; needed for a new store, checked for an old one.
             readonly: never change anything; may be while another process writes.
             create: make the store where there is none.
-            config: settings, which are kept; without them those of the folder.
+            config: settings, which are kept; without them those of the folder, or of the database where the
+                folder has none.
 
         Raises:
             StoreError: one of its kinds, see :mod:`memory.errors`.
@@ -96,10 +96,11 @@ class MemoryStore:
         """
         database = Database.open(path, dim=dim, readonly=readonly, create=create)
         try:
+            told = config is not None
             if config is None:
-                config = StoreConfig.load(database.folder)
-            elif not readonly:
-                config.save(database.folder)
+                config = StoreConfig.load(database.folder, database.settings)
+            if not readonly:
+                _keep(database, config, told)
             return cls(database, config)
         except BaseException:
             database.close()
@@ -315,7 +316,8 @@ class MemoryStore:
 
         Raises:
             UnknownMemoryError: one is not there; nothing was forgotten.
-            EraseError: forgotten, but a reader kept the old bytes from being overwritten.
+            EraseError: forgotten, but a reader, or no room for a second copy of the database, kept the old
+                bytes from being overwritten; that is tried again when the store is next opened for writing.
         """
         return self._care.forget(ids, secure=secure, reason=reason)
 
@@ -464,7 +466,14 @@ class MemoryStore:
         return {row.id: row.state for row in self._database.before(entry.generation)}
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether files and indexes are sound; with ``repair``, indexes are built again."""
+        """Whether every row is what was stored, and indexes, log and settings fit; with ``repair``, mend it.
+
+        A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they
+        were stored. The damaged file is kept beside it, ``lost`` says what is not brought back, and a further
+        file has what is left of memories that are not whole (``docs/memory-format.md``). A store that cannot
+        be opened is repaired by :meth:`memory.persistence.sqlite.Database.repair`, or by
+        ``recall check --repair``.
+        """
         return self._database.check(repair)
 
     def backup(
@@ -484,7 +493,7 @@ class MemoryStore:
         Raises:
             FileExistsError: there is a store already.
         """
-        return self._database.backup(folder, progress, beside={CONFIG_NAME: _as_file(self.config)})
+        return self._database.backup(folder, progress, beside={CONFIG_NAME: self.config.to_text().encode()})
 
     def stats(self) -> Stats:
         """Numbers about the store."""
@@ -542,6 +551,11 @@ class MemoryStore:
             self._database.touch(accessed, time.time_ns())
 
 
-def _as_file(config: StoreConfig) -> bytes:
-    """The content of the file that :meth:`StoreConfig.save` writes."""
-    return (json.dumps(config.to_json(), indent=2) + "\n").encode()
+def _keep(database: Database, config: StoreConfig, told: bool) -> None:
+    """Note the settings in the database, and in the file where they were told or it is missing."""
+    file = database.folder / CONFIG_NAME
+    usual = database.settings is None and not file.exists() and not told
+    if not usual and config.to_text() != database.settings:
+        database.keep_settings(config.to_text())
+    if told or not (usual or file.exists()) or is_empty(database.folder):
+        config.save(database.folder)

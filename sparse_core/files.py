@@ -13,9 +13,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 
+def sync(path: Path) -> None:
+    """Make the content of a file durable, or the entries of a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def replacing(file: Path, *, private: bool = False) -> Iterator[Path]:
-    """Write beside the target and rename, so that a failure leaves what was there.
+    """Write beside the target, sync and rename, so that a failure, also of the power, leaves what was there.
 
     Args:
         file: the target; its folder exists.
@@ -34,7 +43,10 @@ def replacing(file: Path, *, private: bool = False) -> Iterator[Path]:
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(name, 0o666 & ~mask)
+        # Before it gets its name: else the power may fail between the two, and leave it empty.
+        sync(Path(name))
         os.replace(name, file)
+        sync(file.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from memory.cli.console import UsageError, add_command, print_json, progress, remark, say, split_words
-from memory.errors import CorruptStoreError, StoreLockedError, StoreReadOnlyError
+from memory.errors import CorruptStoreError, NotAStoreError, StoreLockedError, StoreReadOnlyError
+from memory.persistence.files import FILE_NAME
 from memory.persistence.integrity import CheckReport
 from memory.persistence.sqlite import Database
 
@@ -15,7 +16,9 @@ from memory.persistence.sqlite import Database
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "check", "Look for damage; exit status 1 if there is any (left).", run)
-    parser.add_argument("--repair", action="store_true", help="rebuild indexes, drop what belongs to nothing")
+    parser.add_argument(
+        "--repair", action="store_true", help="rebuild indexes; bring back every row that is as it was stored"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,8 +29,10 @@ def run(options: argparse.Namespace) -> int:
     with progress("checking"):
         try:
             report = _check(folder, repair=options.repair)
-        except CorruptStoreError as error:
-            report = CheckReport(0, (str(error),))
+        except (CorruptStoreError, NotAStoreError) as error:
+            if isinstance(error, NotAStoreError) and not (folder / FILE_NAME).is_file():
+                raise
+            report = Database.repair(folder) if options.repair else CheckReport(0, (str(error),))
     if options.json:
         print_json(report.to_json())
     else:

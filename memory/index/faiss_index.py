@@ -69,6 +69,7 @@ class FaissIndex:
     Attributes:
         dim, lists, cells, probes, refine, seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        identity: of the store's history up to there; likewise.
         calibration: what efforts find, see :func:`memory.index.calibration.calibrate`; ``None`` before.
 
     Raises:
@@ -98,6 +99,7 @@ class FaissIndex:
         self.refine = refine
         self.seed = seed
         self.generation = 0
+        self.identity = ""
         self.calibration: Calibration | None = None
         self._rows = Rows(self.dim)
         name = "Flat" if lists == "flat" else "RaBitQ"
@@ -313,7 +315,7 @@ class FaissIndex:
                 "alive": self._rows.alive().astype(np.uint8),
                 "lists": faiss_module().serialize_index(self._index),
             }
-            header = {"lists": self.lists, **{name: getattr(self, name) for name in _NUMBERS}}
+            header = {"lists": self.lists, **{name: getattr(self, name) for name in (*_NUMBERS, "identity")}}
             if self.calibration is not None:
                 header["calibration"] = self.calibration.to_text()
         return save_arrays(path, _KIND, header, arrays)
@@ -335,6 +337,7 @@ class FaissIndex:
             raise ValueError(f"{path}: lists is {file.header.get('lists')!r}: delete it, it is built again")
         index = cls(numbers.pop("dim"), lists=lists, **numbers)
         index.generation = generation
+        index.identity = file.header.get("identity", "")
         index.calibration = Calibration.of_text(file.header.get("calibration"))
         ids = file.array("ids", np.int64, (None,))
         count = len(ids)

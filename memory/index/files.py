@@ -1,7 +1,7 @@
 """Index files: named arrays that are mapped into memory instead of read.
 
 The layout is that of safetensors: eight bytes with the length of a JSON header, the header, the arrays. The
-header's metadata name ``format``, ``version``, ``kind`` and ``generation``.
+header's metadata name ``format``, ``version``, ``kind``, ``generation``, ``identity`` and ``crc32``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from sparse_core.files import replacing
 
 FORMAT = "sparsight-vector-index"
-VERSION = "2"
+VERSION = "3"
+#: Stands for the checksum while it is computed.
+_NO_SUM = "00000000"
 _TYPES: dict[str, Any] = {
     "F16": np.float16,
     "F32": np.float32,
@@ -94,6 +97,7 @@ def save_arrays(
     entries: dict[str, Any] = {
         "__metadata__": {"format": FORMAT, "version": VERSION, "kind": kind}
         | {name: str(value) for name, value in header.items()}
+        | {"crc32": _NO_SUM}
     }
     offset = 0
     for name, array in arrays.items():
@@ -106,6 +110,10 @@ def save_arrays(
         offset = stop
     text = json.dumps(entries).encode()
     text += b" " * (-(len(text) + 8) % _ALIGNMENT)
+    whole = crc32(text)
+    for array in arrays.values():
+        whole = crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, whole)
+    text = text.replace(_sum_entry(_NO_SUM), _sum_entry(f"{whole:08x}"))
     with replacing(file) as temporary, open(temporary, "wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for array in arrays.values():
@@ -134,20 +142,27 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= _HEADER_LIMIT:
                 raise ValueError("no header")
-            entries = json.loads(stream.read(length))
+            text = stream.read(length)
+        entries = json.loads(text)
         header = entries.pop("__metadata__")
+        for name, want in (("format", FORMAT), ("version", VERSION), ("kind", kind)):
+            if header.get(name) != want:
+                raise ValueError(f"{name} is {header.get(name)!r}, not {want!r}")
         whole = np.memmap(file, np.uint8, "r")[8 + length :]
+        told = str(header.get("crc32"))
+        if f"{crc32(whole.data, crc32(text.replace(_sum_entry(told), _sum_entry(_NO_SUM)))):08x}" != told:
+            raise ValueError("its checksum is of other bytes")
         arrays = {name: _mapped(whole, entry) for name, entry in entries.items()}
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"{file}: damaged or no index file ({error}); delete it, it is built again"
         ) from error
-    for name, want in (("format", FORMAT), ("version", VERSION), ("kind", kind)):
-        if header.get(name) != want:
-            raise ValueError(
-                f"{file}: {name} is {header.get(name)!r}, not {want!r}; delete it, it is built again"
-            )
     return IndexFile(header, arrays)
+
+
+def _sum_entry(told: str) -> bytes:
+    """The checksum as the header has it."""
+    return f'"crc32": "{told}"'.encode()
 
 
 def _mapped(whole: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:

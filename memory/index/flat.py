@@ -32,12 +32,14 @@ class FlatIndex:
     Attributes:
         dim: of a vector.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        identity: of the store's history up to there; likewise.
         calibration: ``None``, there is nothing to measure.
     """
 
     def __init__(self, dim: int) -> None:
         self.dim = check_dim(dim)
         self.generation = 0
+        self.identity = ""
         self.calibration: Calibration | None = None
         self._rows = Rows(self.dim)
 
@@ -146,7 +148,12 @@ class FlatIndex:
         """Write one file that :meth:`load` maps into memory."""
         rows = self._rows.compacted() if self._rows.dead else self._rows
         arrays: dict[str, NDArray[Any]] = {"ids": rows.ids(), "vectors": rows.vectors.between(0, rows.count)}
-        return save_arrays(path, _KIND, {"dim": self.dim, "generation": self.generation}, arrays)
+        header: dict[str, str | int] = {
+            "dim": self.dim,
+            "generation": self.generation,
+            "identity": self.identity,
+        }
+        return save_arrays(path, _KIND, header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FlatIndex:
@@ -159,6 +166,7 @@ class FlatIndex:
         file = load_arrays(path, _KIND)
         index = cls(file.number("dim"))
         index.generation = file.number("generation")
+        index.identity = file.header.get("identity", "")
         ids = file.array("ids", np.int64, (None,))
         vectors = file.array("vectors", np.float16, (len(ids), index.dim))
         index._rows = Rows(index.dim, vectors, ids, np.ones(len(ids), np.bool_))

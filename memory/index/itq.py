@@ -46,6 +46,7 @@ class ITQIndex:
     Attributes:
         dim, bits, rerank, seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        identity: of the store's history up to there; likewise.
     """
 
     def __init__(self, dim: int, *, bits: int = 128, rerank: int = 500, seed: int = 0) -> None:
@@ -60,6 +61,7 @@ class ITQIndex:
         self.rerank = rerank
         self.seed = seed
         self.generation = 0
+        self.identity = ""
         self._rows = Rows(self.dim)
         self._codes: GrowingRows[np.uint64] = GrowingRows(bits // 64, np.uint64)
         self._mean: Floats = np.zeros(0, np.float32)
@@ -166,7 +168,10 @@ class ITQIndex:
         """Write one file that :meth:`load` maps into memory."""
         with self._writing:
             count = self._rows.count
-            header = {name: getattr(self, name) for name in ("dim", "bits", "rerank", "seed", "generation")}
+            header = {
+                name: getattr(self, name)
+                for name in ("dim", "bits", "rerank", "seed", "generation", "identity")
+            }
             arrays: dict[str, NDArray[Any]] = {
                 "ids": self._rows.ids(),
                 "codes": self._codes.between(0, count),
@@ -189,6 +194,7 @@ class ITQIndex:
         numbers = {name: file.number(name) for name in ("bits", "rerank", "seed")}
         index = cls(file.number("dim"), **numbers)
         index.generation = file.number("generation")
+        index.identity = file.header.get("identity", "")
         ids = file.array("ids", np.int64, (None,))
         count = len(ids)
         mean = file.array("mean", np.float32, (None,))

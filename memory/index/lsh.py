@@ -94,6 +94,7 @@ class LSHIndex:
     Attributes:
         dim, family, expected, functions, tables, probes, rerank, seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        identity: of the store's history up to there; likewise.
         calibration: what efforts find, see :func:`memory.index.calibration.calibrate`; ``None`` before.
     """
 
@@ -128,6 +129,7 @@ class LSHIndex:
         self.rerank = rerank
         self.seed = seed
         self.generation = 0
+        self.identity = ""
         self.calibration: Calibration | None = None
         self._pairs = function_pairs(functions, tables)
         self._hash = HashFunctions(family, self.dim, functions, bits, seed)
@@ -391,7 +393,7 @@ class LSHIndex:
             arrays["codes"] = state.codes.between(0, count)
             arrays["vectors"] = state.rows.vectors.between(0, count)
             arrays["alive"] = state.rows.alive().astype(np.uint8)
-            header = {"family": self.family, **numbers}
+            header = {"family": self.family, **numbers, "identity": self.identity}
             if self.calibration is not None:
                 header["calibration"] = self.calibration.to_text()
         return save_arrays(path, _KIND, header, arrays)
@@ -412,6 +414,7 @@ class LSHIndex:
             raise ValueError(f"{path}: family is {file.header.get('family')!r}: delete it, it is built again")
         index = cls(numbers.pop("dim"), family=family, **numbers)
         index.generation = generation
+        index.identity = file.header.get("identity", "")
         index.calibration = Calibration.of_text(file.header.get("calibration"))
         index._state = index._stored(file)
         return index

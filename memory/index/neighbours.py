@@ -52,6 +52,7 @@ class VectorIndex(Protocol):
 
     dim: int
     generation: int
+    identity: str
 
     def __len__(self) -> int:
         """Vectors that are found."""

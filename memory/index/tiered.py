@@ -68,6 +68,7 @@ class TieredIndex:
     Attributes:
         dim, dense, recent: as given.
         generation: how far the index follows the store.
+        identity: of the store's history up to there, for the file.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class TieredIndex:
         self.dense = dense
         self.recent = min(recent, dense)
         self.generation = 0
+        self.identity = ""
         self._make = make
         self._finish = finish
         self._made_for = 0
@@ -330,7 +332,7 @@ class TieredIndex:
         """Write the file of the long-term index, after all moved there, or that of the recent one."""
         recent, long_term = self._tiers
         if long_term is None:
-            recent.generation = self.generation
+            recent.generation, recent.identity = self.generation, self.identity
             return recent.save(path)
         keep, self.recent = self.recent, 0
         try:
@@ -339,7 +341,7 @@ class TieredIndex:
             self.recent = keep
         long_term = self._tiers.long_term
         assert long_term is not None
-        long_term.generation = self.generation
+        long_term.generation, long_term.identity = self.generation, self.identity
         return long_term.save(path)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import Literal
 from memory.errors import (
     CorruptStoreError,
     NotAStoreError,
+    RecallError,
     StoreClosedError,
     StoreError,
     StoreFullError,
@@ -24,6 +27,10 @@ Mode = Literal["rwc", "rw", "ro", "immutable"]
 
 #: Seconds that SQLite waits for a lock of another connection.
 BUSY_TIMEOUT_S = 10.0
+#: What rows that are none make of the code that reads them; arguments are checked before.
+UNREADABLE = (IndexError, KeyError, struct.error, UnicodeDecodeError, json.JSONDecodeError)
+#: Words of messages that SQLite, and Python for it, gives to damage without a code.
+DAMAGE = ("malformed", "Could not decode", "no such table", "no such column", "vtable constructor")
 #: Pages of log after which SQLite copies them into the database: 16 MiB.
 CHECKPOINT_PAGES = 4096
 
@@ -128,6 +135,12 @@ def translated(file: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translate(error, file) from error
+    except UNREADABLE as error:
+        if isinstance(error, RecallError):
+            raise
+        raise CorruptStoreError(
+            f"{file} is damaged ({type(error).__name__}: {error}): run check(repair=True)"
+        ) from error
 
 
 def translate(error: sqlite3.Error, file: Path) -> Exception:
@@ -140,7 +153,7 @@ def translate(error: sqlite3.Error, file: Path) -> Exception:
     if primary == sqlite3.SQLITE_FULL:
         return StoreFullError(f"{file}: no room left; nothing of this operation was kept {said}")
     if primary == sqlite3.SQLITE_CORRUPT or (
-        isinstance(error, sqlite3.DatabaseError) and "malformed" in str(error)
+        isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in DAMAGE)
     ):
         return CorruptStoreError(f"{file} is damaged {said}: run check(repair=True) or restore a backup")
     if primary == sqlite3.SQLITE_NOTADB:

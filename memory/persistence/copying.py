@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from memory.persistence.files import FILE_NAME, make_folder
-from memory.persistence.lock import sync_folder
-from sparse_core.files import replacing
+from sparse_core.files import replacing, sync
 
 #: Pages that are copied between two reports of progress: 4 MiB.
 STEP_PAGES = 1024
@@ -62,22 +61,12 @@ def copy_store(
         fresh.unlink(missing_ok=True)
         raise
     target.close()
-    sync_file(fresh)
+    sync(fresh)
     for name, content in (beside or {}).items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
-            sync_file(temporary)
     # Before the database appears in it.
-    sync_folder(folder)
+    sync(folder)
     os.replace(fresh, file)
-    sync_folder(folder)
+    sync(folder)
     return file
-
-
-def sync_file(file: Path) -> None:
-    """Make the content of a file durable."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

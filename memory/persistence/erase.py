@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from memory.errors import EraseError
-from memory.persistence import places
+from memory.errors import CorruptStoreError, EraseError
+from memory.persistence import meta, places
+
+#: Name in ``meta`` of the note that something is to be erased.
+NOTE = "scrub"
 
 
 def scrub(connection: sqlite3.Connection) -> None:
@@ -18,9 +21,30 @@ def scrub(connection: sqlite3.Connection) -> None:
     a file system or a flash disk keeps of blocks that it was given back is beyond a program's reach.
 
     Raises:
-        EraseError: a reader kept the log from being cut; the request stays noted, and is carried out by the
-            next call or when the store is next opened for writing.
+        EraseError: a reader kept the log from being cut, or there is no room; the request stays noted, and is
+            carried out by the next call or when the store is next opened for writing.
     """
+    try:
+        _write_anew(connection)
+    except sqlite3.OperationalError as error:
+        raise EraseError(
+            f"removed, but the database cannot be written anew, which needs room for a second copy ({error}):"
+            " old bytes stay in the files until it is; make room and call scrub(), or open the store again"
+        ) from error
+    busy = checkpoint(connection)
+    if not busy:
+        meta.delete(connection, NOTE)
+        # The note that it is done is in the log now, and nothing else.
+        busy = checkpoint(connection)
+    if busy:
+        raise EraseError(
+            "removed, but a reader still holds the write-ahead log with the old bytes: let readers finish and"
+            " call scrub()"
+        )
+
+
+def _write_anew(connection: sqlite3.Connection) -> None:
+    """All that is left into fresh pages."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
@@ -31,16 +55,28 @@ def scrub(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
         raise
     connection.execute("VACUUM")
-    busy = checkpoint(connection)
-    if not busy:
-        connection.execute("DELETE FROM meta WHERE name = 'scrub'")
-        # The note that it is done is in the log now, and nothing else.
-        busy = checkpoint(connection)
-    if busy:
-        raise EraseError(
-            "removed, but a reader still holds the write-ahead log with the old bytes: let readers finish and"
-            " call scrub()"
-        )
+
+
+def scrub_now(connection: sqlite3.Connection) -> str | None:
+    """Finish an erasure that was interrupted, if that can be done at once; otherwise say why not.
+
+    A store can be opened whatever is in the way: no room for a second copy, or a reader.
+    """
+    if not is_pending(connection):
+        return None
+    (waits_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        scrub(connection)
+    except (EraseError, sqlite3.Error, CorruptStoreError) as error:
+        return f"{WAITS}: {error}"
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {waits_ms}")
+    return None
+
+
+#: Said while an erasure is not finished.
+WAITS = "memories were removed, but their old bytes are still in the files until they can be written anew"
 
 
 def checkpoint(connection: sqlite3.Connection) -> bool:
@@ -65,4 +101,4 @@ def tidy(connection: sqlite3.Connection) -> bool:
 
 def is_pending(connection: sqlite3.Connection) -> bool:
     """Whether an erasure was interrupted."""
-    return connection.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchone() is not None
+    return meta.read(connection, NOTE) is not None

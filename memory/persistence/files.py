@@ -13,14 +13,16 @@ from memory.errors import (
     CorruptStoreError,
     DimensionError,
     NotAStoreError,
+    StoreError,
     StoreReadOnlyError,
     StoreVersionError,
 )
+from memory.persistence import checksums, meta
 from memory.persistence.connection import connect, translated
-from memory.persistence.lock import sync_folder
 from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS, check_version, migrate, schema_version
 from memory.persistence.records import DEFAULT_SLOT
-from memory.persistence.tables import read_slots
+from memory.persistence.tables import add_slot, read_slots
+from sparse_core.files import sync
 
 FILE_NAME = "memory.db"
 LOCK_NAME = "writer.lock"
@@ -59,14 +61,15 @@ def create_file(folder: Path, dim: int) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(connection, name=str(file))
             connection.execute("BEGIN")
-            connection.execute("INSERT INTO slot (slot, name, dim) VALUES (0, ?, ?)", (DEFAULT_SLOT, dim))
-            connection.execute("INSERT INTO meta (name, value) VALUES ('created_ns', ?)", (time.time_ns(),))
+            add_slot(connection, {}, DEFAULT_SLOT, dim)
+            meta.write(connection, "created_ns", time.time_ns())
             connection.execute("COMMIT")
+            checksums.complete(connection)
         finally:
             connection.close()
     os.replace(fresh, file)
-    sync_folder(folder)
-    sync_folder(folder.parent)
+    sync(folder)
+    sync(folder.parent)
 
 
 def hold(file: Path) -> Identity:
@@ -101,8 +104,12 @@ def check_file(file: Path) -> Identity:
         CorruptStoreError: cut off, or its write-ahead log is there without it.
     """
     log = Path(f"{file}-wal")
-    log_size = log.stat().st_size if log.exists() else 0
-    if not file.is_file():
+    try:
+        log_size = log.stat().st_size if log.exists() else 0
+        there = file.is_file()
+    except OSError as error:
+        raise unreadable(file, error) from error
+    if not there:
         if log_size:
             raise CorruptStoreError(f"{file} is missing but its log {log.name} is there: put it back")
         raise NotAStoreError(f"{file.parent} holds no store: {file.name} is missing")
@@ -110,8 +117,11 @@ def check_file(file: Path) -> Identity:
     size, identity = status.st_size, (status.st_dev, status.st_ino)
     if _open[identity]:
         return identity
-    with file.open("rb") as stream:
-        header = stream.read(100)
+    try:
+        with file.open("rb") as stream:
+            header = stream.read(100)
+    except OSError as error:
+        raise unreadable(file, error) from error
     if header[:16] != MAGIC[: len(header)] or (not header and not size):
         if not size:
             raise CorruptStoreError(f"{file} is empty: it was cut off; restore a backup")
@@ -123,6 +133,20 @@ def check_file(file: Path) -> Identity:
     if len(header) < 100 or (size < expected and not log_size):
         raise CorruptStoreError(f"{file} is cut off: {size} bytes of {expected}; restore a backup")
     return identity
+
+
+def unreadable(file: Path, error: OSError) -> StoreError:
+    """The error for a file that the system does not let this process read."""
+    return StoreReadOnlyError(f"{file} cannot be read: {error.strerror}: check its rights")
+
+
+def is_same(file: Path, identity: Identity) -> bool:
+    """Whether a path still leads to the file that was opened: what is written to another is lost."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == identity
 
 
 def check_store(connection: sqlite3.Connection, file: Path) -> int:
@@ -158,7 +182,10 @@ def check_dim(connection: sqlite3.Connection, file: Path, dim: int | None) -> in
     Raises:
         DimensionError: another was asked for.
     """
-    stored = read_slots(connection)[DEFAULT_SLOT].dim
+    slots = read_slots(connection)
+    if DEFAULT_SLOT not in slots:
+        raise CorruptStoreError(f"{file} does not say how long its vectors are: run check(repair=True)")
+    stored = slots[DEFAULT_SLOT].dim
     if dim is not None and dim != stored:
         raise DimensionError(f"{file} holds vectors of {stored} numbers, it was opened with dim={dim}")
     return stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from memory.errors import StoreClosedError, StoreReadOnlyError
-from memory.persistence import erase, files, operations
+from memory.errors import StoreClosedError, StoreError, StoreReadOnlyError
+from memory.persistence import checksums, erase, files, lost, meta, operations
 from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
 from memory.persistence.group_commit import GroupCommit
-from memory.persistence.journal import Counters
-from memory.persistence.lock import WriterLock
+from memory.persistence.journal import STORE, Counters
+from memory.persistence.lock import Acknowledged, WriterLock
 from memory.persistence.migrations import migrate
 from memory.persistence.operations import Addition, Applied
 from memory.persistence.sights import Pending
@@ -34,6 +35,7 @@ class Handle:
         folder: of the store.
         dim: length of the default vectors.
         readonly: whether it was opened for reading only.
+        remarks: what opening found that its user should know: lost operations, an erasure that waits.
     """
 
     def __init__(self, folder: Path, *, dim: int | None, readonly: bool, lock: WriterLock | None) -> None:
@@ -48,6 +50,7 @@ class Handle:
         self._pending = Pending()
         self._readers = Readers(self._file)
         self._writer: sqlite3.Connection | None = None
+        self.remarks: list[str] = []
         self._identity = files.hold(self._file)
         try:
             connection = self._connected(dim)
@@ -62,9 +65,33 @@ class Handle:
                 connection,
                 lambda: self._read_again(connection),
                 lambda connection, additions: operations.add_all(connection, self._counters, additions),
-                first=lambda connection: self._pending.write(connection, self._counters),
-                committed=self._pending.committed,
+                first=self._begun,
+                committed=self._committed,
             )
+
+    def _begun(self, connection: sqlite3.Connection) -> None:
+        """At the start of a transaction, before anything is written."""
+        if not files.is_same(self._file, self._identity):
+            raise StoreError(
+                f"{self._file} was replaced, renamed or removed while it was open: nothing of this operation"
+                " was kept; close the store and open it again"
+            )
+        self._pending.write(connection, self._counters)
+
+    def _committed(self) -> None:
+        """After a commit, which is on the disk."""
+        self._pending.committed()
+        if self._lock is not None:
+            counters = self._counters
+            self._lock.acknowledge(Acknowledged(self._store, counters.generation, counters.next_id))
+
+    def _came_to(self) -> Acknowledged:
+        """How far this store came, as far as that is known."""
+        counters = self._counters
+        left = None if self._lock is None else self._lock.left
+        if left is None or left.store != self._store or left.generation < counters.generation:
+            return Acknowledged(self._store, counters.generation, counters.next_id)
+        return left
 
     def _read_again(self, connection: sqlite3.Connection) -> None:
         """After a rollback."""
@@ -73,6 +100,7 @@ class Handle:
 
     def _connected(self, dim: int | None) -> sqlite3.Connection:
         """The first connection, to a store that was looked at and is up to date."""
+        kept = None if self.readonly else lost.keep_damaged_log(self._file)
         with translated(self._file):
             # Before a connection for writing, which would turn a database of any program into one with a log.
             connection = connect_reader(self._file)
@@ -84,14 +112,24 @@ class Handle:
                     files.check_current(version, self._file)
                 else:
                     migrate(connection, name=str(self._file))
+                    self._remark(checksums.complete_now(connection))
                 self.dim = files.check_dim(connection, self._file, dim)
                 self._counters.read(connection)
-                if not self.readonly and erase.is_pending(connection):
-                    erase.scrub(connection)
+                self._store = str(meta.read(connection, STORE))
+                if not self.readonly:
+                    left = None if self._lock is None else self._lock.left
+                    self._remark(lost.note_lost(connection, self._counters, left, kept))
+                    self._remark(erase.scrub_now(connection))
             except BaseException:
                 connection.close()
                 raise
         return connection
+
+    def _remark(self, said: str | None) -> None:
+        """Something that opening found, which check tells too."""
+        if said is not None:
+            self.remarks.append(said)
+            logging.getLogger(__name__).warning("%s: %s", self.folder, said)
 
     @classmethod
     def open(
@@ -156,7 +194,8 @@ class Handle:
             finally:
                 files.let_go(self._identity)
                 if self._lock is not None:
-                    self._lock.release()
+                    log = Path(f"{self._file}-wal")
+                    self._lock.release(whole=not (log.exists() and log.stat().st_size))
 
     def __enter__(self) -> Self:
         """The database itself."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import CorruptStoreError
-from memory.persistence import places, poses, visits
-from memory.persistence.journal import Counters
+from memory.config import StoreConfig
+from memory.errors import CorruptStoreError, StoreError
+from memory.persistence import erase, lost, meta, places, poses, visits
+from memory.persistence.checksums import POSE
+from memory.persistence.journal import Counters, read_changes
+from memory.persistence.queries import SETTINGS
 from memory.persistence.records import SLOTS
-
-#: Problems that are listed of each sort.
-SHOWN = 20
+from memory.persistence.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
+from memory.persistence.stored_rows import SHOWN, check_rows, name_of
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,13 @@ class CheckReport:
         memories: rows that were looked at.
         problems: sentences; after a repair those that remain.
         repaired: what was rebuilt or dropped.
+        lost: what the store had, and no repair brings back.
     """
 
     memories: int
     problems: tuple[str, ...]
     repaired: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -45,40 +50,66 @@ class CheckReport:
             "memories": self.memories,
             "problems": list(self.problems),
             "repaired": list(self.repaired),
+            "lost": list(self.lost),
         }
 
     def __str__(self) -> str:
         """One line for each finding."""
         lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
         lines += [f"  repaired: {line}" for line in self.repaired]
+        lines += [f"  lost: {line}" for line in self.lost]
         return "\n".join(lines + [f"  {line}" for line in self.problems])
 
 
 def report(
-    connection: sqlite3.Connection, problems: Sequence[str], repaired: Sequence[str] = ()
+    connection: sqlite3.Connection,
+    problems: Sequence[str],
+    repaired: Sequence[str] = (),
+    lost: Sequence[str] = (),
 ) -> CheckReport:
     """What was found, with the number of rows that could be looked at."""
     try:
         memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
     except sqlite3.DatabaseError:
         memories = 0
-    return CheckReport(memories, tuple(problems), tuple(repaired))
+    return CheckReport(memories, tuple(problems), tuple(repaired), tuple(lost))
 
 
-def find_problems(connection: sqlite3.Connection, *, writer: bool) -> list[str]:
-    """Everything that is wrong, in sentences.
+def look(connection: sqlite3.Connection, folder: Path) -> CheckReport:
+    """What a reader finds."""
+    return report(connection, flat(find_problems(connection, folder, writer=False)))
+
+
+def flat(problems: dict[str, list[str]]) -> list[str]:
+    """The sentences of all sorts."""
+    return [line for lines in problems.values() for line in lines]
+
+
+def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool) -> dict[str, list[str]]:
+    """Everything that is wrong, in sentences by sort.
 
     Args:
         connection: to look through.
+        folder: of the store.
         writer: also compare the text index word by word, which only a connection that may write can ask for.
     """
-    found = []
+    found: dict[str, list[str]] = {}
     for sort, look in SORTS.items():
         try:
-            found += look(connection, writer)
-        except (sqlite3.DatabaseError, CorruptStoreError) as error:
-            found.append(f"{sort}: cannot be read ({error})")
+            problems = look(connection, writer)
+        except UNREADABLE as error:
+            problems = [f"{sort}: cannot be read ({error})"]
+        if problems:
+            found[sort] = problems
+    try:
+        StoreConfig.load(folder, str(meta.read(connection, SETTINGS) or StoreConfig().to_text()))
+    except (ValueError, StoreError, sqlite3.DatabaseError) as error:
+        found["settings"] = [f"settings: {error}"]
     return found
+
+
+#: What rows that cannot be read end in; an interruption is none of them.
+UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
 
 
 def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -113,7 +144,7 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
     found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
     wrong = posed[~np.isfinite(values).all(axis=1)]
     found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
-    return found + [f"spread: {id} has no memory" for id in missing(spread_ids(connection), ids)]
+    return found + [f"spread: {id} has no memory" for id in missing(poses.spread_ids(connection), ids)]
 
 
 def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
@@ -128,21 +159,31 @@ def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
     return np.array([id for (id,) in rows], dtype=np.int64)
 
 
-def spread_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
-    """The ids that have a covariance."""
-    found = [np.zeros(0, np.int64)]
-    for (chunk,) in connection.execute("SELECT chunk FROM spread").fetchall():
-        spreads = poses.read_chunks(connection, "spread", np.array([chunk]))[0]
-        found.append(poses.CHUNK * chunk + np.flatnonzero(~np.isnan(spreads).all(axis=1)))
-    return np.concatenate(found)
-
-
-def check_counter(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Ids are not about to be used again."""
+def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """The log has no gaps, ids are not about to be used again, and the memories are those of the log."""
     highest = connection.execute("SELECT coalesce(max(id), 0) FROM memory").fetchone()[0]
     following = connection.execute("SELECT next_id FROM log ORDER BY generation DESC LIMIT 1").fetchone()
     following = 1 if following is None else following[0]
-    return [f"log: the next id is {following}, memory {highest} exists"] if highest >= following else []
+    found = [f"log: the next id is {following}, memory {highest} exists"] if highest >= following else []
+    for table, key in (("log", "generation"), ("log_row", "row"), ("log_pose", "row")):
+        count, last = connection.execute(f"SELECT count(*), coalesce(max({key}), 0) FROM {table}").fetchone()
+        if count != last:
+            found.append(f"log: {last - count} of {last} rows of {table} are missing")
+    steps = (
+        "SELECT l.generation FROM log AS l JOIN log AS n ON n.generation = l.generation + 1"
+        " WHERE n.first_id < l.next_id OR l.next_id < l.first_id LIMIT ?"
+    )
+    found += [f"log: the ids of operation {at} overlap" for (at,) in connection.execute(steps, (SHOWN,))]
+    ids, told = memory_ids(connection), read_changes(connection, 0).added
+    found += [f"memory: {id} is missing, the log has it" for id in missing(told, ids)]
+    found += [f"memory: {id} is not in the log" for id in missing(ids, told)]
+    said = meta.read(connection, lost.NOTE)
+    return found if said is None else [*found, f"log: {said}"]
+
+
+def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """What was erased for good is."""
+    return [f"file: {erase.WAITS}"] if erase.is_pending(connection) else []
 
 
 def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -188,7 +229,15 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Vectors belong to a memory and a slot, have its length, and are unit vectors."""
-    found = []
+    found = [
+        f"vector: memory {id} has not those that it had"
+        for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
+    ]
+    found += [
+        f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)
+    ][:SHOWN]
+    for (chunk,) in connection.execute(WITHOUT_SPREAD):
+        found.append(f"spread: {name_of(POSE, chunk)} has not those that it had")
     orphans = f"SELECT key FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory) LIMIT ?"
     found += [f"vector: key {key} has no memory" for (key,) in connection.execute(orphans, (SHOWN,))]
     sizes = (
@@ -198,14 +247,15 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
     for key, size, dim in connection.execute(sizes, (SHOWN,)):
         found.append(f"vector: key {key} has {size} bytes, its encoder {dim or 'no'} numbers")
     bad = 0
-    for key, half in connection.execute("SELECT key, half FROM vector"):
-        if (
-            len(half) % 2 == 0
-            and not 0.99 < np.linalg.norm(np.frombuffer(half, "<f2").astype(np.float64)) < 1.01
-        ):
-            bad += 1
-            if bad <= SHOWN:
-                found.append(f"vector: key {key} is no unit vector")
+    with np.errstate(all="ignore"):
+        for key, half in connection.execute("SELECT key, half FROM vector"):
+            if len(half) % 2:
+                continue
+            numbers = np.frombuffer(half, "<f2").astype(np.float64)
+            if not 0.98 < numbers @ numbers < 1.02:
+                bad += 1
+                if bad <= SHOWN:
+                    found.append(f"vector: key {key} is no unit vector")
     return found
 
 
@@ -226,57 +276,24 @@ def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 SORTS = {
     "file": check_pages,
+    "rows": check_rows,
     "body": check_bodies,
     "pose": check_poses,
-    "log": check_counter,
+    "log": check_log,
     "words": check_words,
     "place": check_place,
     "vector": check_vectors,
     "visited": check_visits,
+    "erasure": check_erasure,
 }
+#: Sorts of which a repair in place is enough, where nothing else is wrong.
+DERIVED = {"words", "place", "erasure", "settings"}
 
 
 def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
-    """Rebuild what is derived from the rows and drop what belongs to none, within the caller's transaction.
-
-    Returns:
-        What was done, in sentences. Damaged rows and vectors are left: only a backup has what they were.
-    """
+    """Rebuild what is derived from the rows, within the caller's transaction; what was done, in sentences."""
     connection.execute("REINDEX")
     connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
-    done = ["the indexes over time, labels, words and places were rebuilt"]
-    try:
-        posed = poses.distinct(np.concatenate([poses.scan(connection)[0], spread_ids(connection)]))
-        lone = posed[~np.isin(posed, memory_ids(connection))]
-        if len(lone):
-            poses.clear(connection, lone)
-            done.append(f"{len(lone)} poses without a memory were dropped")
-        places.rebuild(connection, counters.next_id - 1)
-        counters.placed = counters.next_id - 1
-    except CorruptStoreError:
-        done = ["the indexes over time, labels and words were rebuilt"]
-    done += repair_visits(connection)
-    keyless = f"DELETE FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory)"
-    for name, sql in (
-        ("vectors", keyless),
-        ("texts", "DELETE FROM body WHERE id NOT IN (SELECT id FROM memory)"),
-        ("visits", "DELETE FROM visited WHERE id NOT IN (SELECT id FROM memory)"),
-    ):
-        count = connection.execute(sql).rowcount
-        if count:
-            done.append(f"{count} {name} without a memory were dropped")
-    return done
-
-
-def repair_visits(connection: sqlite3.Connection) -> list[str]:
-    """Make the time of each row that of its visits, where these can be read."""
-    wrong = {}
-    for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
-        try:
-            kept = visits.unpack(id, blob)
-        except CorruptStoreError:
-            continue
-        if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
-            wrong[id] = kept
-    visits.write(connection, wrong)
-    return [f"the times of {len(wrong)} rows of visits were set right"] if wrong else []
+    places.rebuild(connection, counters.next_id - 1)
+    counters.placed = counters.next_id - 1
+    return ["the indexes over time, labels, words and places were rebuilt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UndoError
+from memory.persistence import meta
+from memory.persistence.checksums import LOG, LOG_POSE, LOG_ROW, NO_NUMBER, renew, text_of
 from memory.persistence.places import read_placed
 from memory.persistence.poses import distinct
 from memory.persistence.records import Image, Slot
 from memory.persistence.tables import chunks, read_slots
+
+#: Name in ``meta`` of the random name of the store.
+STORE = "store"
 
 What = Literal["removed", "changed", "restored"]
 
@@ -104,20 +110,28 @@ def write_entry(
     counters.generation += 1
     first = counters.next_id
     counters.next_id += added
+    text = json.dumps(detail) if detail else "{}"
+    numbers = (counters.generation, time.time_ns(), first, counters.next_id, undoes, new_token())
+    summed = numbers if undoes is not None else (*numbers[:4], NO_NUMBER, numbers[5])
     connection.execute(
-        "INSERT INTO log (generation, time_ns, operation, first_id, next_id, undoes, detail)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            counters.generation,
-            time.time_ns(),
-            operation,
-            first,
-            counters.next_id,
-            undoes,
-            json.dumps(detail) if detail else "{}",
-        ),
+        "INSERT INTO log (generation, time_ns, first_id, next_id, undoes, token, operation, detail, crc)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*numbers, operation, text, LOG.sum(summed, text_of(operation, text))),
     )
     return counters.generation
+
+
+def new_token() -> int:
+    """A random number that no other operation has, of this store or of a copy of it."""
+    return int.from_bytes(os.urandom(8), "little") >> 2
+
+
+def read_identity(connection: sqlite3.Connection, generation: int) -> str | None:
+    """Of the store and its operations up to one; ``None`` where that is not there."""
+    if generation == 0:
+        return f"{meta.read(connection, STORE)}-0"
+    row = connection.execute("SELECT token FROM log WHERE generation = ?", (generation,)).fetchone()
+    return None if row is None else f"{meta.read(connection, STORE)}-{row[0]}"
 
 
 def write_rows(
@@ -129,9 +143,22 @@ def write_rows(
 ) -> None:
     """Log which memories an operation touched, with what they were before unless that is ``None``."""
     before = [None] * len(ids) if images is None else [image.dump() for image in images]
+    insert_log_rows(
+        connection, [(None, generation, id, what, text) for id, text in zip(ids, before, strict=True)]
+    )
+
+
+def insert_log_rows(
+    connection: sqlite3.Connection, rows: Sequence[tuple[int | None, int, int, str, str | None]]
+) -> None:
+    """Rows of ``log_row``; those without a number follow the last."""
+    if not rows:
+        return
+    (last,) = connection.execute("SELECT coalesce(max(row), 0) FROM log_row").fetchone()
+    numbered = [(last + at if row[0] is None else row[0], *row[1:]) for at, row in enumerate(rows, 1)]
     connection.executemany(
-        "INSERT INTO log_row (generation, id, what, before) VALUES (?, ?, ?, ?)",
-        [(generation, id, what, text) for id, text in zip(ids, before, strict=True)],
+        "INSERT INTO log_row (row, generation, id, what, before, crc) VALUES (?, ?, ?, ?, ?, ?)",
+        [(*row, LOG_ROW.sum(row[:3], text_of(*row[3:]))) for row in numbered],
     )
 
 
@@ -278,15 +305,15 @@ def redact(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     """Forget what memories were before: their images and poses go from the log, their ids stay."""
     for chunk in chunks(ids):
         bound = (json.dumps(chunk),)
-        connection.execute(
-            "UPDATE log_row SET before = NULL WHERE id IN (SELECT value FROM json_each(?))", bound
-        )
+        sql = "UPDATE log_row SET before = NULL WHERE id IN (SELECT value FROM json_each(?)) RETURNING row"
+        renew(connection, LOG_ROW, [row for (row,) in connection.execute(sql, bound).fetchall()])
     gone = np.array(ids, dtype=np.int64)
     for row, blob in connection.execute("SELECT row, ids FROM log_pose").fetchall():
         hit = np.isin(np.frombuffer(blob, "<i8"), gone)
         if hit.any():
             blank(connection, row, "poses", hit)
             blank(connection, row, "covariances", hit)
+            renew(connection, LOG_POSE, [row])
 
 
 def blank(connection: sqlite3.Connection, row: int, column: str, hit: NDArray[np.bool_]) -> None:

@@ -134,8 +134,41 @@ VERSION_2 = Migration(
     ),
 )
 
+_SUMMED = (
+    "memory",
+    "body",
+    "pose",
+    "spread",
+    "visited",
+    "vector",
+    "slot",
+    "log",
+    "log_row",
+    "log_pose",
+    "meta",
+)
+VERSION_3 = Migration(
+    "checksums of rows, and what tells one history of a store from another",
+    (
+        # Encoders that a memory has vectors of, a bit each, whether it has visits, and whether any pose of a
+        # row has a covariance: so that what is lost is missed.
+        "ALTER TABLE memory ADD COLUMN vectors INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE memory ADD COLUMN visits INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE pose ADD COLUMN spread INTEGER NOT NULL DEFAULT 0",
+        # A random number: only the very same operation has it, whatever its number and the clock.
+        "ALTER TABLE log ADD COLUMN token INTEGER",
+        *(f"ALTER TABLE {table} ADD COLUMN crc INTEGER" for table in _SUMMED),
+        "DROP TRIGGER log_stays",
+        "UPDATE log SET token = abs(random() >> 1)",
+        """CREATE TRIGGER log_stays
+            BEFORE UPDATE OF generation, time_ns, operation, first_id, next_id, undoes, detail, token ON log
+            BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END""",
+        "INSERT INTO meta (name, value) VALUES ('store', lower(hex(randomblob(16))))",
+    ),
+)
+
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

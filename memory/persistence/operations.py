@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UndoError
-from memory.persistence import places, poses, sights
+from memory.persistence import erase, meta, places, poses, sights
+from memory.persistence.checksums import LOG_POSE, MEMORY, renew
 from memory.persistence.journal import (
     Counters,
     check_undoable,
+    insert_log_rows,
     read_before,
     redact,
     write_entry,
@@ -32,6 +34,8 @@ from memory.persistence.tables import (
 #: Columns of ``memory`` that counting sights changes.
 SEEN = ("count", "first_seen_ns", "last_seen_ns")
 TIME = SCALARS.index("time_ns")
+#: Name in ``meta`` of the last operation that cannot be undone any more.
+TRIMMED = "trimmed"
 #: Poses in one row of ``log_pose``.
 POSE_PART = 65536
 
@@ -90,7 +94,7 @@ def apply(
         delete_images(connection, gone)
         if secure:
             redact(connection, remove)
-            connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 1)")
+            meta.write(connection, erase.NOTE, 1)
     if before:
         write_rows(connection, generation, "changed", list(update), before)
         after = [image_of(old, update[old.id]) for old in before]
@@ -144,9 +148,9 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
         UndoError: see :func:`memory.persistence.journal.check_undoable`; or what was there before is not
             known any more.
     """
-    trimmed = connection.execute("SELECT value FROM meta WHERE name = 'trimmed'").fetchone()
-    if trimmed and 0 < generation <= trimmed[0]:
-        raise UndoError(f"operation {generation} is too old: the log was trimmed up to {trimmed[0]}")
+    trimmed = meta.read_number(connection, TRIMMED)
+    if 0 < generation <= trimmed:
+        raise UndoError(f"operation {generation} is too old: the log was trimmed up to {trimmed}")
     entry = check_undoable(connection, generation)
     removed: list[Image] = []
     changed: list[Image] = []
@@ -214,6 +218,7 @@ def mark(
     generation = write_entry(connection, counters, "mark", {**detail, "state": state, "was": was})
     write_rows(connection, generation, "changed", ids, before)
     connection.executemany("UPDATE memory SET state = ? WHERE id = ?", [(state, id) for id in ids])
+    renew(connection, MEMORY, ids)
     return Applied(generation, [])
 
 
@@ -251,15 +256,16 @@ def move(
     for start in range(0, len(ids), POSE_PART):
         part = slice(start, start + POSE_PART)
         covariances = before[part, poses.POSE :]
-        connection.execute(
+        inserted = connection.execute(
             "INSERT INTO log_pose (generation, first_id, last_id, ids, poses, covariances)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?) RETURNING row",
             (
                 generation, int(ids[part][0]), int(ids[part][-1]), ids[part].astype("<i8").tobytes(),
                 before[part, : poses.POSE].astype("<f8").tobytes(),
                 covariances.astype("<f8").tobytes() if covariances.shape[1] else None,
             ),
-        )  # fmt: skip
+        ).fetchall()  # fmt: skip
+        renew(connection, LOG_POSE, [row for (row,) in inserted])
     poses.write(connection, ids, table)
     if places.follow(connection, ids, table, counters.next_id - 1):
         counters.placed = counters.next_id - 1
@@ -271,6 +277,7 @@ def touch(connection: sqlite3.Connection, ids: Sequence[int], now_ns: int) -> No
         "UPDATE memory SET access_count = access_count + 1, accessed_ns = ? WHERE id = ?",
         [(now_ns, id) for id in ids],
     )
+    renew(connection, MEMORY, sorted(set(ids)))
 
 
 class Trimmed(NamedTuple):
@@ -289,8 +296,7 @@ class Trimmed(NamedTuple):
 
 def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
     """Drop what memories were before operations up to a generation: these cannot be undone any more."""
-    found = connection.execute("SELECT value FROM meta WHERE name = 'trimmed'").fetchone()
-    start = found[0] if found else 0
+    start = meta.read_number(connection, TRIMMED)
     if generation <= start:
         return Trimmed(start, 0, 0)
     span = (start, generation)
@@ -303,23 +309,19 @@ def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
         size += connection.execute(sql, span).fetchone()[0] or 0
     # Taken out and put back: rows that only became shorter would leave their pages nearly empty, and no page
     # to use again.
-    connection.execute(
-        "CREATE TEMP TABLE trimmed_row AS SELECT row, generation, id, what,"
-        " CASE what WHEN 'seen' THEN json_remove(before, '$.was') END AS before"
-        " FROM log_row WHERE generation > ? AND generation <= ?",
+    rows = connection.execute(
+        "SELECT row, generation, id, what, CASE what WHEN 'seen' THEN json_remove(before, '$.was') END"
+        " FROM log_row WHERE generation > ? AND generation <= ? ORDER BY row",
         span,
-    )
+    ).fetchall()
     connection.execute("DELETE FROM log_row WHERE generation > ? AND generation <= ?", span)
-    connection.execute("INSERT INTO log_row SELECT * FROM trimmed_row ORDER BY row")
-    connection.execute("DROP TABLE trimmed_row")
-    connection.execute(
-        "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation > ? AND generation <= ?", span
+    insert_log_rows(connection, rows)
+    sql = (
+        "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation > ? AND generation <= ?"
+        " RETURNING row"
     )
-    connection.execute(
-        "INSERT INTO meta (name, value) VALUES ('trimmed', ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-        (generation,),
-    )
+    renew(connection, LOG_POSE, [row for (row,) in connection.execute(sql, span).fetchall()])
+    meta.write(connection, TRIMMED, generation)
     return Trimmed(generation, generation - start, size)
 
 

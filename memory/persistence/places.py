@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
-from memory.persistence import poses
+from memory.persistence import meta, poses
 
+#: Name in ``meta`` of the last id that blocks were made for.
+PLACED = "placed"
 #: Memories in a block.
 BLOCK = 256
 #: Memories that wait for their blocks at most, between transactions.
@@ -112,8 +114,7 @@ def unpack(rows: list[tuple[bytes, bytes]]) -> Placed:
 
 def read_placed(connection: sqlite3.Connection) -> int:
     """The last id that blocks were made for."""
-    row = connection.execute("SELECT value FROM meta WHERE name = 'placed'").fetchone()
-    return 0 if row is None else int(row[0])
+    return meta.read_number(connection, PLACED)
 
 
 def loosen(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
@@ -180,7 +181,7 @@ def settle(connection: sqlite3.Connection, last_id: int) -> None:
 
 def note_placed(connection: sqlite3.Connection, last_id: int) -> None:
     """Remember up to where there are blocks."""
-    connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('placed', ?)", (last_id,))
+    meta.write(connection, PLACED, last_id)
 
 
 def write_runs(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.errors import CorruptStoreError, UnknownMemoryError
+from memory.persistence import checksums
 from memory.persistence.ids import id_array
 
 #: Ids in a row: as many poses as fit on a page of 4096 bytes.
@@ -37,8 +38,8 @@ POSE_BYTES = 8 * POSE
 ONE_POSE = struct.Struct(f"<{POSE}d")
 NO_POSES = np.full(POSE * CHUNK, np.nan, "<f8").tobytes()
 REPLACE = {
-    "pose": "INSERT OR REPLACE INTO pose (chunk, poses) VALUES (?, ?)",
-    "spread": "INSERT OR REPLACE INTO spread (chunk, covariances) VALUES (?, ?)",
+    "pose": "INSERT OR REPLACE INTO pose (chunk, spread, poses, crc) VALUES (?, ?, ?, ?)",
+    "spread": "INSERT OR REPLACE INTO spread (chunk, covariances, crc) VALUES (?, ?, ?)",
 }
 COLUMN = {"pose": "poses", "spread": "covariances"}
 
@@ -216,6 +217,15 @@ def scan(
     return (ids, poses) if kept.all() else (ids[kept], poses[kept])
 
 
+def spread_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
+    """The ids that have a covariance."""
+    found = [np.zeros(0, np.int64)]
+    for (chunk,) in connection.execute("SELECT chunk FROM spread").fetchall():
+        spreads = read_chunks(connection, "spread", np.array([chunk]))[0]
+        found.append(CHUNK * chunk + np.flatnonzero(~np.isnan(spreads).all(axis=1)))
+    return np.concatenate(found)
+
+
 def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray[np.float64]) -> None:
     """Set the poses of ids, each once.
 
@@ -227,28 +237,41 @@ def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray
         return
     chunks, inverse = np.unique(ids // CHUNK, return_inverse=True)
     rest = ids % CHUNK
-    for table, part in (("pose", poses[:, :POSE]), ("spread", poses[:, POSE:])):
+    # Covariances first: a row of poses says whether it has some.
+    for table, part in (("spread", poses[:, POSE:]), ("pose", poses[:, :POSE])):
         if not part.shape[1]:
             continue
         values = read_chunks(connection, table, chunks)
         values[inverse, rest] = part
         there = ~np.isnan(values).all(axis=(1, 2))
-        blobs = [
-            (int(chunks[at]), values[at].astype("<f8", copy=False).tobytes()) for at in np.flatnonzero(there)
-        ]
-        connection.executemany(REPLACE[table], blobs)
+        kept = chunks[there].tolist()
+        blobs = [values[at].astype("<f8", copy=False).tobytes() for at in np.flatnonzero(there)]
+        if table == "pose":
+            spread = with_spread(connection, chunks)
+            flags = [int(chunk in spread) for chunk in kept]
+            sums = checksums.POSE.sums(kept, (flags,), blobs)
+            connection.executemany(REPLACE[table], zip(kept, flags, blobs, sums, strict=True))
+        else:
+            sums = checksums.SPREAD.sums(kept, (), blobs)
+            connection.executemany(REPLACE[table], zip(kept, blobs, sums, strict=True))
         empty = [(int(number),) for number in chunks[~there]]
         connection.executemany(f"DELETE FROM {table} WHERE chunk = ?", empty)
+
+
+def with_spread(connection: sqlite3.Connection, chunks: NDArray[np.int64]) -> set[int]:
+    """Which of the rising chunks have covariances; others may be among them."""
+    sql = "SELECT chunk FROM spread WHERE chunk BETWEEN ? AND ?"
+    return {chunk for (chunk,) in connection.execute(sql, (int(chunks[0]), int(chunks[-1])))}
 
 
 def write_one(connection: sqlite3.Connection, id: int, pose: Sequence[float]) -> None:
     """The same for one that is there or comes: what a robot does most often, without arrays."""
     chunk, rest = divmod(id, CHUNK)
-    row = connection.execute("SELECT poses FROM pose WHERE chunk = ?", (chunk,)).fetchone()
-    before = NO_POSES if row is None else row[0]
+    row = connection.execute("SELECT poses, spread FROM pose WHERE chunk = ?", (chunk,)).fetchone()
+    before, spread = (NO_POSES, 0) if row is None else row
     start = POSE_BYTES * rest
     blob = before[:start] + ONE_POSE.pack(*pose) + before[start + POSE_BYTES :]
-    connection.execute(REPLACE["pose"], (chunk, blob))
+    connection.execute(REPLACE["pose"], (chunk, spread, blob, checksums.POSE.sum((chunk, spread), blob)))
 
 
 def clear(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import journal, poses, reading, sights, tables, visits
+from memory.persistence import journal, meta, poses, reading, sights, tables, visits
 from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
@@ -21,6 +21,8 @@ from memory.persistence.visits import Overlapping
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()
+#: Name in ``meta`` of the settings.
+SETTINGS = "settings"
 
 
 class Queries(Handle):
@@ -118,6 +120,23 @@ class Queries(Handle):
         """Number of the last operation; caches compare it."""
         with self._read() as connection:
             return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
+
+    @property
+    def settings(self) -> str | None:
+        """Text that :meth:`keep_settings` kept; ``None`` where there is none."""
+        with self._read() as connection:
+            found = meta.read(connection, SETTINGS)
+            return None if found is None else str(found)
+
+    def identity(self, generation: int) -> str | None:
+        """What tells the history of this store up to an operation from that of every other, and from what
+        became of a copy that was put back; ``None`` where there is no such operation.
+
+        Caches keep it, and are caches of this store only while it is the same.
+        """
+        check_integer("generation", generation)
+        with self._read() as connection:
+            return journal.read_identity(connection, generation)
 
     def changes(self, after_generation: int) -> Changes:
         """What differs from an earlier generation."""

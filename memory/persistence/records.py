@@ -33,7 +33,7 @@ TEXTS = ("caption", "payload", "evidence", "provenance")
 DEFAULTS = {
     "kind": "object", "confidence": 1.0, "reward": 0.0, "marked": 0, "count": 1, "first_seen_ns": None,
     "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
-    "payload": "{}", "evidence": "", "provenance": "",
+    "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
 }  # fmt: skip
 
 Vectors = dict[str, tuple[Sequence[int], list[bytes], int]]

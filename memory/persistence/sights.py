@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from memory.errors import CorruptStoreError
 from memory.merging.visits import join_visits, known_visits, without_sights
 from memory.persistence import visits
-from memory.persistence.journal import Counters, is_undone, write_entry
+from memory.persistence.checksums import MEMORY, renew
+from memory.persistence.journal import Counters, insert_log_rows, is_undone, write_entry
 from memory.types import Memory, Visit
 
 #: Visits up to which the log keeps what they were; of more, sights that are taken back are subtracted.
 KEPT_VISITS = 64
 SELECT = "SELECT time_ns, count, first_seen_ns, last_seen_ns FROM memory WHERE id = ?"
-ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ? WHERE id = ?"
+ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ?, visits = ? WHERE id = ?"
 
 Sights = Mapping[int, Sequence[Visit]]
 
@@ -166,10 +167,7 @@ def note(
     """Log that sights were counted on a memory; below zero and ``taken_back``: no longer."""
     exact = list(vars(was).values()) if len(was.visits) <= KEPT_VISITS else None
     found = {"sights": [list(visit) for visit in seen], "was": exact, "taken_back": taken_back}
-    connection.execute(
-        "INSERT INTO log_row (generation, id, what, before) VALUES (?, ?, 'seen', ?)",
-        (generation, id, json.dumps(found)),
-    )
+    insert_log_rows(connection, [(None, generation, id, "seen", json.dumps(found))])
 
 
 def unsee(connection: sqlite3.Connection, generation: int, done: int) -> None:
@@ -239,9 +237,10 @@ def read_seen(connection: sqlite3.Connection, id: int) -> Seen | None:
 
 def write_seen(connection: sqlite3.Connection, id: int, seen: Seen) -> None:
     """Make this of a memory so."""
-    connection.execute(ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, id))
+    connection.execute(ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, bool(seen.visits), id))
     visits.delete(connection, [id])
     visits.write(connection, {id: seen.visits})
+    renew(connection, MEMORY, [id])
 
 
 def written_after(connection: sqlite3.Connection, id: int, generation: int) -> bool:

@@ -10,12 +10,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from memory.persistence import erase, integrity, journal, operations, poses
+from memory.persistence import checksums, erase, integrity, journal, lost, meta, operations, poses, repairing
 from memory.persistence.connection import translated
 from memory.persistence.copying import Progress, copy_store
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Addition, Applied, Trimmed
-from memory.persistence.queries import EVERYTHING, Queries
+from memory.persistence.queries import EVERYTHING, SETTINGS, Queries
 from memory.persistence.records import Prepared, prepare
 from memory.persistence.sights import Pending, Sights
 from memory.persistence.statistics import Stats
@@ -75,7 +75,7 @@ class Database(Queries):
 
         Raises:
             UnknownMemoryError: one of them is not there; nothing was removed.
-            EraseError: removed, but a reader kept the old bytes from being overwritten.
+            EraseError: removed, but a reader, or no room, kept the old bytes from being overwritten.
         """
         name = "erase" if secure else "remove"
         generation = self.apply(remove=ids, operation=name, detail=detail, secure=secure).generation
@@ -173,6 +173,10 @@ class Database(Queries):
         if len(self._pending):
             self._write(lambda connection: None)
 
+    def keep_settings(self, text: str) -> None:
+        """Keep a text beside the memories; not logged, no change of generation."""
+        self._write(lambda connection: meta.write(connection, SETTINGS, text))
+
     def undo(self, generation: int) -> int:
         """Take an operation back, with the ids that the memories had; return the generation of doing so.
 
@@ -268,7 +272,8 @@ class Database(Queries):
         """Write the database anew so that nothing of removed memories stays in the files.
 
         Raises:
-            EraseError: a reader, here or in another process, was in the way; call it again.
+            EraseError: a reader, here or in another process, was in the way, or there is no room for a second
+            copy; call it again. The store does so too when it is opened for writing.
         """
         writer = self._check_writer()
         with self._group.lock, translated(self._file):
@@ -301,16 +306,63 @@ class Database(Queries):
             return copy_store(connection, Path(folder).absolute(), progress, beside)
 
     def check(self, repair: bool = False) -> integrity.CheckReport:
-        """Look for damage; with ``repair`` rebuild the indexes and drop what belongs to no row."""
+        """Look at every row for damage; with ``repair`` bring back what can be read.
+
+        Indexes are rebuilt in place. Where rows are damaged, a new database is made of all that are as they
+        were stored, and takes the place of the damaged one, which is kept beside it; the report says what is
+        lost.
+        """
         if self.readonly:
             if repair:
                 self._check_writer()
             with self._read() as connection:
-                return integrity.report(connection, integrity.find_problems(connection, writer=False))
+                return integrity.look(connection, self.folder)
         writer = self._check_writer()
         with self._group.lock, translated(self._file):
-            problems = integrity.find_problems(writer, writer=True)
+            problems = integrity.find_problems(writer, self.folder, writer=True)
             if not (repair and problems):
-                return integrity.report(writer, problems)
-            done = self._group.run_alone(lambda connection: integrity.repair(connection, self._counters))
-            return integrity.report(writer, integrity.find_problems(writer, writer=True), done)
+                return integrity.report(writer, integrity.flat(problems))
+            return self._repaired(writer, problems)
+
+    def _repaired(self, writer: sqlite3.Connection, problems: dict[str, list[str]]) -> integrity.CheckReport:
+        """Repair, and look again."""
+        checksums.complete(writer)  # Rows without one would count as damaged.
+        done: list[str] = []
+        gone: list[str] = []
+        said = meta.read(writer, lost.NOTE) if "rows" not in problems else None
+        if said is not None:
+            self._group.run_alone(lambda connection: meta.delete(connection, lost.NOTE))
+            gone.append(str(said))
+            problems = integrity.find_problems(writer, self.folder, writer=True)
+        if problems and set(problems) <= integrity.DERIVED:
+            done += self._group.run_alone(lambda connection: integrity.repair(connection, self._counters))
+            if "erasure" in problems:
+                erase.scrub(writer)
+            if "settings" in problems:
+                done.append(repairing.mend_settings(self.folder, self.settings))
+            problems = integrity.find_problems(writer, self.folder, writer=True)
+        if problems:
+            salvaged, told = repairing.renew(writer, self._file, self._came_to())
+            self._counters.read(writer)
+            self._store = str(meta.read(writer, journal.STORE))
+            done += told
+            gone += salvaged.lost
+            problems = integrity.find_problems(writer, self.folder, writer=True)
+        return integrity.report(writer, integrity.flat(problems), done, gone)
+
+    @classmethod
+    def repair(cls, folder: str | os.PathLike[str]) -> integrity.CheckReport:
+        """Repair a store that cannot be opened, and look at what was made of it.
+
+        Nobody may have it open. The damaged files are kept beside the new ones.
+
+        Raises:
+            NotAStoreError: there is no store.
+            CorruptStoreError: not one row of a store is left.
+            StoreLockedError: another process writes.
+        """
+        path = Path(folder).absolute()
+        found = repairing.repair_files(path)
+        with cls.open(path, create=False) as database:
+            now = database.check()
+        return integrity.CheckReport(now.memories, now.problems, found.repaired, found.lost)

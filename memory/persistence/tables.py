@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -13,24 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
-from memory.persistence import places, poses, visits
+from memory.persistence import checksums, places, poses, visits
 from memory.persistence.records import ACCESS, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
 from memory.types import Memory
 
 #: Ids that are bound at once.
 CHUNK = 4096
 
-INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half) VALUES (?, ?)"
+INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half, crc) VALUES (?, ?, ?)"
 INSERT_WORDS = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 DELETE_WORDS = "INSERT INTO words (words, rowid, label, caption) VALUES ('delete', ?, ?, ?)"
 SELECT_IMAGES = (
     f"SELECT m.id, {', '.join('m.' + name for name in SCALARS + ACCESS)},"
-    f" {', '.join('b.' + name for name in TEXTS)}, v.visits"
+    f" {', '.join('b.' + name for name in TEXTS)}, v.visits, m.vectors, m.visits, m.crc, b.crc"
     " FROM json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value JOIN body AS b ON b.id = m.id"
     " LEFT JOIN visited AS v ON v.id = m.id"
 )
 SELECT_VECTORS = (
-    "SELECT v.key, v.half FROM json_each(?) AS j CROSS JOIN vector AS v"
+    "SELECT v.key, v.half, v.crc FROM json_each(?) AS j CROSS JOIN vector AS v"
     f" ON v.key BETWEEN j.value * {SLOTS} AND j.value * {SLOTS} + {SLOTS - 1}"
 )
 
@@ -79,8 +80,12 @@ def add_slot(connection: sqlite3.Connection, slots: dict[str, Slot], name: str, 
     if name not in slots:
         if len(slots) == SLOTS:
             raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
-        connection.execute("INSERT INTO slot (slot, name, dim) VALUES (?, ?, ?)", (len(slots), name, dim))
-        slots[name] = Slot(len(slots), dim)
+        number = len(slots)
+        connection.execute(
+            "INSERT INTO slot (slot, name, dim, crc) VALUES (?, ?, ?, ?)",
+            (number, name, dim, checksums.SLOT.sum((number, dim), name.encode())),
+        )
+        slots[name] = Slot(number, dim)
     if slots[name].dim != dim:
         raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
     return slots[name]
@@ -91,17 +96,27 @@ def insert_prepared(
 ) -> None:
     """New memories with rising ids."""
     ids = range(first_id, first_id + prepared.size)
-    insert_columns(connection, "memory", ids, prepared.scalars)
-    insert_columns(connection, "body", ids, prepared.texts)
+    bits = [0] * prepared.size
+    for name, (positions, blobs, dim) in prepared.vectors.items():
+        slot = add_slot(connection, slots, name, dim).number
+        keys = [SLOTS * (first_id + position) + slot for position in positions]
+        sums = checksums.VECTOR.sums(keys, (), blobs)
+        connection.executemany(INSERT_VECTOR, zip(keys, blobs, sums, strict=True))
+        for position in positions:
+            bits[position] |= 1 << slot
+    scalars = {
+        **prepared.scalars,
+        "vectors": [signed(some) for some in bits],
+        "visits": [int(position in prepared.visits) for position in range(prepared.size)],
+    }
+    insert_columns(connection, "memory", ids, {**scalars, "crc": checksums.memory_sums(ids, scalars)})
+    sums = checksums.body_sums(ids, prepared.texts)
+    insert_columns(connection, "body", ids, {**prepared.texts, "crc": sums})
     words = prepared.scalars["label"], prepared.texts["caption"]
     if prepared.size == 1:
         connection.execute(INSERT_WORDS, (first_id, words[0][0], words[1][0]))
     else:
         connection.executemany(INSERT_WORDS, zip(ids, *words, strict=True))
-    for name, (positions, blobs, dim) in prepared.vectors.items():
-        slot = SLOTS * first_id + add_slot(connection, slots, name, dim).number
-        keys = [slot + SLOTS * position for position in positions]
-        connection.executemany(INSERT_VECTOR, zip(keys, blobs, strict=True))
     if prepared.visits:
         visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
     if prepared.poses.shape == (1, poses.POSE):
@@ -153,7 +168,9 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         where = read_places(connection, chunk)
         blobs: dict[int, dict[str, bytes]] = {}
         if vectors:
-            for key, half in connection.execute(SELECT_VECTORS, bound):
+            for key, half, told in connection.execute(SELECT_VECTORS, bound):
+                if told is not None and checksums.VECTOR.sum((key,), half) != told:
+                    raise damaged("vector", key // SLOTS)
                 blobs.setdefault(key // SLOTS, {})[names[key % SLOTS]] = half
         texts_from = 1 + len(SCALARS) + len(ACCESS)
         for row in connection.execute(SELECT_IMAGES, bound):
@@ -161,14 +178,49 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
             pose, covariance = where[row[0]]
             if np.isnan(pose[0]):
                 raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
-            texts, vectors_of = row[texts_from:-1], blobs.get(row[0], {})
-            seen = visits.unpack(row[0], row[-1])
+            texts, vectors_of = row[texts_from:-5], blobs.get(row[0], {})
+            check_sums(row[0], scalars, access, texts, row[-4:])
+            seen = visits.unpack(row[0], row[-5])
             found[row[0]] = Image(row[0], scalars, access, pose, covariance, texts, vectors_of, seen)
     missing = [id for id in ids if id not in found]
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         raise UnknownMemoryError(f"no memory has the id {shown}")
     return [found[id] for id in ids]
+
+
+def check_sums(
+    id: int, scalars: Sequence[Any], access: Sequence[Any], texts: Sequence[str], told: Sequence[int | None]
+) -> None:
+    """Raise :class:`CorruptStoreError` where what was read of a memory is not what was stored.
+
+    Args:
+        id: of the memory.
+        scalars, access, texts: as of an :class:`Image`.
+        told: encoders that it has vectors of, whether it has visits, and the checksums of row and texts.
+    """
+    vectors, merged, row_sum, text_sum = told
+    time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars
+    none = checksums.NO_NUMBER
+    numbers = (
+        id, time_ns, confidence, reward, marked, count, none if first is None else first,
+        none if last is None else last, none if importance is None else importance, access[0],
+        none if access[1] is None else access[1], vectors, merged,
+    )  # fmt: skip
+    try:
+        wrong = row_sum is not None and row_sum != checksums.MEMORY.sum(
+            numbers, "\0".join((map_id, kind, label, state)).encode()
+        )
+        wrong |= text_sum is not None and text_sum != checksums.BODY.sum((id,), "\0".join(texts).encode())
+    except (struct.error, TypeError):
+        wrong = True
+    if wrong:
+        raise damaged("row", id)
+
+
+def damaged(what: str, id: int) -> CorruptStoreError:
+    """The error for a memory that is not what was stored."""
+    return CorruptStoreError(f"the {what} of memory {id} is damaged: run check(repair=True)")
 
 
 def read_places(
@@ -204,22 +256,36 @@ def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> No
 
 def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images: Sequence[Image]) -> None:
     """Put removed memories back, to the last bit."""
+    for image in images:
+        write_vectors(connection, slots, image)
     connection.executemany(
-        insertion("memory", SCALARS + ACCESS), [(i.id, *i.scalars, *i.access) for i in images]
+        insertion("memory", (*SCALARS, *ACCESS, "vectors", "visits")),
+        [(i.id, *i.scalars, *i.access, slot_bits(slots, i), bool(i.visits)) for i in images],
     )
     connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
+    for layout in (checksums.MEMORY, checksums.BODY):
+        checksums.renew(connection, layout, [image.id for image in images])
     connection.executemany(INSERT_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
     visits.write(connection, {image.id: image.visits for image in images})
     write_places(connection, images)
-    for image in images:
-        write_vectors(connection, slots, image)
 
 
 def write_vectors(connection: sqlite3.Connection, slots: dict[str, Slot], image: Image) -> None:
     """Make the vectors of a memory those of the image."""
     for name, blob in image.vectors.items():
         slot = add_slot(connection, slots, name, len(blob) // 2).number
-        connection.execute(INSERT_VECTOR, (SLOTS * image.id + slot, blob))
+        key = SLOTS * image.id + slot
+        connection.execute(INSERT_VECTOR, (key, blob, checksums.VECTOR.sum((key,), blob)))
+
+
+def slot_bits(slots: Mapping[str, Slot], image: Image) -> int:
+    """The encoders that a memory has vectors of, whose slots exist."""
+    return signed(sum(1 << slots[name].number for name in image.vectors))
+
+
+def signed(bits: int) -> int:
+    """64 bits as the number that SQLite keeps."""
+    return bits - (1 << 64) if bits >> 63 else bits
 
 
 def replace_images(
@@ -246,6 +312,10 @@ def replace_images(
         if old.visits != new.visits:
             visits.delete(connection, [old.id])
             visits.write(connection, {new.id: new.visits})
+        if old.vectors != new.vectors or old.visits != new.visits:
+            checksums.note_parts(connection, checksums.MEMORY, [new.id])
+    for layout in (checksums.MEMORY, checksums.BODY):
+        checksums.renew(connection, layout, [image.id for image in after])
     pairs = zip(before, after, strict=True)
     write_places(connection, [b for a, b in pairs if (a.pose, a.covariance) != (b.pose, b.covariance)])
 

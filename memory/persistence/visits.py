@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
+from memory.persistence.checksums import VISITED
 from memory.types import Visit, check_visits
 
 #: Bytes of a visit: first_ns, last_ns and sights.
 VISIT_BYTES = 24
-INSERT = "INSERT OR REPLACE INTO visited (id, first_ns, last_ns, visits) VALUES (?, ?, ?, ?)"
+INSERT = "INSERT OR REPLACE INTO visited (id, first_ns, last_ns, visits, crc) VALUES (?, ?, ?, ?, ?)"
 
 
 class Overlapping(NamedTuple):
@@ -43,18 +44,20 @@ def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
     if blob is None:
         return ()
     if not blob or len(blob) % VISIT_BYTES:
-        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: restore a backup")
+        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: run check(repair=True)")
     try:
         return check_visits(np.frombuffer(blob, "<i8").reshape(-1, 3).tolist())
     except ValueError as error:
-        raise CorruptStoreError(f"memory {id} has damaged visits ({error}): restore a backup") from error
+        raise CorruptStoreError(
+            f"memory {id} has damaged visits ({error}): run check(repair=True)"
+        ) from error
 
 
 def write(connection: sqlite3.Connection, visits: Mapping[int, tuple[Visit, ...]]) -> None:
     """Make the visits of memories these; those without any must have no row."""
     rows = [(id, kept[0].first_ns, kept[-1].last_ns, pack(kept)) for id, kept in visits.items() if kept]
     if rows:
-        connection.executemany(INSERT, rows)
+        connection.executemany(INSERT, [(*row, VISITED.sum(row[:3], row[3])) for row in rows])
 
 
 def delete(connection: sqlite3.Connection, ids: Iterable[int]) -> None:

@@ -78,7 +78,7 @@ class Reading:
     def check(self) -> CheckReport:
         """Look for damage as a reader can, while others write."""
         with self._database._read() as connection:
-            return integrity.report(connection, integrity.find_problems(connection, writer=False))
+            return integrity.look(connection, self._database.folder)
 
     def page(
         self,

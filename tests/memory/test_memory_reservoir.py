@@ -2,6 +2,7 @@
 
 import json
 import math
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -325,6 +326,8 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     for header, message in (({"format": "x"}, "not a file"), ({"format": "sparsight-reservoir"}, "version")):
         text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         np.savez(file, header=text, vectors=np.zeros(0, np.float32))
+        data = file.read_bytes()
+        file.write_bytes(data + b"\ncrc32 %08x\n" % zlib.crc32(data))
         with pytest.raises(ValueError, match=message):
             Reservoir.load(file)
     with pytest.raises(FileNotFoundError):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +155,58 @@ def test_what_the_log_kept_of_a_memory_goes_by_itself_too(tmp_path: Path) -> Non
             database.undo(generation)
     with Database.open(tmp_path, readonly=True) as reader, pytest.raises(StoreReadOnlyError):
         reader.redact([])
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file grows beyond a size: as on a disk that is nearly full."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(tmp_path: Path) -> None:
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database, 300)
+        database.tidy()
+        size = (tmp_path / "memory.db").stat().st_size
+        with files_up_to(size - 4096):
+            with pytest.raises(EraseError, match=r"removed, but .* room.*call scrub"):
+                database.remove([id], secure=True)
+            assert database.count() == 600
+            assert "old bytes are still" in str(database.check())
+    with files_up_to(size - 4096), Database.open(tmp_path) as database:
+        (said,) = database.remarks
+        assert "old bytes are still in the files" in said
+        assert database.count() == 600
+        with pytest.raises(EraseError, match="room"):
+            database.remove([3], secure=True)
+        assert database.count() == 599
+    with Database.open(tmp_path) as database:
+        assert database.remarks == []
+        assert traces(tmp_path) == []
+        assert database.check().ok
+
+
+def test_a_reader_in_a_transaction_does_not_keep_a_store_from_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database.open(tmp_path, dim=16) as database:
+        id = fill(database, 10)
+        monkeypatch.setattr(erase, "scrub", lambda _: None)
+        database.remove([id], secure=True)
+        monkeypatch.undo()
+        with Database.open(tmp_path, readonly=True) as reader, reader._read() as connection:
+            connection.execute("SELECT count(*) FROM memory").fetchone()
+            database.close()
+            with Database.open(tmp_path) as again:
+                assert "a reader still holds" in str(again.remarks)
+                assert again.count() == 20
+    with Database.open(tmp_path) as database:
+        assert database.remarks == []
+        assert traces(tmp_path) == []

@@ -90,7 +90,7 @@ def test_the_first_that_is_not_there_is_named(connection: sqlite3.Connection) ->
 
 
 def test_a_row_of_another_length_is_said_to_be_damaged(connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT INTO pose VALUES (0, x'00')")
+    connection.execute("INSERT INTO pose (chunk, poses) VALUES (0, x'00')")
     for read in (
         lambda: poses.scan(connection),
         lambda: poses.read(connection, np.arange(100)),

@@ -1,0 +1,44 @@
+"""What a store knows of itself: named values in ``meta``, each with its checksum."""
+
+from __future__ import annotations
+
+import sqlite3
+from zlib import crc32
+
+#: Seed of the checksums of ``meta``.
+SEED = 11
+
+
+def read(connection: sqlite3.Connection, name: str) -> int | str | None:
+    """A value; ``None`` where there is none."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def read_number(connection: sqlite3.Connection, name: str) -> int:
+    """A number; 0 where there is none."""
+    return int(read(connection, name) or 0)
+
+
+def write(connection: sqlite3.Connection, name: str, value: int | str) -> None:
+    """Set a value."""
+    sql = "INSERT OR REPLACE INTO meta (name, value, crc) VALUES (?, ?, ?)"
+    connection.execute(sql, (name, value, checksum(name, value)))
+
+
+def delete(connection: sqlite3.Connection, name: str) -> None:
+    """Take a value away."""
+    connection.execute("DELETE FROM meta WHERE name = ?", (name,))
+
+
+def checksum(name: str, value: int | float | str | None) -> int:
+    """That of a row: of the name, a byte 0 and the value as text."""
+    return crc32(f"{name}\0{value}".encode("utf-8", "surrogateescape"), SEED) - 2**31
+
+
+def renew(connection: sqlite3.Connection) -> None:
+    """Give the values of a store of before version 3 their checksums."""
+    rows = connection.execute("SELECT name, value FROM meta WHERE crc IS NULL").fetchall()
+    connection.executemany(
+        "UPDATE meta SET crc = ? WHERE name = ?", [(checksum(name, value), name) for name, value in rows]
+    )

@@ -1,0 +1,40 @@
+"""Stores whose writers did not end well."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.persistence.sqlite import Database
+from memory.types import Memory
+
+
+def kill(folder: Path, count: int) -> int:
+    """Let a writer add memories, each with a commit of its own; the last id that it acknowledged.
+
+    The files are copied while it is open: what a process that is killed leaves behind.
+    """
+    living = folder.with_name(f"{folder.name}-living")
+    if folder.exists():
+        shutil.copytree(folder, living)
+        shutil.rmtree(folder)
+    with Database.open(living, dim=16) as database:
+        for number in range(count):
+            vector = np.random.default_rng(number).standard_normal(16)
+            row = Memory(
+                time_ns=number, position=(number, 0, 0), caption=f"number {number}", embedding=vector
+            )
+            last = database.add([row])[0]
+        shutil.copytree(living, folder)
+    shutil.rmtree(living)
+    return last
+
+
+@pytest.fixture(scope="session")
+def killed_store() -> Callable[[Path, int], int]:
+    """Makes a store in a folder, or goes on with it, and leaves it as a killed writer does."""
+    return kill
