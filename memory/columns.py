@@ -155,9 +155,12 @@ class ColumnCache:
         return kept
 
     def _is_any(self, codes: NDArray[np.int32], column: str, wanted: Iterable[str]) -> NDArray[np.bool_]:
+        known = {self.code(column, name) for name in wanted} - {-1}
+        if len(known) > 8:
+            return np.isin(codes, np.array(sorted(known), dtype=np.int32))
         found = np.zeros(len(codes), np.bool_)
-        for name in wanted:
-            found |= codes == self.code(column, name)
+        for code in known:
+            found |= codes == code
         return found
 
     def _put(self, columns: Columns) -> None:

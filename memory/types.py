@@ -19,6 +19,12 @@ STATES: tuple[State, ...] = get_args(State)
 Position = tuple[float, float, float]
 #: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
 MOST_VISITS = 512
+#: Words that are looked up at once, repeated ones counted once.
+MOST_WORDS = 64
+#: Corners of a polygon that is asked for.
+MOST_CORNERS = 4096
+#: Labels that are asked for at once.
+MOST_LABELS = 1000
 
 
 class Visit(NamedTuple):
@@ -123,15 +129,15 @@ class Query:
     """What is asked for: every part that is given must hold.
 
     Attributes:
-        text: words that label or caption should have.
+        text: words that label or caption should have, at most ``MOST_WORDS`` different ones.
         embedding: (dim,) vector that hits should be similar to.
         like: id of a memory to which hits should be similar.
         encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
         near: x, y, z (or x, y) in metres; with ``radius_m`` a filter, alone what ``"distance"`` is from.
         radius_m: metres in the plane.
-        polygon: corners (x, y) in metres, at least three.
+        polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``.
         between_ns: first and last nanosecond, both included.
-        labels, kinds: any of them.
+        labels, kinds: any of them, at most ``MOST_LABELS``.
         map_id: ``None`` for all maps.
         min_confidence: least confidence.
         k: most hits.
@@ -165,6 +171,13 @@ class Query:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         if self.embedding is not None and self.like is not None:
             raise ValueError("give embedding or like, not both")
+        if self.text is not None:
+            check_words("text", self.text)
+        for name in ("encoder", "map_id"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
+        if self.like is not None:
+            check_integer("like", self.like)
         if self.near is not None:
             if len(self.near) not in (2, 3):
                 raise ValueError(f"near must have two or three numbers, got {len(self.near)}")
@@ -175,10 +188,7 @@ class Query:
             if not (math.isfinite(self.radius_m) and self.radius_m >= 0.0):
                 raise ValueError(f"radius_m must be finite and not negative, got {self.radius_m}")
         if self.polygon is not None:
-            if len(self.polygon) < 3:
-                raise ValueError(f"polygon must have at least three corners, got {len(self.polygon)}")
-            corners = tuple(check_numbers("polygon", corner, 2) for corner in self.polygon)
-            object.__setattr__(self, "polygon", corners)
+            object.__setattr__(self, "polygon", check_polygon(self.polygon))
         if self.between_ns is not None:
             first, last = self.between_ns
             check_integer("between_ns", first)
@@ -189,6 +199,8 @@ class Query:
             found = getattr(self, name)
             if isinstance(found, str):
                 raise TypeError(f"{name} must be a list of strings, got the string {found!r}")
+            if found is not None and len(found) > MOST_LABELS:
+                raise ValueError(f"{name} must be at most {MOST_LABELS}, got {len(found)}")
             for entry in found or ():
                 check_text(name, entry) if name == "labels" else check_choice(name, entry, KINDS)
         if self.order is not None:
@@ -272,6 +284,38 @@ def check_text(name: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{name} is not valid Unicode: {error}") from error
     return value
+
+
+def distinct_words(text: str) -> list[str]:
+    """Words that have a letter or a digit, each once whatever its case, in the order of the text."""
+    words: dict[str, str] = {}
+    for word in text.split():
+        if any(character.isalnum() for character in word):
+            words.setdefault(word.casefold(), word)
+    return list(words.values())
+
+
+def check_words(name: str, value: object) -> str:
+    """``value``, or raise: text with at most ``MOST_WORDS`` different words.
+
+    What stands between two signs of a word counts for itself: an index over words looks it up so.
+    """
+    text = check_text(name, value)
+    # No more words than letters and what parts them: most text is short.
+    if len(text) >= 2 * MOST_WORDS:
+        parts = " ".join(distinct_words(text))
+        count = len("".join(sign if sign.isalnum() else " " for sign in parts).split())
+        if count > MOST_WORDS:
+            raise ValueError(f"{name} must have at most {MOST_WORDS} different words, got {count}")
+    return text
+
+
+def check_polygon(value: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
+    """The corners (x, y), or raise: from three to ``MOST_CORNERS``."""
+    if not 3 <= len(value) <= MOST_CORNERS:
+        few = "at least three" if len(value) < 3 else f"at most {MOST_CORNERS}"
+        raise ValueError(f"polygon must have {few} corners, got {len(value)}")
+    return tuple(check_numbers("polygon", corner, 2) for corner in value)
 
 
 def check_visits(value: object) -> tuple[Visit, ...]:
