@@ -17,6 +17,7 @@ from memory.explaining import without_names
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.observer import AWAY, Observer
+from memory.persistence.deadline import check_deadline
 from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Trimmed
@@ -115,6 +116,7 @@ class Care:
             memories = self._memories_of(map_id)
             by_id = {memory.id: memory for memory in memories}
             gone_ns = self.gone_since(memories)
+            check_deadline()
             for proposal in propose_merges(memories, self._config.merging, gone_ns=gone_ns):
                 with self._observer.lock:
                     if self._changed([by_id[id] for id in proposal.ids]):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from memory.persistence import journal, poses
+from memory.persistence.deadline import without_limit
 from memory.persistence.journal import Changes
 from memory.persistence.sqlite import Database
 from memory.persistence.tables import chunks
@@ -92,7 +93,7 @@ class MapColumns:
             limit: most rows; those that were seen last.
             compress: whether the client reads gzip.
         """
-        with self._lock:
+        with self._lock, without_limit():
             changes = self._follow(self._generation_of(since))
             version = f"{self._name}-{self._generation}"
             base = None if changes is None else since

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,12 +13,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from memory.errors import StoreReadOnlyError
+from memory.persistence.deadline import reading_within, without_limit
 from memory.questions import Questions
 from memory.serve.answers import Answer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
 from memory.serve.options import ServeOptions
-from memory.serve.parsing import Model, parse, read_body
+from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
 from memory.store import MemoryStore
 
@@ -44,7 +44,9 @@ class Service:
         self.reading = Reading(store.database)
         self.questions = Questions(store)
         self.feed = Feed(self.reading, self.work, options)
+        self._bodies = Bodies(options.max_held_bytes)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="recall")
+        self._stopping = threading.Event()
         self._checking = threading.Lock()
         self._checked: dict[str, Any] | None = None
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
@@ -55,8 +57,20 @@ class Service:
         return self.store.readonly
 
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """Call a function in a thread: the event loop never waits for the disk."""
-        call = functools.partial(function, *arguments, **named)
+        """Call a function in a thread: the event loop never waits for the disk.
+
+        Raises:
+            QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
+        """
+        return await self._work(self.options.query_timeout_s or None, function, *arguments, **named)
+
+    async def _work(
+        self, seconds: float | None, function: Callable[..., Result], *arguments: Any, **named: Any
+    ) -> Result:
+        def call() -> Result:
+            with reading_within(seconds, self._stopping):
+                return function(*arguments, **named)
+
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     async def read(self, function: Callable[[], Any]) -> Answer:
@@ -65,8 +79,10 @@ class Service:
 
     async def asked(self, request: Request, model: type[Model], function: Callable[[Model], Any]) -> Answer:
         """The answer with what a function finds for the body of a request, in one go in a thread."""
-        raw = await read_body(request, self.options)
-        return await self.work(lambda: Answer(function(parse(model, raw))))
+        with self._bodies.held() as mine:
+            raw = await read_body(request, self.options, self._bodies, mine)
+            async with self._bodies.turn(raw):
+                return await self.work(lambda: Answer(function(parse(model, raw, self.options))))
 
     async def changed(
         self, request: Request, model: type[Model], function: Callable[[Model], tuple[Any, int | None]]
@@ -78,15 +94,17 @@ class Service:
             model: of the body.
             function: gives the answer, and the number of its last operation or ``None``.
         """
-        raw = await read_body(request, self.options)
+        with self._bodies.held() as mine:
+            raw = await read_body(request, self.options, self._bodies, mine)
 
-        def work() -> tuple[Answer, int | None]:
-            body = parse(model, raw)
-            self.check_writable()
-            found, generation = function(body)
-            return Answer(found), generation
+            def work() -> tuple[Answer, int | None]:
+                body = parse(model, raw, self.options)
+                self.check_writable()
+                found, generation = function(body)
+                return Answer(found), generation
 
-        answer, generation = await self.work(work)
+            async with self._bodies.turn(raw):
+                answer, generation = await self._work(None, work)
         self.feed.tell(generation)
         return answer
 
@@ -104,7 +122,8 @@ class Service:
             known = self._checked
             now = time.time_ns()
             if known is None or now - known["time_ns"] > self.options.check_every_s * 1e9:
-                report = self.reading.check().to_json()
+                with without_limit():
+                    report = self.reading.check().to_json()
                 problems = [without_paths(text, self.store.folder) for text in report["problems"]]
                 self._checked = known = {"time_ns": now, **report, "problems": problems}
             return known
@@ -114,7 +133,8 @@ class Service:
         generation, known = self._overview
         now = self.reading.generation
         if generation != now:
-            known = self.reading.overview()
+            with without_limit():
+                known = self.reading.overview()
             self._overview = (now, known)
         return known
 
@@ -125,7 +145,12 @@ class Service:
             yield
         finally:
             self.feed.stop()
-            await asyncio.to_thread(self._threads.shutdown)
+            # What is still at work had its time: what reads ends at its next look, what writes is rolled back.
+            self._stopping.set()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            ended = asyncio.ensure_future(asyncio.to_thread(self._threads.shutdown))
+            while not (await asyncio.wait([ended], timeout=0.2))[0]:
+                self.store.database.interrupt()
 
 
 async def service_of(request: Request) -> Service:
