@@ -49,17 +49,13 @@ def current() -> Deadline | None:
 
 
 @contextmanager
-def reading_within(seconds: float | None, stopped: threading.Event | None = None) -> Iterator[None]:
+def reading_until(deadline: Deadline) -> Iterator[None]:
     """Everything that this thread reads of stores has to end in time.
-
-    Args:
-        seconds: from now on; ``None`` for no limit.
-        stopped: ends it at once when it is set.
 
     Raises:
         QueryInterruptedError: it did not; nothing was changed by what was read.
     """
-    token = _CURRENT.set(Deadline(seconds, stopped))
+    token = _CURRENT.set(deadline)
     try:
         yield
     finally:
@@ -70,11 +66,11 @@ def reading_within(seconds: float | None, stopped: threading.Event | None = None
 def without_limit() -> Iterator[None]:
     """What is read for all who come later, such as a cache, takes the time that it takes; a stop still counts."""
     known = _CURRENT.get()
-    token = _CURRENT.set(None if known is None else Deadline(None, known.stopped))
-    try:
+    if known is None:
         yield
-    finally:
-        _CURRENT.reset(token)
+        return
+    with reading_until(Deadline(None, known.stopped)):
+        yield
 
 
 def check_deadline() -> None:

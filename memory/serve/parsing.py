@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
@@ -124,10 +125,12 @@ def parse(model: type[Model], body: bytes, options: ServeOptions) -> Model:
             return model.model_validate_json(body)
         except ValidationError:
             pass  # Read once more, by what says best what is wrong.
-    if len(body) > LARGE:
-        _check_parts(body, options)
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_reject)
+        if len(body) > LARGE:
+            _check_parts(body, options)
+            found = from_json(body)  # What says less, and takes less time.
+        else:
+            found = json.loads(body.decode("utf-8"), parse_constant=_reject)
     except _NotANumber as error:
         raise ServiceError(422, "invalid", str(error)) from error
     except (ValueError, RecursionError) as error:
@@ -148,8 +151,7 @@ def _check_sizes(found: Any, options: ServeOptions) -> None:
     if not isinstance(found, dict):
         return
     _check_names("the request", found)
-    for name in ("memories", "ids"):
-        values = found.get(name)
+    for name, values in found.items():
         if isinstance(values, list) and len(values) > options.max_batch:
             message = f"{name}: at most {options.max_batch} at a time, got {len(values)}"
             raise ServiceError(422, "invalid", message, name)

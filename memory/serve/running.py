@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import signal
@@ -19,7 +20,9 @@ from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore
 
 #: Seconds that open requests have to finish; then they are interrupted, and the store is closed.
-GRACE_S = 20
+GRACE_S = 15
+#: Seconds that interrupted ones have to answer so.
+ANSWER_S = 5
 _BACKLOG = 2048
 #: Files that the process has open beside its connections, at most.
 _FILES = 512
@@ -93,6 +96,7 @@ def serve(
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """End what is open, then the service."""
             app.state.service.feed.stop()
+            asyncio.get_running_loop().call_later(GRACE_S, app.state.service.interrupt)
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
@@ -107,7 +111,7 @@ def serve(
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=GRACE_S + ANSWER_S,
     )
     shown = f"[{host}]" if ":" in host else host
     torch.set_num_threads(limits.compute_threads)

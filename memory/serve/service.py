@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from memory.errors import StoreReadOnlyError
-from memory.persistence.deadline import reading_within, without_limit
+from memory.persistence.deadline import Deadline, reading_until, without_limit
 from memory.questions import Questions
 from memory.serve.answers import Answer
 from memory.serve.errors import without_paths
@@ -67,8 +67,10 @@ class Service:
     async def _work(
         self, seconds: float | None, function: Callable[..., Result], *arguments: Any, **named: Any
     ) -> Result:
+        deadline = Deadline(seconds, self._stopping)  # From now on, not from when there is a thread.
+
         def call() -> Result:
-            with reading_within(seconds, self._stopping):
+            with reading_until(deadline):
                 return function(*arguments, **named)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -138,6 +140,11 @@ class Service:
             self._overview = (now, known)
         return known
 
+    def interrupt(self) -> None:
+        """End what is at work, and what waits for that: it is answered with an error, and writes are rolled back."""
+        self._stopping.set()
+        self.store.database.interrupt()
+
     @asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
         """As long as the service runs; at the end nothing works on the store any more."""
@@ -145,12 +152,11 @@ class Service:
             yield
         finally:
             self.feed.stop()
-            # What is still at work had its time: what reads ends at its next look, what writes is rolled back.
-            self._stopping.set()
+            # What is still at work had its time.
             self._threads.shutdown(wait=False, cancel_futures=True)
             ended = asyncio.ensure_future(asyncio.to_thread(self._threads.shutdown))
             while not (await asyncio.wait([ended], timeout=0.2))[0]:
-                self.store.database.interrupt()
+                self.interrupt()
 
 
 async def service_of(request: Request) -> Service:
