@@ -382,9 +382,13 @@ class Retriever:
             self._follow_indexes(generation)
 
     def _follow_indexes(self, generation: int) -> None:
-        for encoder, index in self._indexes.items():
-            if index.generation != generation:
-                self._catch_up(encoder, index)
+        behind = [encoder for encoder, index in self._indexes.items() if index.generation != generation]
+        slots = self._database.slots() if behind else {}
+        for encoder in behind:
+            if slots.get(encoder) == self._indexes[encoder].dim:
+                self._catch_up(encoder, self._indexes[encoder])
+            else:
+                del self._indexes[encoder]  # No memory has such vectors any more, or they became others.
 
     def _catch_up(self, encoder: str, index: TieredIndex) -> None:
         changes = self._database.changes(index.generation)

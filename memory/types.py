@@ -19,6 +19,12 @@ STATES: tuple[State, ...] = get_args(State)
 Position = tuple[float, float, float]
 #: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
 MOST_VISITS = 512
+#: Observations that a memory stands for at most: whole numbers up to here are exact in every format. Sums stay here.
+MOST_COUNT = 2**53
+#: Variances and covariances, in square metres: what is made of two of them is a number still.
+MOST_COVARIANCE = 1e100
+#: Lists and objects of a payload within each other.
+MOST_DEPTH = 64
 #: Words that are looked up at once, repeated ones counted once.
 MOST_WORDS = 64
 #: Corners of a polygon that is asked for.
@@ -50,19 +56,19 @@ class Memory:
         map_id: map that the pose is in.
         position: x, y, z in metres in the map frame.
         yaw: radians counter-clockwise from +x.
-        covariance: (3, 3) of the position in square metres, or ``None``.
+        covariance: (3, 3) of the position in square metres, up to ``MOST_COVARIANCE``, or ``None``.
         kind: what sort of memory.
         label: class or name, such as ``"Car"``.
         caption: text that is searched.
         embedding: (dim,) vector, of any length above zero; stored as a unit vector in half precision.
         embeddings: further vectors by the name of their encoder.
         confidence: from 0 to 1.
-        reward: what came of it, any number; 0 is neutral.
-        payload: whatever JSON holds.
+        reward: what came of it, any finite number; 0 is neutral.
+        payload: whatever JSON holds, nested at most ``MOST_DEPTH`` deep.
         evidence: where the raw data is, a path or URL; never opened here.
         provenance: who says so, such as ``"detector/pointpillars-kitti"``.
         marked: kept whatever its importance.
-        count: how many observations it stands for.
+        count: how many observations it stands for, up to ``MOST_COUNT``.
         first_seen_ns, last_seen_ns: of these; ``time_ns`` where not given.
         visits: when it was seen, where it stands for several observations and this is known: up to
             ``MOST_VISITS`` stretches (first, last, sights), rising and apart. Empty for one sight, which
@@ -111,9 +117,11 @@ class Memory:
         check_choice("state", self.state, STATES)
         for name in ("map_id", "label", "caption", "evidence", "provenance"):
             check_text(name, getattr(self, name))
-        check_integer("count", self.count)
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}")
+        if not 1 <= check_integer("count", self.count) <= MOST_COUNT:
+            bound = "at least 1" if self.count < 1 else f"at most {MOST_COUNT}"
+            raise ValueError(f"count must be {bound}, got {self.count}")
+        if self.importance is not None and not 0.0 <= check_number("importance", self.importance) <= 1.0:
+            raise ValueError(f"importance must be from 0 to 1, got {self.importance}")
         if type(self.visits) is not tuple or self.visits:
             object.__setattr__(self, "visits", check_visits(self.visits))
         if self.covariance is not None:
@@ -260,6 +268,18 @@ def check_integer(name: str, value: object) -> int:
     return int(value)
 
 
+def check_number(name: str, value: object) -> float:
+    """``value`` as a float, or raise: a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    return float(value)
+
+
+def saturated(count: int) -> int:
+    """A sum of counts, as far as a count goes."""
+    return min(count, MOST_COUNT)
+
+
 def check_numbers(name: str, values: Sequence[float], count: int) -> tuple[Any, ...]:
     """The finite numbers as a tuple of floats."""
     try:
@@ -333,8 +353,9 @@ def check_visits(value: object) -> tuple[Visit, ...]:
         visit = Visit(*(check_integer(f"visits[{at}]", number) for number in row))
         if visit.first_ns > visit.last_ns:
             raise ValueError(f"visits[{at}] must not end before it begins, got {visit[:2]}")
-        if visit.sights < 1:
-            raise ValueError(f"visits[{at}] must have at least 1 sight, got {visit.sights}")
+        if not 1 <= visit.sights <= MOST_COUNT:
+            bound = "at least 1 sight" if visit.sights < 1 else f"at most {MOST_COUNT} sights"
+            raise ValueError(f"visits[{at}] must have {bound}, got {visit.sights}")
         if found and visit.first_ns <= found[-1].last_ns:
             raise ValueError(f"visits must rise and not touch each other: visits[{at}] does")
         found.append(visit)
@@ -365,11 +386,12 @@ def check_covariance(value: object) -> NDArray[np.float64]:
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.shape != (3, 3):
         raise ValueError(f"covariance must have shape (3, 3), got {matrix.shape}")
-    if not np.isfinite(matrix).all():
-        raise ValueError("covariance must be finite")
+    if not (np.abs(matrix) <= MOST_COVARIANCE).all():
+        raise ValueError(f"covariance must be finite, and at most {MOST_COVARIANCE:g} square metres")
     scale = max(float(np.abs(matrix).max()), 1e-12)
     if np.abs(matrix - matrix.T).max() > 1e-6 * scale:
         raise ValueError("covariance must be symmetric")
-    if np.linalg.eigvalsh(matrix).min() < -1e-6 * scale:
+    even: NDArray[np.float64] = (matrix + matrix.T) / 2  # What is stored is what is checked: it is read so.
+    if np.linalg.eigvalsh(even).min() < -1e-6 * scale:
         raise ValueError("covariance must be positive semidefinite")
-    return (matrix + matrix.T) / 2
+    return even

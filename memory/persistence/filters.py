@@ -153,9 +153,7 @@ def judge(placed: Placed, filter: Filter) -> NDArray[np.bool_]:
     points = placed.points
     kept = np.ones(len(points), np.bool_)
     if filter.circle is not None:
-        x, y, radius = filter.circle
-        with np.errstate(over="ignore"):
-            kept &= (points[:, 0] - x) ** 2 + (points[:, 1] - y) ** 2 <= radius * radius
+        kept &= in_circle(points, filter.circle)
     if filter.polygon is not None:
         rows = np.flatnonzero(kept)
         kept[rows] = in_polygon(points[rows], filter.polygon)
@@ -173,6 +171,20 @@ def match_expression(text: str, *, any_word: bool = False) -> str | None:
         return None
     quoted = ('"' + word.replace('"', '""') + '"' for word in words)
     return (" OR " if any_word else " ").join(quoted)
+
+
+def in_circle(
+    points: NDArray[np.float64], circle: tuple[float, float, float]
+) -> NDArray[np.bool_]:
+    """Which of the (n, 2) points are inside or on the rim; exactly at the middle where the radius is 0."""
+    x, y, radius = circle
+    with np.errstate(over="ignore"):
+        away_x, away_y = points[:, 0] - x, points[:, 1] - y
+        if 1e-140 < radius < 1e140:
+            found: NDArray[np.bool_] = away_x**2 + away_y**2 <= radius * radius
+        else:  # Its square is nothing, or more than there is.
+            found = np.hypot(away_x, away_y) <= radius
+    return found
 
 
 def in_polygon(

@@ -157,7 +157,7 @@ class MapColumns:
         found["id"] = ids
         found["first"] = np.array(first, np.int64) / 1e9
         found["last"] = np.array(last, np.int64) / 1e9
-        found["importance"] = np.array(importance, np.float64)
+        found["importance"] = np.clip(np.array(importance, np.float64), 0.0, 1.0)
         found["count"] = np.minimum(np.array(count, np.int64), 2**32 - 1)
         found["marked"] = np.array(marked, np.bool_)
         for name, values in (("map", maps), ("label", labels)):

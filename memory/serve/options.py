@@ -28,6 +28,8 @@ class ServeOptions:
         max_page: memories or log entries of one answer.
         max_k: hits of a query.
         max_vector: numbers of a vector.
+        max_new_encoders: names of encoders that a request may bring and the store does not have; a store has
+            room for 64.
         max_subscribers: clients that follow what happens.
         query_timeout_s: seconds that reading for one request may take; 0 for no limit. What changes the store
             is not limited, nor is what is read once for all, such as a check or a cache.
@@ -52,6 +54,7 @@ class ServeOptions:
     max_page: int = 1_000
     max_k: int = 1_000
     max_vector: int = 8_192
+    max_new_encoders: int = 8
     max_subscribers: int = 64
     query_timeout_s: float = 10.0
     threads: int = 32

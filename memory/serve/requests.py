@@ -196,6 +196,7 @@ def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> l
         ServiceError: one is not right; names it.
     """
     at_most("memories", len(body.memories), options.max_batch)
+    known = len(dims)
     found = []
     for row, record in enumerate(body.memories):
         try:
@@ -204,6 +205,7 @@ def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> l
             found.append(memory_from_record(record, dims))
         except (ValueError, TypeError, OverflowError) as error:
             raise ServiceError(422, "invalid", f"memories[{row}]: {error}", f"memories[{row}]") from error
+    at_most("new encoders", len(dims) - known, options.max_new_encoders)
     return found
 
 
