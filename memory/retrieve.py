@@ -296,7 +296,7 @@ class Retriever:
         return self._columns
 
     def _similar(
-        self, query: Query, filter: Filter, vector: NDArray[np.float32], chosen: NDArray[np.int64] | None
+        self, query: Query, filter: Filter, vector: NDArray[np.float32], said: NDArray[np.int64] | None
     ) -> Found:
         index = self._index(query.encoder)
         question = unit_rows(vector[None], index.dim)
@@ -312,7 +312,7 @@ class Retriever:
             every = columns.column("alive")
             found = index.search_marked(question, wanted, columns.column("ids"), every)
             return self._found(query, found, chosen)
-        kept = self._passing(filter, chosen)
+        kept = self._passing(filter, said)
         matches = int(np.count_nonzero(kept))
         total = max(len(index), matches)
         chosen = plan(total, matches, wanted, costs=costs)

@@ -19,7 +19,7 @@ STATES: tuple[State, ...] = get_args(State)
 Position = tuple[float, float, float]
 #: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
 MOST_VISITS = 512
-#: Observations that a memory stands for at most: whole numbers up to here are exact in every format. Sums stay here.
+#: Observations that a memory stands for at most, sums included: exact in every format that has numbers.
 MOST_COUNT = 2**53
 #: Variances and covariances, in square metres: what is made of two of them is a number still.
 MOST_COVARIANCE = 1e100

@@ -59,7 +59,6 @@ def _print(done: Consolidated) -> None:
         title = f"{len(done.forgotten)} forgotten{_first(len(done.forgotten))}"
         output().print(table(title, ("id", "why"), lines, right="id"))
 
-
     for ids, reason in list(done.failed.items())[:_SHOWN]:
         say(f"memories {', '.join(map(str, ids))} could not be merged: {reason}")
 

@@ -64,7 +64,7 @@ def reading_until(deadline: Deadline) -> Iterator[None]:
 
 @contextmanager
 def without_limit() -> Iterator[None]:
-    """What is read for all who come later, such as a cache, takes the time that it takes; a stop still counts."""
+    """What is read for all who come later, such as a cache, may take long; a stop still counts."""
     known = _CURRENT.get()
     if known is None:
         yield

@@ -34,7 +34,7 @@ class Filter:
 
     Attributes:
         text: words that label and caption together must all have, at most ``MOST_WORDS`` different ones; case
-            and accents do not matter. Nothing in it is syntax. Text without a letter or digit matches nothing.
+            and accents do not matter. Nothing in it is syntax. Text without letter or digit matches nothing.
         between_ns: first and last nanosecond, both included.
         labels, kinds, states: any of them; an empty list matches nothing.
         map_id: the map, exactly.
@@ -173,9 +173,7 @@ def match_expression(text: str, *, any_word: bool = False) -> str | None:
     return (" OR " if any_word else " ").join(quoted)
 
 
-def in_circle(
-    points: NDArray[np.float64], circle: tuple[float, float, float]
-) -> NDArray[np.bool_]:
+def in_circle(points: NDArray[np.float64], circle: tuple[float, float, float]) -> NDArray[np.bool_]:
     """Which of the (n, 2) points are inside or on the rim; exactly at the middle where the radius is 0."""
     x, y, radius = circle
     with np.errstate(over="ignore"):
@@ -187,9 +185,7 @@ def in_circle(
     return found
 
 
-def in_polygon(
-    points: NDArray[np.float64], polygon: Sequence[tuple[float, float]]
-) -> NDArray[np.bool_]:
+def in_polygon(points: NDArray[np.float64], polygon: Sequence[tuple[float, float]]) -> NDArray[np.bool_]:
     """Which of the (n, 2) points are inside or on an edge; even-odd rule.
 
     Each edge is compared with the points at its height only. Stops at the deadline of the thread.

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
 from memory.persistence import places, poses, visits
-from memory.persistence.records import ACCESS, DEFAULT_SLOT, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
+from memory.persistence.records import (
+    ACCESS,
+    DEFAULT_SLOT,
+    DEFAULTS,
+    SCALARS,
+    SLOTS,
+    TEXTS,
+    Image,
+    Prepared,
+    Slot,
+)
 from memory.types import Memory
 
 #: Ids that are bound at once.
@@ -91,7 +101,7 @@ def add_slot(connection: sqlite3.Connection, slots: dict[str, Slot], name: str, 
 
 
 def drop_empty_slots(connection: sqlite3.Connection, slots: dict[str, Slot]) -> None:
-    """Make room for other encoders: those that no memory has a vector of any more go, but not the default one.
+    """Make room for other encoders: those without a single vector go, but not the default one.
 
     It looks at all keys, and is therefore left until a number is needed.
     """

@@ -18,7 +18,7 @@ from memory.serve.options import ServeOptions
 Model = TypeVar("Model", bound=BaseModel)
 #: JSON has no such numbers, and whatever reads it fast takes them all the same.
 _NO_NUMBERS = (b"NaN", b"Infinity")
-#: Bytes of a body from which on it is looked at before it is read: bodies of this size are read two at a time.
+#: Bytes of a body beyond which it is looked at before it is read; of such bodies two are worked on at a time.
 LARGE = 1 << 20
 #: Names that an object of a request has at most, but for what is in a payload.
 MOST_NAMES = 64
@@ -147,7 +147,7 @@ def _check_parts(body: bytes, options: ServeOptions) -> None:
 
 
 def _check_sizes(found: Any, options: ServeOptions) -> None:
-    """Raise :class:`ServiceError` where an object has too many names, or a list of the request too many entries."""
+    """Raise :class:`ServiceError` where an object has too many names, or a list too many entries."""
     if not isinstance(found, dict):
         return
     _check_names("the request", found)

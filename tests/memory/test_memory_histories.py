@@ -46,7 +46,9 @@ class History:
         self.rng = np.random.default_rng(seed)
         self.rows: dict[int, Memory] = {}
         self.past: dict[int, dict[int, Memory]] = {}
-        self.store = MemoryStore.open(folder, dim=DIM, config=StoreConfig(index_from=int(self.pick([3, 999]))))
+        self.store = MemoryStore.open(
+            folder, dim=DIM, config=StoreConfig(index_from=int(self.pick([3, 999])))
+        )
 
     def pick(self, choices: Any) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
@@ -124,7 +126,9 @@ class History:
         near = self.pick([None, (0.0, 0.0), (0.1, 0.1), (3.0, 4.0), (-1e308, 0.0)])
         radius = None if near is None else self.pick([None, 0.0, 1e-200, 0.05, 5.0, 1e250])
         text = self.pick([None, None, "red", "DOOR blue"])
-        like = self.pick([None, None, *sorted(id for id, row in self.rows.items() if row.embedding is not None)])
+        like = self.pick(
+            [None, None, *sorted(id for id, row in self.rows.items() if row.embedding is not None)]
+        )
         polygon = self.pick([None, None, [(-1.0, -1.0), (5.0, -1.0), (5.0, 5.0), (-1.0, 5.0)]])
         labels = self.pick([None, ["cup", "Car"]])
         span = self.pick([None, (-1, 5), (-(2**63), 2**63 - 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import threading
@@ -41,7 +42,8 @@ def bombs(size: int) -> dict[str, tuple[str, bytes]]:
         "numbers": ("query", b'{"embedding":[' + b"1e1," * (size // 4 - 20) + b"1]}"),
         "words": ("query", b'{"text":"' + b" ".join(b"%x" % at for at in range(size // 7)) + b'"}'),
         "corners": ("query", json.dumps({"polygon": corners}).encode()),
-        "visits": ("memories", b'{"memories":[{"time_ns":1,"visits":[' + b"[]," * (size // 3 - 50) + b"0]}]}"),
+        "visits": ("memories", b'{"memories":[{"time_ns":1,"visits":['
+                   + b"[]," * (size // 3 - 50) + b"0]}]}"),
         "encoders": ("memories", b'{"memories":[{"time_ns":1,"embeddings":{'
                      + b",".join(b'"%x":0' % at for at in range(size // 11)) + b"}}]}"),
     }  # fmt: skip
@@ -287,10 +289,8 @@ def test_the_service_ends_in_time_whatever_is_asked(crowd: Path, served: Callabl
     polygon = json.dumps({"polygon": corners, "text": "thing a b c d e f g h", "k": 1000}).encode()
 
     def ask() -> None:
-        try:
+        with contextlib.suppress(httpx.HTTPError):
             httpx.post(f"{service.address}api/query", content=polygon, headers=JSON, timeout=120)
-        except httpx.HTTPError:
-            pass
 
     threads = [threading.Thread(target=ask) for _ in range(100)]
     for thread in threads:
