@@ -141,7 +141,7 @@ class Service:
         return known
 
     def interrupt(self) -> None:
-        """End what is at work, and what waits for it: with an error; what was being written is rolled back."""
+        """End what is at work and what waits for it, with an error; what was being written is rolled back."""
         self._stopping.set()
         self.store.database.interrupt()
 
