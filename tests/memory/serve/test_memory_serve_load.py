@@ -148,6 +148,29 @@ def test_others_search_while_words_are_looked_up(store: MemoryStore, monkeypatch
         thread.join(20)
 
 
+def test_others_search_while_something_is_written(store: MemoryStore) -> None:
+    store.add([Memory(time_ns=row) for row in range(1000)])
+    begun, leave = threading.Event(), threading.Event()
+
+    def work(_: Any) -> None:
+        begun.set()
+        assert leave.wait(20)
+
+    writer = threading.Thread(target=store.database._write, args=(work,))
+    writer.start()
+    assert begun.wait(20)
+    # As many answers as are counted at once: their counts wait, they do not.
+    reader = threading.Thread(target=lambda: [store.query(Query(k=1000)) for _ in range(6)])
+    reader.start()
+    reader.join(10)
+    assert not reader.is_alive()
+    leave.set()
+    writer.join(20)
+    store.query(Query(k=1))
+    counted = store.database.columns([1]).access_counts
+    assert counted.tolist() == [6]
+
+
 def test_streams_are_counted_when_they_are_asked_for(store: MemoryStore) -> None:
     app = create_app(store, options=ServeOptions(threads=2, max_subscribers=4, rate=0.0))
 
