@@ -268,7 +268,7 @@ async def map_columns(
     plain("map_id", map_id)
     columns: MapColumns = request.app.state.map_columns
     gzipped = "gzip" in request.headers.get("accept-encoding", "").lower()
-    found = await service.work(columns.answer, map_id=map_id, since=since, limit=most, compress=gzipped)
+    found = await service.work_aside(columns.answer, map_id=map_id, since=since, limit=most, compress=gzipped)
     etag = f'"{found.version}"'
     headers = {"etag": etag, "vary": "accept-encoding"}
     if etag in request.headers.get("if-none-match", ""):

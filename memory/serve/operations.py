@@ -130,8 +130,8 @@ async def stats(
 ) -> Answer:
     """Numbers about the store."""
 
-    def read() -> dict[str, Any]:
-        return {
+    def read() -> Answer:
+        found = {
             **service.store.stats().to_json(),
             "dim": service.store.dim,
             "encoders": service.store.encoders(),
@@ -141,8 +141,9 @@ async def stats(
             "check": service.checked(anew=check),
             "followers": service.feed.followers,
         }
+        return Answer(found)
 
-    return await service.read(read)
+    return await (service.work_aside if check else service.work)(read)
 
 
 @router.get("/health", summary="Whether the store answers", responses=answers(HealthAnswer))

@@ -45,7 +45,10 @@ class Service:
         self.questions = Questions(store)
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
-        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="recall")
+        # Apart, so that who reads never waits for those who wait for a long operation to be written.
+        self._readers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-read")
+        self._writers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-write")
+        self._aside = asyncio.Semaphore(max(1, options.threads // 4))
         self._stopping = threading.Event()
         self._checking = threading.Lock()
         self._checked: dict[str, Any] | None = None
@@ -62,10 +65,21 @@ class Service:
         Raises:
             QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
         """
-        return await self._work(self.options.query_timeout_s or None, function, *arguments, **named)
+        seconds = self.options.query_timeout_s or None
+        return await self._work(self._readers, seconds, function, *arguments, **named)
+
+    async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
+        async with self._aside:
+            return await self.work(function, *arguments, **named)
 
     async def _work(
-        self, seconds: float | None, function: Callable[..., Result], *arguments: Any, **named: Any
+        self,
+        threads: ThreadPoolExecutor,
+        seconds: float | None,
+        function: Callable[..., Result],
+        *arguments: Any,
+        **named: Any,
     ) -> Result:
         deadline = Deadline(seconds, self._stopping)  # From now on, not from when there is a thread.
 
@@ -73,7 +87,7 @@ class Service:
             with reading_until(deadline):
                 return function(*arguments, **named)
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await asyncio.get_running_loop().run_in_executor(threads, call)
 
     async def read(self, function: Callable[[], Any]) -> Answer:
         """The answer with what a function finds; JSON is made of it in the same thread."""
@@ -106,7 +120,7 @@ class Service:
                 return Answer(found), generation
 
             async with self._bodies.turn(raw):
-                answer, generation = await self._work(None, work)
+                answer, generation = await self._work(self._writers, None, work)
         self.feed.tell(generation)
         return answer
 
@@ -153,8 +167,10 @@ class Service:
         finally:
             self.feed.stop()
             # What is still at work had its time.
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            ended = asyncio.ensure_future(asyncio.to_thread(self._threads.shutdown))
+            pools = (self._readers, self._writers)
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
+            ended = asyncio.ensure_future(asyncio.to_thread(lambda: [pool.shutdown() for pool in pools]))
             while not (await asyncio.wait([ended], timeout=0.2))[0]:
                 self.interrupt()
 

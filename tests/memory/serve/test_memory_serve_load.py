@@ -171,6 +171,41 @@ def test_others_search_while_something_is_written(store: MemoryStore) -> None:
     assert counted.tolist() == [6]
 
 
+def test_light_requests_are_answered_while_all_others_wait(
+    make_client: Callable[..., Any], store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make_client()  # With eight threads.
+    real, leave = store.database.check, threading.Event()
+    slow = [("POST", "/api/memories", {"json": {"memories": [{"time_ns": row}]}}) for row in range(10)]
+    slow += [("GET", "/api/stats?check=true", {})] * 10
+
+    def check(*rest: Any) -> Any:
+        assert leave.wait(20)
+        return real(*rest)
+
+    monkeypatch.setattr(client_service(client).reading, "check", check)
+
+    async def run() -> None:
+        async with httpx.AsyncClient(transport=client.transport, base_url=client.base) as asked:
+            waiting = [asyncio.ensure_future(asked.request(way, path, **rest)) for way, path, rest in slow]
+            await asyncio.sleep(0.2)
+            for _ in range(3):
+                assert (await asyncio.wait_for(asked.get("/api/health"), 10)).status_code == 200
+                answer = await asyncio.wait_for(asked.post("/api/query", json={"k": 1}), 10)
+                assert answer.status_code == 200
+            store.database._group.lock.release()
+            leave.set()
+            assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+
+    store.database._group.lock.acquire()  # Something long is being written, by this thread.
+    client.runner.run(run())
+
+
+def client_service(client: Any) -> Any:
+    """The service behind a client."""
+    return client.transport.app.state.service
+
+
 def test_streams_are_counted_when_they_are_asked_for(store: MemoryStore) -> None:
     app = create_app(store, options=ServeOptions(threads=2, max_subscribers=4, rate=0.0))
 
