@@ -207,6 +207,8 @@ def dump(payload: Mapping[str, Any]) -> str:
         text = json.dumps(dict(payload), allow_nan=False, separators=(",", ":"))
         if is_deep(text):
             raise RecursionError
+        if "\\ud" in text:  # Half a character, or a whole one in two halves.
+            json.dumps(dict(payload), ensure_ascii=False).encode()
         return text
     except RecursionError as error:
         raise ValueError(f"payload must be nested at most {MOST_DEPTH} deep") from error

@@ -138,6 +138,16 @@ def test_payloads_are_nested_as_deep_as_can_be_handed_on(store: MemoryStore) -> 
     everything_works(store)
 
 
+def test_payloads_are_text_that_can_be_written_elsewhere(store: MemoryStore) -> None:
+    kept = {"\U0001f600": "\U0001f600", "\\ud800": "\\ud83d\\ude00"}
+    store.add([Memory(time_ns=0, payload=kept)])
+    for wrong in ({"a": "\ud800"}, {"\udfff": 1}, {"a": [{"b": "x\ud83d"}]}):
+        with pytest.raises(ValueError, match="payload must be what JSON holds"):
+            store.add([Memory(time_ns=0, payload=wrong)])
+    assert store.find(Filter())[0].payload == kept
+    everything_works(store)
+
+
 def test_what_earlier_releases_accepted_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "old"
     with MemoryStore.open(folder, dim=3) as store:
