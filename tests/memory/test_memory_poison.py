@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -148,36 +147,38 @@ def test_payloads_are_text_that_can_be_written_elsewhere(store: MemoryStore) -> 
     everything_works(store)
 
 
-def test_what_earlier_releases_accepted_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "old"
-    with MemoryStore.open(folder, dim=3) as store:
-        vector = np.ones(3, np.float32)
-        store.add([Memory(time_ns=at, label="cup", embedding=vector) for at in range(4)])
-        store.add([Memory(time_ns=0, visits=((0, 1, 2),), count=2, covariance=np.eye(3))])
-    connection = sqlite3.connect(folder / "memory.db")
-    for column, id, value in (
-        ("count", 1, 2**63 - 1), ("importance", 1, -5.0), ("importance", 2, INF), ("reward", 3, 1.7e308),
-    ):  # fmt: skip
-        connection.execute(f"UPDATE memory SET {column} = ? WHERE id = ?", (value, id))
-    text = json.dumps(nested(700))
-    connection.execute("UPDATE body SET payload = ? WHERE id = 4", (text,))
-    table = np.array([0, 1, 2**63 - 1], dtype="<i8")
-    connection.execute("UPDATE visited SET visits = ? WHERE id = 5", (table.tobytes(),))
-    (blob,) = connection.execute("SELECT covariances FROM spread").fetchone()
-    table = np.frombuffer(blob, "<f8").copy()
-    table[np.isfinite(table) & (table == 1.0)] = INF
-    connection.execute("UPDATE spread SET covariances = ?", (table.tobytes(),))
-    connection.commit()
-    connection.close()
-    with MemoryStore.open(folder) as store:
-        found = {memory.id: memory for memory in store.find(Filter())}
-        assert (found[1].count, found[1].importance) == (MOST_COUNT, 0.0)
-        assert found[2].importance == 1.0
-        assert found[4].payload == {"nested_too_deeply": text}
-        assert found[5].visits == (Visit(0, 1, MOST_COUNT),)
-        assert found[5].covariance is None
-        everything_works(store)
-    assert main(["query", str(folder), "--json"]) == 0
+def unchecked(**values: Any) -> Memory:
+    """A memory as earlier releases took it."""
+    made = Memory(time_ns=0, label="cup", embedding=np.ones(3, np.float32))
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def test_what_earlier_releases_accepted_is_read(
+    store: MemoryStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = nested(700)
+    old = [
+        unchecked(count=2**63 - 1, importance=-5.0),
+        unchecked(importance=INF),
+        unchecked(reward=1.7e308),
+        unchecked(payload=deep),
+        unchecked(visits=(Visit(0, 1, 2**63 - 1),), count=2, covariance=np.diag([INF] * 3)),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr("memory.persistence.records.MOST_DEPTH", 1000)
+        store.add(old)
+    found = {memory.id: memory for memory in store.find(Filter())}
+    assert (found[1].count, found[1].importance) == (MOST_COUNT, 0.0)
+    assert found[2].importance == 1.0
+    assert json.loads(found[4].payload["nested_too_deeply"]) == deep
+    assert found[5].visits == (Visit(0, 1, MOST_COUNT),)
+    assert found[5].covariance is None
+    everything_works(store)
+    assert store.check().ok
+    store.close()
+    assert main(["query", str(store.folder), "--json"]) == 0
     json.loads(capsys.readouterr().out, parse_constant=lambda word: 1 / 0)
 
 
