@@ -170,8 +170,8 @@ class Service:
             pools = (self._readers, self._writers)
             for pool in pools:
                 pool.shutdown(wait=False, cancel_futures=True)
-            ended = asyncio.ensure_future(asyncio.to_thread(lambda: [pool.shutdown() for pool in pools]))
-            while not (await asyncio.wait([ended], timeout=0.2))[0]:
+            ended = [asyncio.ensure_future(asyncio.to_thread(pool.shutdown)) for pool in pools]
+            while (await asyncio.wait(ended, timeout=0.2))[1]:
                 self.interrupt()
 
 
