@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from memory.explaining import without_names
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.observer import AWAY, Observer
+from memory.persistence.deadline import check_deadline
 from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Trimmed
@@ -37,12 +39,15 @@ class Consolidated(NamedTuple):
         forgotten: ids, with the reason of each.
         generations: of the operations, for :meth:`MemoryStore.undo`.
         trimmed: old operations that can no longer be undone.
+        failed: ids of what would have been one memory and could not be made so, with the reason; they stay as
+            they were, and the others are not affected.
     """
 
     merged: list[tuple[int, tuple[int, ...]]]
     forgotten: dict[int, str]
     generations: list[int]
     trimmed: Trimmed = Trimmed(0, 0, 0)
+    failed: Mapping[tuple[int, ...], str] = MappingProxyType({})
 
 
 class Care:
@@ -107,6 +112,7 @@ class Care:
         """See :meth:`memory.store.MemoryStore.consolidate`."""
         merged: list[tuple[int, tuple[int, ...]]] = []
         generations: list[int] = []
+        failed: dict[tuple[int, ...], str] = {}
         self._database.flush()
         maps = self._database.maps()
         for place, map_id in enumerate(maps):
@@ -115,11 +121,17 @@ class Care:
             memories = self._memories_of(map_id)
             by_id = {memory.id: memory for memory in memories}
             gone_ns = self.gone_since(memories)
-            for proposal in propose_merges(memories, self._config.merging, gone_ns=gone_ns):
+            proposals = propose_merges(memories, self._config.merging, gone_ns=gone_ns, failed=failed)
+            for proposal in proposals:
+                check_deadline()
                 with self._observer.lock:
                     if self._changed([by_id[id] for id in proposal.ids]):
                         continue  # Just seen again, marked or forgotten: another time.
-                    result, generation = self._merge(proposal)
+                    try:
+                        result, generation = self._merge(proposal)
+                    except (ValueError, TypeError, ArithmeticError) as error:
+                        failed[proposal.ids] = str(error)
+                        continue
                 merged.append((result, tuple(proposal.ids)))
                 generations.append(generation)
         write_accesses()
@@ -138,7 +150,7 @@ class Care:
                 keep_operations=self._config.undo_keep_operations,
             )
         self._database.tidy()
-        return Consolidated(merged, forgotten, generations, trimmed)
+        return Consolidated(merged, forgotten, generations, trimmed, failed)
 
     def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> Trimmed:
         """See :meth:`memory.store.MemoryStore.trim`."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.filters import Filter, in_polygon
+from memory.persistence.filters import Filter, in_circle, in_polygon
 from memory.persistence.reading import Columns
 from memory.persistence.sqlite import Database
 
@@ -155,9 +155,12 @@ class ColumnCache:
         return kept
 
     def _is_any(self, codes: NDArray[np.int32], column: str, wanted: Iterable[str]) -> NDArray[np.bool_]:
+        known = {self.code(column, name) for name in wanted} - {-1}
+        if len(known) > 8:
+            return np.isin(codes, np.array(sorted(known), dtype=np.int32))
         found = np.zeros(len(codes), np.bool_)
-        for name in wanted:
-            found |= codes == self.code(column, name)
+        for code in known:
+            found |= codes == code
         return found
 
     def _put(self, columns: Columns) -> None:
@@ -244,9 +247,7 @@ def _within(points: NDArray[np.float64], filter: Filter, candidates: NDArray[np.
     x, y = points[:, 0], points[:, 1]
     kept = candidates & (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)
     if filter.circle is not None:
-        centre_x, centre_y, radius = filter.circle
-        with np.errstate(over="ignore"):
-            kept &= (x - centre_x) ** 2 + (y - centre_y) ** 2 <= radius * radius
+        kept &= in_circle(points, filter.circle)
     if filter.polygon is not None:
         rows = np.flatnonzero(kept)
         kept[rows] = in_polygon(points[rows], filter.polygon)

@@ -12,6 +12,7 @@
     ├── UnknownMemoryError            no memory has this id (also a ``KeyError``)
     ├── DimensionError                a vector of another length than the store's (also a ``ValueError``)
     ├── UndoError                     an operation that cannot be taken back
+    ├── QueryInterruptedError         reading took longer than it may, or the store is to be closed
     ├── EraseError                    removed, but old bytes may still be in the files
     └── DataError                     a file to import, or of poses, cannot be used (also a ``ValueError``)
 
@@ -76,6 +77,10 @@ class DimensionError(RecallError, ValueError):
 
 class UndoError(RecallError):
     """An operation cannot be taken back: too old, erased, undone already or built upon since."""
+
+
+class QueryInterruptedError(RecallError):
+    """Reading took longer than it may, or was ended because the store is to be closed."""
 
 
 class EraseError(RecallError):

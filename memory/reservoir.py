@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.merging.fusion import unit
 from memory.types import Memory, check_integer, check_numbers, check_vector
 from sparse_core.files import replacing
 
@@ -313,7 +314,9 @@ class Reservoir:
         vector = None
         if embedding is not None:
             vector = check_vector("embedding", embedding)
-            vector = vector / np.float32(np.linalg.norm(vector.astype(np.float64)))
+            length = np.linalg.norm(vector.astype(np.float64))
+            # A length that single precision does not hold divides in double precision.
+            vector = vector / np.float32(length) if 1e-30 < length < 1e30 else unit(vector)
         place, thing, similarity = self._thing_at(map_id, kind, label, (x, y), vector)
         # Without anything to compare a vector with, the memory opens the neighbourhood of its vector.
         first = thing is None or (vector is not None and math.isnan(similarity))

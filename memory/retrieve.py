@@ -7,6 +7,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,8 @@ from memory.index.calibration import reached
 from memory.index.effort import HIGH, THOROUGH, Calibration
 from memory.index.lsh import TAIL_LIMIT
 from memory.index.neighbours import LongTermIndex, Marked
-from memory.persistence.filters import Filter
+from memory.persistence.deadline import without_limit
+from memory.persistence.filters import Filter, in_polygon
 from memory.persistence.sqlite import Database
 from memory.tiers import Mover, Tier, TierOptions
 from memory.types import Query
@@ -85,17 +87,20 @@ class Retriever:
         """The ids that answer a query, at most ``query.k``."""
         filter = filter_of(query)
         vector = self._vector_of(query)
+        if vector is None and query.text is not None:
+            # In another order than how well the words fit, all that have them count.
+            best_first = query.order in (None, "relevance")
+            hits = self._database.search_text(query.text, filter, limit=query.k if best_first else 2**62)
+            with self._lock:
+                self._follow()
+                return self._ordered(query, Found(hits.ids, text=hits.scores))
+        chosen = self._looked_up(filter)
         with self._lock:
             self._follow()
             if vector is not None:
-                found = self._similar(query, filter, vector)
-            elif query.text is not None:
-                # In another order than how well the words fit, all that have them count.
-                best_first = query.order in (None, "relevance")
-                hits = self._database.search_text(query.text, filter, limit=query.k if best_first else 2**62)
-                found = Found(hits.ids, text=hits.scores)
+                found = self._similar(query, filter, vector, chosen)
             else:
-                found = Found(self._matching(filter))
+                found = Found(self._columns_of().column("ids")[self._passing(filter, chosen)])
             return self._ordered(query, found)
 
     def neighbours(
@@ -126,9 +131,10 @@ class Retriever:
 
     def ids(self, filter: Filter, *, several: bool = False) -> NDArray[np.int64]:
         """Rising ids of what passes a filter without text; with ``several`` only of merged memories."""
+        chosen = self._looked_up(filter)
         with self._lock:
             columns = self._followed()
-            kept = columns.matches(filter)
+            kept = self._passing(filter, chosen)
             if several:
                 kept &= columns.column("counts") > 1
             found: NDArray[np.int64] = columns.column("ids")[kept]
@@ -258,7 +264,41 @@ class Retriever:
         found: NDArray[np.float32] = vectors.halves[0].astype(np.float32)
         return found
 
-    def _similar(self, query: Query, filter: Filter, vector: NDArray[np.float32]) -> Found:
+    def _looked_up(self, filter: Filter) -> NDArray[np.int64] | None:
+        """Rising ids of what has the filter's words and lies in its polygon; ``None`` where it has neither.
+
+        Found without the lock: these are the parts that may take long, and nobody else waits for them.
+        """
+        ids: NDArray[np.int64] | None = None
+        if filter.polygon is not None:
+            with self._lock:
+                columns = self._followed()
+                near = columns.matches(replace(filter, text=None, polygon=None))
+                ids, points = columns.column("ids")[near], columns.column("positions")[near, :2]
+            ids = ids[in_polygon(points, filter.polygon)]
+        if filter.text is not None:
+            said = self._database.ids(Filter(text=filter.text))
+            ids = said if ids is None else np.intersect1d(ids, said, assume_unique=True)
+        return ids
+
+    def _passing(self, filter: Filter, chosen: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+        """Which rows pass a filter, of which :meth:`_looked_up` found a part."""
+        columns = self._columns_of()
+        if chosen is None:
+            return columns.matches(filter)
+        rows = columns.rows(chosen)
+        rows = rows[rows >= 0]
+        kept = np.zeros(len(columns.column("ids")), np.bool_)
+        kept[rows] = columns.matches(replace(filter, text=None, polygon=None), rows)
+        return kept
+
+    def _columns_of(self) -> ColumnCache:
+        assert self._columns is not None
+        return self._columns
+
+    def _similar(
+        self, query: Query, filter: Filter, vector: NDArray[np.float32], said: NDArray[np.int64] | None
+    ) -> Found:
         index = self._index(query.encoder)
         question = unit_rows(vector[None], index.dim)
         columns = self._columns
@@ -273,15 +313,7 @@ class Retriever:
             every = columns.column("alive")
             found = index.search_marked(question, wanted, columns.column("ids"), every)
             return self._found(query, found, chosen)
-        if filter.text is None:
-            kept = columns.matches(filter)
-        else:
-            # Words are looked up in the store, the rest in the columns.
-            ids = self._database.ids(Filter(text=filter.text))
-            rows = columns.rows(ids)
-            rows = rows[rows >= 0]
-            kept = np.zeros(len(columns.column("ids")), np.bool_)
-            kept[rows] = columns.matches(filter, rows)
+        kept = self._passing(filter, said)
         matches = int(np.count_nonzero(kept))
         total = max(len(index), matches)
         chosen = plan(total, matches, wanted, costs=costs)
@@ -343,16 +375,21 @@ class Retriever:
 
     def _follow(self) -> None:
         generation = self._database.generation
-        if self._columns is None:
-            self._columns = ColumnCache.of(self._database)
-        elif self._columns.generation != generation:
-            self._columns.follow(self._database)
-        self._follow_indexes(generation)
+        with without_limit():
+            if self._columns is None:
+                self._columns = ColumnCache.of(self._database)
+            elif self._columns.generation != generation:
+                self._columns.follow(self._database)
+            self._follow_indexes(generation)
 
     def _follow_indexes(self, generation: int) -> None:
-        for encoder, index in self._indexes.items():
-            if index.generation != generation:
-                self._catch_up(encoder, index)
+        behind = [encoder for encoder, index in self._indexes.items() if index.generation != generation]
+        slots = self._database.slots() if behind else {}
+        for encoder in behind:
+            if slots.get(encoder) == self._indexes[encoder].dim:
+                self._catch_up(encoder, self._indexes[encoder])
+            else:
+                del self._indexes[encoder]  # No memory has such vectors any more, or they became others.
 
     def _catch_up(self, encoder: str, index: TieredIndex) -> None:
         changes = self._database.changes(index.generation)
@@ -407,10 +444,11 @@ class Retriever:
             after = int(vectors.ids[-1])
             return unit_rows(vectors.halves.astype(np.float32), dim), vectors.ids
 
-        index.fill(len(self._columns), portion)
-        index.generation = generation
-        self._indexes[encoder] = index
-        self._catch_up(encoder, index)
+        with without_limit():
+            index.fill(len(self._columns), portion)
+            index.generation = generation
+            self._indexes[encoder] = index
+            self._catch_up(encoder, index)
         return index
 
 

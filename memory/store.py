@@ -37,8 +37,9 @@ from memory.types import Explanation, Hit, Memory, Query, State
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
 
 _INDEX_FOLDER = "indexes"
-#: Accesses that are counted in memory before they are written.
+#: Accesses that are counted in memory before they are written, and that wait there at most.
 _ACCESSES_AT_ONCE = 4096
+_ACCESSES_WAITING = 64 * _ACCESSES_AT_ONCE
 
 
 class MemoryStore:
@@ -540,8 +541,10 @@ class MemoryStore:
         if self._database.readonly:
             return
         self._accessed += [memory.id for memory in memories if memory.id is not None]
-        if len(self._accessed) >= _ACCESSES_AT_ONCE:
-            # An answer does not fail because this cannot be written.
+        if len(self._accessed) > _ACCESSES_WAITING:
+            self._accessed = self._accessed[-_ACCESSES_WAITING:]
+        if len(self._accessed) >= _ACCESSES_AT_ONCE and not self._database.busy:
+            # An answer does not fail because this cannot be written, nor does it wait for others' writing.
             with contextlib.suppress(StoreError):
                 self._write_accesses()
 

@@ -19,6 +19,18 @@ STATES: tuple[State, ...] = get_args(State)
 Position = tuple[float, float, float]
 #: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
 MOST_VISITS = 512
+#: Observations that a memory stands for at most, sums included: exact in every format that has numbers.
+MOST_COUNT = 2**53
+#: Variances and covariances, in square metres: what is made of two of them is a number still.
+MOST_COVARIANCE = 1e100
+#: Lists and objects of a payload within each other.
+MOST_DEPTH = 64
+#: Words that are looked up at once, repeated ones counted once.
+MOST_WORDS = 64
+#: Corners of a polygon that is asked for.
+MOST_CORNERS = 4096
+#: Labels that are asked for at once.
+MOST_LABELS = 1000
 
 
 class Visit(NamedTuple):
@@ -60,19 +72,19 @@ class Memory:
         map_id: map that the pose is in.
         position: x, y, z in metres in the map frame.
         yaw: radians counter-clockwise from +x.
-        covariance: (3, 3) of the position in square metres, or ``None``.
+        covariance: (3, 3) of the position in square metres, up to ``MOST_COVARIANCE``, or ``None``.
         kind: what sort of memory.
         label: class or name, such as ``"Car"``.
         caption: text that is searched.
         embedding: (dim,) vector, of any length above zero; stored as a unit vector in half precision.
         embeddings: further vectors by the name of their encoder.
         confidence: from 0 to 1.
-        reward: what came of it, any number; 0 is neutral.
-        payload: whatever JSON holds.
+        reward: what came of it, any finite number; 0 is neutral.
+        payload: whatever JSON holds, nested at most ``MOST_DEPTH`` deep.
         evidence: where the raw data is, a path or URL; never opened here.
         provenance: who says so, such as ``"detector/pointpillars-kitti"``.
         marked: kept whatever its importance.
-        count: how many observations it stands for.
+        count: how many observations it stands for, up to ``MOST_COUNT``.
         first_seen_ns, last_seen_ns: of these; ``time_ns`` where not given.
         visits: when it was seen, where it stands for several observations and this is known: up to
             ``MOST_VISITS`` stretches (first, last, sights), rising and apart. Empty for one sight, which
@@ -125,9 +137,11 @@ class Memory:
         check_choice("state", self.state, STATES)
         for name in ("map_id", "label", "caption", "evidence", "provenance"):
             check_text(name, getattr(self, name))
-        check_integer("count", self.count)
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}")
+        if not 1 <= check_integer("count", self.count) <= MOST_COUNT:
+            bound = "at least 1" if self.count < 1 else f"at most {MOST_COUNT}"
+            raise ValueError(f"count must be {bound}, got {self.count}")
+        if self.importance is not None and not 0.0 <= check_number("importance", self.importance) <= 1.0:
+            raise ValueError(f"importance must be from 0 to 1, got {self.importance}")
         if type(self.visits) is not tuple or self.visits:
             object.__setattr__(self, "visits", check_visits(self.visits))
         if self.covariance is not None:
@@ -143,15 +157,15 @@ class Query:
     """What is asked for: every part that is given must hold.
 
     Attributes:
-        text: words that label or caption should have.
+        text: words that label or caption should have, at most ``MOST_WORDS`` different ones.
         embedding: (dim,) vector that hits should be similar to.
         like: id of a memory to which hits should be similar.
         encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
         near: x, y, z (or x, y) in metres; with ``radius_m`` a filter, alone what ``"distance"`` is from.
         radius_m: metres in the plane.
-        polygon: corners (x, y) in metres, at least three.
+        polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``.
         between_ns: first and last nanosecond, both included.
-        labels, kinds: any of them.
+        labels, kinds: any of them, at most ``MOST_LABELS``.
         map_id: ``None`` for all maps.
         min_confidence: least confidence.
         k: most hits.
@@ -189,6 +203,13 @@ class Query:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         if self.embedding is not None and self.like is not None:
             raise ValueError("give embedding or like, not both")
+        if self.text is not None:
+            check_words("text", self.text)
+        for name in ("encoder", "map_id"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
+        if self.like is not None:
+            check_integer("like", self.like)
         if self.near is not None:
             if len(self.near) not in (2, 3):
                 raise ValueError(f"near must have two or three numbers, got {len(self.near)}")
@@ -199,10 +220,7 @@ class Query:
             if not (math.isfinite(self.radius_m) and self.radius_m >= 0.0):
                 raise ValueError(f"radius_m must be finite and not negative, got {self.radius_m}")
         if self.polygon is not None:
-            if len(self.polygon) < 3:
-                raise ValueError(f"polygon must have at least three corners, got {len(self.polygon)}")
-            corners = tuple(check_numbers("polygon", corner, 2) for corner in self.polygon)
-            object.__setattr__(self, "polygon", corners)
+            object.__setattr__(self, "polygon", check_polygon(self.polygon))
         if self.between_ns is not None:
             first, last = self.between_ns
             check_integer("between_ns", first)
@@ -213,6 +231,8 @@ class Query:
             found = getattr(self, name)
             if isinstance(found, str):
                 raise TypeError(f"{name} must be a list of strings, got the string {found!r}")
+            if found is not None and len(found) > MOST_LABELS:
+                raise ValueError(f"{name} must be at most {MOST_LABELS}, got {len(found)}")
             for entry in found or ():
                 check_text(name, entry) if name == "labels" else check_choice(name, entry, KINDS)
         if self.order is not None:
@@ -272,6 +292,18 @@ def check_integer(name: str, value: object) -> int:
     return int(value)
 
 
+def check_number(name: str, value: object) -> float:
+    """``value`` as a float, or raise: a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    return float(value)
+
+
+def saturated(count: int) -> int:
+    """A sum of counts, as far as a count goes."""
+    return min(count, MOST_COUNT)
+
+
 def check_numbers(name: str, values: Sequence[float], count: int) -> tuple[Any, ...]:
     """The finite numbers as a tuple of floats."""
     try:
@@ -298,6 +330,38 @@ def check_text(name: str, value: object) -> str:
     return value
 
 
+def distinct_words(text: str) -> list[str]:
+    """Words that have a letter or a digit, each once whatever its case, in the order of the text."""
+    words: dict[str, str] = {}
+    for word in text.split():
+        if any(character.isalnum() for character in word):
+            words.setdefault(word.casefold(), word)
+    return list(words.values())
+
+
+def check_words(name: str, value: object) -> str:
+    """``value``, or raise: text with at most ``MOST_WORDS`` different words.
+
+    What stands between two signs of a word counts for itself: an index over words looks it up so.
+    """
+    text = check_text(name, value)
+    # No more words than letters and what parts them: most text is short.
+    if len(text) >= 2 * MOST_WORDS:
+        parts = " ".join(distinct_words(text))
+        count = len("".join(sign if sign.isalnum() else " " for sign in parts).split())
+        if count > MOST_WORDS:
+            raise ValueError(f"{name} must have at most {MOST_WORDS} different words, got {count}")
+    return text
+
+
+def check_polygon(value: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
+    """The corners (x, y), or raise: from three to ``MOST_CORNERS``."""
+    if not 3 <= len(value) <= MOST_CORNERS:
+        few = "at least three" if len(value) < 3 else f"at most {MOST_CORNERS}"
+        raise ValueError(f"polygon must have {few} corners, got {len(value)}")
+    return tuple(check_numbers("polygon", corner, 2) for corner in value)
+
+
 def check_visits(value: object) -> tuple[Visit, ...]:
     """Visits in order, none touching another, each with at least one sight."""
     try:
@@ -313,8 +377,9 @@ def check_visits(value: object) -> tuple[Visit, ...]:
         visit = Visit(*(check_integer(f"visits[{at}]", number) for number in row))
         if visit.first_ns > visit.last_ns:
             raise ValueError(f"visits[{at}] must not end before it begins, got {visit[:2]}")
-        if visit.sights < 1:
-            raise ValueError(f"visits[{at}] must have at least 1 sight, got {visit.sights}")
+        if not 1 <= visit.sights <= MOST_COUNT:
+            bound = "at least 1 sight" if visit.sights < 1 else f"at most {MOST_COUNT} sights"
+            raise ValueError(f"visits[{at}] must have {bound}, got {visit.sights}")
         if found and visit.first_ns <= found[-1].last_ns:
             raise ValueError(f"visits must rise and not touch each other: visits[{at}] does")
         found.append(visit)
@@ -345,11 +410,12 @@ def check_covariance(value: object) -> NDArray[np.float64]:
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.shape != (3, 3):
         raise ValueError(f"covariance must have shape (3, 3), got {matrix.shape}")
-    if not np.isfinite(matrix).all():
-        raise ValueError("covariance must be finite")
+    if not (np.abs(matrix) <= MOST_COVARIANCE).all():
+        raise ValueError(f"covariance must be finite, and at most {MOST_COVARIANCE:g} square metres")
     scale = max(float(np.abs(matrix).max()), 1e-12)
     if np.abs(matrix - matrix.T).max() > 1e-6 * scale:
         raise ValueError("covariance must be symmetric")
-    if np.linalg.eigvalsh(matrix).min() < -1e-6 * scale:
+    even: NDArray[np.float64] = (matrix + matrix.T) / 2  # What is stored is what is checked: it is read so.
+    if np.linalg.eigvalsh(even).min() < -1e-6 * scale:
         raise ValueError("covariance must be positive semidefinite")
-    return (matrix + matrix.T) / 2
+    return even

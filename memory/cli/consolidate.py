@@ -33,7 +33,8 @@ def run(options: argparse.Namespace) -> int:
         forgotten = [{"id": id, "reason": reason} for id, reason in done.forgotten.items()]
         counts = {"memories_before": before, "memories": after}
         found = {**counts, "merged": merged, "forgotten": forgotten, "operations": done.generations}
-        print_json({**found, "trimmed": done.trimmed._asdict()})
+        failed = [{"ids": list(ids), "reason": reason} for ids, reason in done.failed.items()]
+        print_json({**found, "trimmed": done.trimmed._asdict(), "failed": failed})
         return 0
     _print(done)
     say(f"{counted(before)} before, {after:,} now")
@@ -57,6 +58,9 @@ def _print(done: Consolidated) -> None:
         lines = [[str(id), reason] for id, reason in list(done.forgotten.items())[:_SHOWN]]
         title = f"{len(done.forgotten)} forgotten{_first(len(done.forgotten))}"
         output().print(table(title, ("id", "why"), lines, right="id"))
+
+    for ids, reason in list(done.failed.items())[:_SHOWN]:
+        say(f"memories {', '.join(map(str, ids))} could not be merged: {reason}")
 
 
 def _first(count: int) -> str:

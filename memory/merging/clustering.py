@@ -113,7 +113,8 @@ class _Grid:
         # No two positions further apart than this pass both gates. A little more, for rounding.
         largest = float(np.linalg.eigvalsh(features.covariance[rows])[:, -1].max())
         size = min(options.max_distance_m, math.sqrt(2.0 * options.gate * largest)) * (1.0 + 1e-6)
-        cell = np.column_stack([_squeezed(features.position[rows, axis] / size) for axis in (0, 1)])
+        with np.errstate(over="ignore"):  # Cells beyond all numbers are one, whose rows are compared.
+            cell = np.column_stack([_squeezed(features.position[rows, axis] / size) for axis in (0, 1)])
         group = features.group[rows]
         keys = np.column_stack([group, cell])
         # Stable, so rows of a cell stay in the order of leading.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.visits import join_visits, known_visits
-from memory.types import Memory, Visit
+from memory.types import Memory, Visit, saturated
 
 
 def position_covariances(
@@ -117,12 +117,12 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
         embedding=_mean_direction([memory.embedding for memory in ordered], counts),
         embeddings={name: vector for name, vector in embeddings.items() if vector is not None},
         confidence=max(memory.confidence for memory in ordered),
-        reward=float(np.average([memory.reward for memory in ordered], weights=counts)),
+        reward=_mean_reward(np.array([memory.reward for memory in ordered]), counts),
         payload=payload,
         evidence=_joined(memory.evidence for memory in reversed(ordered)),
         provenance=_joined(memory.provenance for memory in reversed(ordered)),
         marked=any(memory.marked for memory in ordered),
-        count=sum(memory.count for memory in ordered),
+        count=saturated(sum(memory.count for memory in ordered)),
         first_seen_ns=min(
             memory.time_ns if memory.first_seen_ns is None else memory.first_seen_ns for memory in ordered
         ),
@@ -155,6 +155,15 @@ def _fused_position(
     covariance = np.linalg.inv(information.sum(axis=0))
     mean = covariance @ np.einsum("nij,nj->i", information, offset)
     return origin + mean, (covariance + covariance.T) / 2.0
+
+
+def _mean_reward(rewards: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
+    """Mean by count; in shares where the sum is more than a float holds."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(np.average(rewards, weights=counts))
+        if not math.isfinite(mean):
+            mean = float(np.clip((rewards * (counts / counts.sum())).sum(), rewards.min(), rewards.max()))
+    return mean
 
 
 def _mean_yaw(yaws: NDArray[np.float64], counts: NDArray[np.float64]) -> float:

@@ -38,6 +38,7 @@ def propose_merges(
     options: MergeOptions | None = None,
     *,
     gone_ns: Mapping[int, int] | None = None,
+    failed: dict[tuple[int, ...], str] | None = None,
 ) -> list[MergeProposal]:
     """Which memories should become one; those that stand for the most observations lead.
 
@@ -49,6 +50,8 @@ def propose_merges(
         options: the gates; the defaults where not given.
         gone_ns: by id, when those whose state is ``"gone"`` or ``"moved"`` were found to be; when they were
             last seen where not given.
+        failed: takes the ids of what would be one and cannot be made so, with the reason; without it, that is
+            raised.
 
     Returns:
         Proposals in the order of their lowest id; no memory is in two.
@@ -84,9 +87,15 @@ def propose_merges(
                 waiting += [(some, again) for some, _ in _clusters(again, part, id_array)]
         elif len(rows) > 1:
             members = [chosen[row] for row in rows]
-            fused = fuse(
-                members, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
-            )
+            try:
+                fused = fuse(
+                    members, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
+                )
+            except (ValueError, TypeError, ArithmeticError) as error:
+                if failed is None:
+                    raise
+                failed[tuple(id_array[rows].tolist())] = str(error)
+                continue
             left = leaving.of_all(rows)
             result = fused if left is None else replace(fused, state=left.state)
             why = _why(members, rows, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from memory.types import MOST_VISITS, Memory, Visit
+from memory.types import MOST_VISITS, Memory, Visit, saturated
 
 #: Sights that are at most so far apart are one visit of a merged memory; shorter pauses cannot be told later.
 VISIT_GAP_S = 60.0
@@ -91,7 +91,8 @@ def without_sights(visits: Iterable[Visit], taken: Iterable[Visit]) -> tuple[Vis
 
 
 def _joined(one: Visit, other: Visit) -> Visit:
-    return Visit(one.first_ns, max(one.last_ns, other.last_ns), one.sights + other.sights)
+    sights = saturated(one.sights + other.sights)
+    return Visit(one.first_ns, max(one.last_ns, other.last_ns), sights)
 
 
 def _within(time_ns: int, visits: Iterable[Visit]) -> bool:

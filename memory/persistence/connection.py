@@ -15,6 +15,7 @@ from typing import Literal
 from memory.errors import (
     CorruptStoreError,
     NotAStoreError,
+    QueryInterruptedError,
     RecallError,
     StoreClosedError,
     StoreError,
@@ -22,6 +23,7 @@ from memory.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
+from memory.persistence.deadline import INSTRUCTIONS, check_deadline, current
 
 Mode = Literal["rwc", "rw", "ro", "immutable"]
 
@@ -92,32 +94,51 @@ class Readers:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._idle: list[sqlite3.Connection] = []
+        self._lent: set[sqlite3.Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
 
     @contextmanager
     def borrow(self) -> Iterator[sqlite3.Connection]:
-        """A connection within a read transaction: everything that is read is of one moment."""
+        """A connection within a read transaction: everything that is read is of one moment.
+
+        Raises:
+            QueryInterruptedError: it took longer than :mod:`memory.persistence.deadline` lets it.
+        """
         with translated(self._file):
+            check_deadline()
             with self._lock:
                 if self._closed:
                     raise StoreClosedError(f"{self._file.parent} was closed")
                 connection = self._idle.pop() if self._idle else None
             connection = connection or connect_reader(self._file)
+            with self._lock:
+                self._lent.add(connection)
             try:
+                limit = current()
+                if limit is not None:
+                    connection.set_progress_handler(limit.is_over, INSTRUCTIONS)
                 connection.execute("BEGIN")
                 yield connection
             finally:
                 self._give_back(connection)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
+        connection.set_progress_handler(None, 0)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         with self._lock:
+            self._lent.discard(connection)
             if not self._closed:
                 self._idle.append(connection)
                 return
         connection.close()
+
+    def interrupt(self) -> None:
+        """End what the lent connections are reading just now."""
+        with self._lock:
+            for connection in self._lent:
+                connection.interrupt()
 
     def close(self) -> None:
         """Close the idle connections now, those that are lent when they come back."""
@@ -150,6 +171,9 @@ def translate(error: sqlite3.Error, file: Path) -> Exception:
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary = None if code is None else code & 0xFF
     said = f"({name}: {error})"
+    if primary == sqlite3.SQLITE_INTERRUPT:
+        limit = current()
+        return QueryInterruptedError("interrupted") if limit is None else limit.error()
     if primary == sqlite3.SQLITE_FULL:
         return StoreFullError(f"{file}: no room left; nothing of this operation was kept {said}")
     if primary == sqlite3.SQLITE_CORRUPT or (

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.persistence.deadline import check_deadline
 from memory.persistence.places import Placed
 from memory.types import (
     KINDS,
@@ -20,7 +21,10 @@ from memory.types import (
     check_choice,
     check_integer,
     check_numbers,
+    check_polygon,
     check_text,
+    check_words,
+    distinct_words,
 )
 
 
@@ -29,8 +33,8 @@ class Filter:
     """Every part that is given must hold; the empty filter matches everything.
 
     Attributes:
-        text: words that label and caption together must all have; case and accents do not matter. Nothing in
-            it is syntax. Text without a letter or digit matches nothing.
+        text: words that label and caption together must all have, at most ``MOST_WORDS`` different ones; case
+            and accents do not matter. Nothing in it is syntax. Text without letter or digit matches nothing.
         between_ns: first and last nanosecond, both included.
         labels, kinds, states: any of them; an empty list matches nothing.
         map_id: the map, exactly.
@@ -38,7 +42,8 @@ class Filter:
         marked: only marked ones, or only others.
         box: x0, y0, x1, y1 in metres, edges included.
         circle: x, y and radius in metres, the rim included.
-        polygon: corners (x, y) in metres, at least three, edges included; even-odd where it crosses itself.
+        polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``, edges included; even-odd where it
+            crosses itself.
     """
 
     text: str | None = None
@@ -55,9 +60,10 @@ class Filter:
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError``, naming the part that is wrong."""
-        for name in ("text", "map_id"):
-            if getattr(self, name) is not None:
-                check_text(name, getattr(self, name))
+        if self.text is not None:
+            check_words("text", self.text)
+        if self.map_id is not None:
+            check_text("map_id", self.map_id)
         if self.between_ns is not None:
             first, last = (check_integer("between_ns", value) for value in self.between_ns)
             if first > last:
@@ -84,10 +90,7 @@ class Filter:
                 raise ValueError(f"the radius of circle must not be negative, got {circle[2]}")
             object.__setattr__(self, "circle", circle)
         if self.polygon is not None:
-            if len(self.polygon) < 3:
-                raise ValueError(f"polygon must have at least three corners, got {len(self.polygon)}")
-            corners = tuple(check_numbers("polygon", corner, 2) for corner in self.polygon)
-            object.__setattr__(self, "polygon", corners)
+            object.__setattr__(self, "polygon", check_polygon(self.polygon))
 
     @property
     def bounds(self) -> tuple[float, float, float, float] | None:
@@ -150,9 +153,7 @@ def judge(placed: Placed, filter: Filter) -> NDArray[np.bool_]:
     points = placed.points
     kept = np.ones(len(points), np.bool_)
     if filter.circle is not None:
-        x, y, radius = filter.circle
-        with np.errstate(over="ignore"):
-            kept &= (points[:, 0] - x) ** 2 + (points[:, 1] - y) ** 2 <= radius * radius
+        kept &= in_circle(points, filter.circle)
     if filter.polygon is not None:
         rows = np.flatnonzero(kept)
         kept[rows] = in_polygon(points[rows], filter.polygon)
@@ -165,26 +166,63 @@ def match_expression(text: str, *, any_word: bool = False) -> str | None:
     Returns:
         ``None`` where nothing could be looked up.
     """
-    words = [word for word in text.split() if any(character.isalnum() for character in word)]
+    words = distinct_words(text)
     if not words:
         return None
     quoted = ('"' + word.replace('"', '""') + '"' for word in words)
     return (" OR " if any_word else " ").join(quoted)
 
 
+def in_circle(points: NDArray[np.float64], circle: tuple[float, float, float]) -> NDArray[np.bool_]:
+    """Which of the (n, 2) points are inside or on the rim; exactly at the middle where the radius is 0."""
+    x, y, radius = circle
+    with np.errstate(over="ignore"):
+        away_x, away_y = points[:, 0] - x, points[:, 1] - y
+        if 1e-140 < radius < 1e140:
+            found: NDArray[np.bool_] = away_x**2 + away_y**2 <= radius * radius
+        else:  # Its square is nothing, or more than there is.
+            found = np.hypot(away_x, away_y) <= radius
+    return found
+
+
 def in_polygon(points: NDArray[np.float64], polygon: Sequence[tuple[float, float]]) -> NDArray[np.bool_]:
-    """Which of the (n, 2) points are inside or on an edge; even-odd rule."""
-    inside = np.zeros(len(points), bool)
-    edge = np.zeros(len(points), bool)
+    """Which of the (n, 2) points are inside or on an edge; even-odd rule.
+
+    Each edge is compared with the points at its height only. Stops at the deadline of the thread.
+    """
+    corners = np.asarray(polygon, dtype=np.float64)
+    (x0, y0), (x1, y1) = corners.min(axis=0), corners.max(axis=0)
+    found = np.zeros(len(points), bool)
     x, y = points[:, 0], points[:, 1]
+    rows = np.flatnonzero((x >= x0) & (x <= x1) & (y >= y0) & (y <= y1))
+    rows = rows[np.argsort(y[rows], kind="stable")]
+    x, y = x[rows], y[rows]
+    inside, edge = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    following = np.roll(corners, -1, axis=0)
+    low, high = np.minimum(corners[:, 1], following[:, 1]), np.maximum(corners[:, 1], following[:, 1])
+    starts, stops = np.searchsorted(y, low, "left"), np.searchsorted(y, high, "right")
+    crossed = np.flatnonzero(stops > starts).tolist()
+    for at in crossed:
+        check_deadline()
+        part = slice(int(starts[at]), int(stops[at]))
+        (xa, ya), (xb, yb) = corners[at].tolist(), following[at].tolist()
+        on, spans = _beside_edge(x[part], y[part], xa, ya, xb, yb)
+        edge[part] |= on
+        inside[part] ^= spans
+    found[rows] = inside | edge
+    return found
+
+
+def _beside_edge(
+    x: NDArray[np.float64], y: NDArray[np.float64], xa: float, ya: float, xb: float, yb: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which points lie on an edge of a polygon, and which left of it at its height."""
     with np.errstate(over="ignore", invalid="ignore"):
-        for (xa, ya), (xb, yb) in zip(polygon, [*polygon[1:], polygon[0]], strict=True):
-            cross = (xb - xa) * (y - ya) - (yb - ya) * (x - xa)
-            within = (np.minimum(xa, xb) <= x) & (x <= np.maximum(xa, xb))
-            within &= (np.minimum(ya, yb) <= y) & (y <= np.maximum(ya, yb))
-            tolerance = 1e-12 * max(math.hypot(xb - xa, yb - ya), 1e-300) * np.maximum(1.0, np.hypot(x, y))
-            edge |= within & (np.abs(cross) <= tolerance)
-            spans = (ya > y) != (yb > y)
-            # Left of the edge at the point's height, without a division.
-            inside ^= spans & ((cross > 0.0) == (yb > ya))
-    return inside | edge
+        cross = (xb - xa) * (y - ya) - (yb - ya) * (x - xa)
+        within = (min(xa, xb) <= x) & (x <= max(xa, xb))
+        tolerance = 1e-12 * max(math.hypot(xb - xa, yb - ya), 1e-300) * np.maximum(1.0, np.hypot(x, y))
+        edge = within & (np.abs(cross) <= tolerance)
+        spans = (ya > y) != (yb > y)
+        # Left of the edge at the point's height, without a division.
+        left = spans & ((cross > 0.0) == (yb > ya))
+    return edge, left

@@ -79,6 +79,12 @@ class GroupCommit(Generic[Request, Reply]):
         self.lock = threading.RLock()
         self.commits = 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether an operation is at work just now."""
+        with self._door:
+            return self._leader is not None
+
     def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do the work; return when the commit is on the disk.
 

@@ -207,6 +207,15 @@ class Handle:
         """Close it."""
         self.close()
 
+    def interrupt(self) -> None:
+        """End what is read and written just now, in any thread; what was being written is rolled back.
+
+        Those who wait for it get :class:`QueryInterruptedError`. What comes afterwards is not affected.
+        """
+        self._readers.interrupt()
+        if self._writer is not None and not self._closed:
+            self._writer.interrupt()
+
     def _add(self, addition: Addition) -> Applied:
         self._check_writer()
         with translated(self._file):

@@ -264,6 +264,7 @@ def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
     if is_undone(connection, generation):
         raise UndoError(f"operation {generation} ({found[0].operation}) was undone already")
     touched = touched_by(connection, found[0])
+    undone = undone_after(connection, generation)
     later = connection.execute(
         "SELECT DISTINCT generation FROM (SELECT generation, id FROM log_row WHERE generation > ?"
         " AND what != 'seen'"
@@ -274,7 +275,7 @@ def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
         entry = read_entries(connection, after=other - 1, limit=1)[0]
         # What was taken back since, and the taking back, cancel: only what still stands is in the way.
         cancels = entry.undoes is not None and entry.undoes > generation
-        if not cancels and not is_undone(connection, other):
+        if not cancels and other not in undone:
             shared = np.intersect1d(touched, touched_by(connection, entry))
             if len(shared):
                 raise UndoError(
@@ -286,8 +287,20 @@ def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
 
 def is_undone(connection: sqlite3.Connection, generation: int) -> bool:
     """Whether an operation was taken back, and that not taken back in turn."""
-    rows = connection.execute("SELECT generation FROM log WHERE undoes = ?", (generation,)).fetchall()
-    return any(not is_undone(connection, other) for (other,) in rows)
+    known = connection.execute("SELECT 1 FROM log WHERE undoes = ?", (generation,)).fetchone()
+    return known is not None and generation in undone_after(connection, generation - 1)
+
+
+def undone_after(connection: sqlite3.Connection, generation: int) -> set[int]:
+    """Of the operations after one, those that were taken back, and that not taken back in turn."""
+    found: set[int] = set()
+    rows = connection.execute(
+        "SELECT generation, undoes FROM log WHERE undoes > ? ORDER BY generation DESC", (generation,)
+    )
+    for other, undoes in rows:  # The last first: what it says of those before stands.
+        if other not in found:
+            found.add(undoes)
+    return found
 
 
 def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> NDArray[np.int64]:

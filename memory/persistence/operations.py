@@ -172,9 +172,12 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
     write_rows(connection, done, "removed", born, gone)
     delete_images(connection, gone)
     write_rows(connection, done, "restored", [image.id for image in removed], None)
-    insert_images(connection, counters.slots, removed)
     write_rows(connection, done, "changed", [image.id for image in now], now)
-    replace_images(connection, counters.slots, now, changed)
+    try:
+        insert_images(connection, counters.slots, removed)
+        replace_images(connection, counters.slots, now, changed)
+    except ValueError as error:
+        raise UndoError(f"operation {generation} had vectors that no longer fit: {error}") from error
     sights.unsee(connection, generation, done)
     if entry.operation == "merge" and removed:
         # What was seen of the result since is of the thing that its sources are of.

@@ -23,6 +23,7 @@ from memory.persistence.filters import (
 )
 from memory.persistence.records import SLOTS, Slot
 from memory.persistence.tables import Vectors, as_vectors, chunks
+from memory.types import MOST_COUNT
 
 Order = Literal["id", "newest", "oldest"]
 ORDERS: dict[Order, str] = {
@@ -505,9 +506,9 @@ def scan_columns(
         yaw=table[:, 3],
         confidence=floats(2),
         reward=floats(3),
-        importance=floats(4),
+        importance=np.clip(floats(4), 0.0, 1.0),  # As of a memory that is read.
         marked=np.array(columns[5], dtype=bool),
-        counts=integers(6),
+        counts=np.minimum(integers(6), MOST_COUNT),
         access_counts=integers(7),
         accessed_ns=integers(8),
         map_ids=columns[9],

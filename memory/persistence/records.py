@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from memory.errors import DimensionError
 from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
-from memory.types import Memory, Visit, check_text
+from memory.types import MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
 
 #: Name of the slot of :attr:`Memory.embedding`.
 DEFAULT_SLOT = "default"
@@ -35,6 +36,8 @@ DEFAULTS = {
     "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
     "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
 }  # fmt: skip
+
+_ESCAPED = re.compile(rb"\\.")
 
 Vectors = dict[str, tuple[Sequence[int], list[bytes], int]]
 
@@ -201,11 +204,42 @@ def dump(payload: Mapping[str, Any]) -> str:
     if not isinstance(payload, Mapping):
         raise TypeError(f"payload must be a mapping, got {type(payload).__name__}")
     try:
-        return json.dumps(dict(payload), allow_nan=False, separators=(",", ":"))
+        text = json.dumps(dict(payload), allow_nan=False, separators=(",", ":"))
+        if is_deep(text):
+            raise RecursionError
+        if "\\ud" in text:  # Half a character, or a whole one in two halves.
+            json.dumps(dict(payload), ensure_ascii=False).encode()
+        return text
+    except RecursionError as error:
+        raise ValueError(f"payload must be nested at most {MOST_DEPTH} deep") from error
     except ValueError as error:
         raise ValueError(f"payload must be what JSON holds: {error}") from error
     except TypeError as error:
         raise TypeError(f"payload must be what JSON holds: {error}") from error
+
+
+def is_deep(text: str) -> bool:
+    """Whether the lists and objects of a JSON text are nested more than ``MOST_DEPTH`` deep."""
+    if text.count("{") + text.count("[") <= MOST_DEPTH:
+        return False
+    signs = np.frombuffer(_ESCAPED.sub(b"", text.encode("utf-8", "surrogatepass")), np.uint8)
+    outside = np.cumsum(signs == ord('"')) % 2 == 0
+    opens = ((signs == ord("{")) | (signs == ord("["))) & outside
+    closes = ((signs == ord("}")) | (signs == ord("]"))) & outside
+    return int(np.cumsum(opens.astype(np.int64) - closes).max()) > MOST_DEPTH
+
+
+def load(text: str) -> dict[str, Any]:
+    """The payload of JSON text; one that is nested too deeply to be handed on is given as its text."""
+    found: dict[str, Any] = {"nested_too_deeply": text} if is_deep(text) else json.loads(text)
+    return found
+
+
+def covariance_of(stored: tuple[float, ...] | None) -> NDArray[np.float64] | None:
+    """(3, 3), or ``None`` where there is none, or none that can be used."""
+    if stored is None or not all(abs(number) <= MOST_COVARIANCE for number in stored):
+        return None
+    return unpack_covariance(stored)
 
 
 def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Vectors:
@@ -302,6 +336,10 @@ class Image(NamedTuple):
     def memory(self) -> Memory:
         """As the caller knows it."""
         values = dict(zip(SCALARS, self.scalars, strict=True))
+        # Earlier releases took what is out of range now: it is read as the nearest that is not.
+        values["count"] = saturated(values["count"])
+        if values["importance"] is not None:
+            values["importance"] = min(max(values["importance"], 0.0), 1.0)
         caption, payload, evidence, provenance = self.texts
         arrays = {name: np.frombuffer(blob, "<f2").astype(np.float32) for name, blob in self.vectors.items()}
         x, y, z, yaw = self.pose
@@ -309,10 +347,10 @@ class Image(NamedTuple):
             id=self.id,
             position=(x, y, z),
             yaw=yaw,
-            covariance=None if self.covariance is None else unpack_covariance(self.covariance),
+            covariance=covariance_of(self.covariance),
             marked=bool(values.pop("marked")),
             caption=caption,
-            payload=json.loads(payload),
+            payload=load(payload),
             evidence=evidence,
             provenance=provenance,
             embedding=arrays.pop(DEFAULT_SLOT, None),

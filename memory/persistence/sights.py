@@ -13,8 +13,8 @@ from memory.errors import CorruptStoreError
 from memory.merging.visits import join_visits, known_visits, without_sights
 from memory.persistence import visits
 from memory.persistence.checksums import MEMORY, renew
-from memory.persistence.journal import Counters, insert_log_rows, is_undone, write_entry
-from memory.types import Memory, Visit
+from memory.persistence.journal import Counters, insert_log_rows, undone_after, write_entry
+from memory.types import Memory, Visit, saturated
 
 #: Visits up to which the log keeps what they were; of more, sights that are taken back are subtracted.
 KEPT_VISITS = 64
@@ -59,7 +59,7 @@ class Seen:
 
     def fields(self) -> dict[str, Any]:
         """By name, for a :class:`Memory`."""
-        return dict(vars(self))
+        return {**vars(self), "count": saturated(self.count)}
 
     def after(self, more: Iterable[Visit]) -> Seen:
         """With further sights: counts and visits are added; the time stays that of the kept sight."""
@@ -67,7 +67,7 @@ class Seen:
         known = known_visits(Memory(**self.fields()))
         joined = join_visits([*known, *added])
         first, last = joined[0].first_ns, joined[-1].last_ns
-        count = self.count + sum(visit.sights for visit in added)
+        count = saturated(self.count + sum(visit.sights for visit in added))
         return Seen(self.time_ns, count, first, last, joined)
 
     def before(self, taken: Iterable[Visit]) -> Seen:
@@ -206,11 +206,12 @@ def standing(connection: sqlite3.Connection, id: int, after_row: int = 0) -> lis
         (id, after_row),
     ).fetchall()
     found = []
+    undone = undone_after(connection, rows[0][0] - 1) if rows else set()
     for generation, undoes, text in rows:
         counted = json.loads(text)
         # What was taken back since, and the taking back, cancel.
         cancels = counted["taken_back"] and undoes is not None and undoes > start
-        if not cancels and not is_undone(connection, generation):
+        if not cancels and generation not in undone:
             found.append([Visit(*visit) for visit in counted["sights"]])
     return found
 
@@ -229,7 +230,8 @@ def read_seen(connection: sqlite3.Connection, id: int) -> Seen | None:
     blob = connection.execute("SELECT visits FROM visited WHERE id = ?", (id,)).fetchone()
     try:
         time_ns, count, first_ns, last_ns = found
-        return Seen(time_ns, count, first_ns, last_ns, visits.unpack(id, blob[0] if blob else None))
+        seen = visits.unpack(id, blob[0] if blob else None)
+        return Seen(time_ns, saturated(count), first_ns, last_ns, seen)
     except CorruptStoreError:
         # What is damaged is for check and a backup: the writer goes on.
         return None

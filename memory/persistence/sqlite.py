@@ -224,6 +224,11 @@ class Database(Queries):
         known, now = check_ids(ids), check_integer("now_ns", now_ns)
         self._write(lambda connection: operations.touch(connection, known, now))
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is being written just now: what would be written next has to wait."""
+        return not self.readonly and self._group.busy
+
     def redact(self, ids: Iterable[int]) -> None:
         """Forget what memories were before: the log keeps their ids, and operations on them cannot be undone.
 

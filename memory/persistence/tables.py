@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
 from memory.persistence import checksums, places, poses, visits
-from memory.persistence.records import ACCESS, DEFAULTS, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
+from memory.persistence.records import (
+    ACCESS,
+    DEFAULT_SLOT,
+    DEFAULTS,
+    SCALARS,
+    SLOTS,
+    TEXTS,
+    Image,
+    Prepared,
+    Slot,
+)
 from memory.types import Memory
 
 #: Ids that are bound at once.
@@ -75,12 +85,15 @@ def add_slot(connection: sqlite3.Connection, slots: dict[str, Slot], name: str, 
 
     Raises:
         DimensionError: it exists with another length.
-        ValueError: no number is left.
+        ValueError: no number is left, and each of the others has a vector.
     """
     if name not in slots:
         if len(slots) == SLOTS:
+            drop_empty_slots(connection, slots)
+        numbers = {slot.number for slot in slots.values()}
+        number = next((each for each in range(SLOTS) if each not in numbers), None)
+        if number is None:
             raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
-        number = len(slots)
         connection.execute(
             "INSERT INTO slot (slot, name, dim, crc) VALUES (?, ?, ?, ?)",
             (number, name, dim, checksums.SLOT.sum((number, dim), name.encode())),
@@ -89,6 +102,16 @@ def add_slot(connection: sqlite3.Connection, slots: dict[str, Slot], name: str, 
     if slots[name].dim != dim:
         raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
     return slots[name]
+
+
+def drop_empty_slots(connection: sqlite3.Connection, slots: dict[str, Slot]) -> None:
+    """Make room for other encoders: those without a single vector go, but not the default one.
+
+    It looks at all keys, and is therefore left until a number is needed.
+    """
+    used = {number for (number,) in connection.execute(f"SELECT DISTINCT key % {SLOTS} FROM vector")}
+    for name in [name for name, slot in slots.items() if slot.number not in used and name != DEFAULT_SLOT]:
+        connection.execute("DELETE FROM slot WHERE slot = ?", (slots.pop(name).number,))
 
 
 def insert_prepared(

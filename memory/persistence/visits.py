@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
 from memory.persistence.checksums import VISITED
-from memory.types import Visit, check_visits
+from memory.types import MOST_COUNT, Visit, check_visits
 
 #: Bytes of a visit: first_ns, last_ns and sights.
 VISIT_BYTES = 24
@@ -46,7 +46,8 @@ def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
     if not blob or len(blob) % VISIT_BYTES:
         raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: run check(repair=True)")
     try:
-        return check_visits(np.frombuffer(blob, "<i8").reshape(-1, 3).tolist())
+        rows = np.frombuffer(blob, "<i8").reshape(-1, 3)
+        return check_visits(np.minimum(rows, (2**63 - 1, 2**63 - 1, MOST_COUNT)).tolist())
     except ValueError as error:
         raise CorruptStoreError(
             f"memory {id} has damaged visits ({error}): run check(repair=True)"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from memory.persistence.journal import LogEntry
 from memory.questions.words import memory_json
-from memory.serve.errors import Problem
+from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept
 from memory.types import Explanation, Memory
 
@@ -118,6 +118,10 @@ def consolidated_answer(done: Consolidated, most: int) -> dict[str, Any]:
         "forgotten_count": len(done.forgotten),
         "generations": done.generations,
         "trimmed": done.trimmed._asdict(),
+        "failed": [
+            {"ids": list(ids), "reason": reason[:LONGEST]} for ids, reason in list(done.failed.items())[:most]
+        ],
+        "failed_count": len(done.failed),
     }
 
 

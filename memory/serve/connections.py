@@ -1,22 +1,30 @@
-"""Connections that do not keep a place by doing nothing: time limits below the requests."""
+"""Connections that do not keep a place by doing nothing: limits below the requests."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
+
+from memory.serve.rate import client_of
 
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-def protocol(head_s: float, stuck_s: float) -> type[asyncio.Protocol]:
+def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]:
     """The server's own protocol for HTTP, which ends connections that make no progress.
 
     Args:
         head_s: seconds that a connection has for the head of a request, from its first byte on, or from its
             own beginning.
         stuck_s: seconds that a client may take nothing of an answer that is ready for it.
+        most: connections at the same time. Of more, one that waits for its client ends: the oldest of who has
+            most of these.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    #: In the order in which they came.
+    opened: dict[Any, None] = {}
 
     class Watched(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
         """One connection."""
@@ -29,6 +37,14 @@ def protocol(head_s: float, stuck_s: float) -> type[asyncio.Protocol]:
             """Wait for the first request."""
             super().connection_made(transport)
             self._head = self.loop.call_later(head_s, self._end)
+            if len(opened) >= most:
+                make_room()
+            opened[self] = None
+
+        @property
+        def waits(self) -> bool:
+            """Whether it is the client's turn: to send a head, or the rest of a body."""
+            return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
         def data_received(self, data: bytes) -> None:
             """Take it; the time for a head runs on until the head is whole."""
@@ -52,6 +68,7 @@ def protocol(head_s: float, stuck_s: float) -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             """Nothing is waited for any more."""
+            opened.pop(self, None)
             self._stop_head()
             self._stop_stuck()
             super().connection_lost(exc)
@@ -71,5 +88,14 @@ def protocol(head_s: float, stuck_s: float) -> type[asyncio.Protocol]:
             if self._stuck is not None:
                 self._stuck.cancel()
                 self._stuck = None
+
+    def make_room() -> None:
+        """End a connection that waits for its client; none where all are at work."""
+        waiting = [(each, client_of(each.client)) for each in opened if each.waits]
+        if waiting:
+            ((busiest, _),) = Counter(client for _, client in waiting).most_common(1)
+            victim = next(each for each, client in waiting if client == busiest)
+            opened.pop(victim)
+            victim.transport.abort()
 
     return Watched

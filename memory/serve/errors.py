@@ -3,7 +3,7 @@
 400 bad_json, bad_host            401 unauthorised             403 read_only, cross_origin
 404 not_found, unknown_memory     405 method_not_allowed       409 undo, erase, store_locked
 413 too_large                     415 media_type               422 invalid, dimension
-429 rate_limited                  500 internal, store          503 store_closed, busy
+429 rate_limited                  500 internal, store          503 store_closed, busy, interrupted
 507 store_full
 """
 
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from memory.errors import (
     DimensionError,
     EraseError,
+    QueryInterruptedError,
     StoreClosedError,
     StoreError,
     StoreFullError,
@@ -98,6 +99,8 @@ def problem_of(error: Exception, folder: Path) -> Problem | None:
         return Problem(409, "undo", said, "generation")
     if isinstance(error, EraseError):
         return Problem(409, "erase", said)
+    if isinstance(error, QueryInterruptedError):
+        return Problem(503, "interrupted", said)
     if isinstance(error, DimensionError):
         return Problem(422, "dimension", said, field_in(said))
     if isinstance(error, RecursionError):

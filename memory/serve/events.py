@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from memory.errors import StoreError
+from fastapi.responses import StreamingResponse
+
+from memory.errors import QueryInterruptedError, StoreError
 from memory.serve.answers import dump, entry_answer
 from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
 from memory.serve.reading import Operation, Reading
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
 #: Operations that are read at a time.
 PORTION = 500
 #: Milliseconds after which a client that lost the connection should come back.
 RETRY_MS = 2000
+
+
+class Events(StreamingResponse):
+    """A stream of events, which has its place as long as it is sent.
+
+    Args:
+        feed: that it follows.
+        after: see :meth:`Feed.stream`.
+    """
+
+    def __init__(self, feed: Feed, after: int | None) -> None:
+        super().__init__(
+            feed.stream(after), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+        )
+        self._feed = feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, or raise :class:`ServiceError` where there is no place."""
+        with self._feed.admitted():
+            await super().__call__(scope, receive, send)
 
 
 class Feed:
@@ -60,14 +87,27 @@ class Feed:
         if self._looking is not None:
             self._looking.cancel()
 
-    def admit(self) -> None:
-        """Raise :class:`ServiceError` where too many follow, or the service is ending."""
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """A place among those who follow, from the request on and not only from the first event.
+
+        Raises:
+            ServiceError: too many follow, or the service is ending.
+        """
         if self._stopped:
             raise ServiceError(503, "busy", "the service is ending")
         if self._followers >= self._options.max_subscribers:
             raise ServiceError(
                 503, "busy", f"{self._followers} clients follow already, which is the most: try later"
             )
+        self._followers += 1
+        try:
+            yield
+        finally:
+            self._followers -= 1
+            if not self._followers and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
 
     async def stream(self, after: int | None) -> AsyncIterator[bytes]:
         """The operations after one, then each new one; heartbeats while there are none.
@@ -75,7 +115,6 @@ class Feed:
         Args:
             after: its number; ``None`` for new ones only.
         """
-        self._followers += 1
         try:
             self._look()
             latest = await self._latest()
@@ -92,13 +131,8 @@ class Feed:
                 self._generation = max(self._generation, at)
                 if len(operations) < PORTION and not await self._wait(at):
                     yield b": heartbeat\n\n"
-        except StoreError:
+        except (StoreError, QueryInterruptedError):
             return  # Closed under us: the client comes back and is told.
-        finally:
-            self._followers -= 1
-            if not self._followers and self._looking is not None:
-                self._looking.cancel()
-                self._looking = None
 
     async def _read(self, after: int) -> list[Operation]:
         found = await self._work(self._reading.operations, after, PORTION)
@@ -130,7 +164,7 @@ class Feed:
 
     async def _follow_others(self) -> None:
         while not self._stopped:
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreError, QueryInterruptedError):
                 self.tell(await self._latest())
             await asyncio.sleep(self._options.poll_s)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, problem_of
@@ -74,6 +75,8 @@ class Guard:
 
         try:
             await self._answer(scope, receive, guarded)
+        except ClientDisconnect:
+            pass  # In the middle of a body: there is nobody to answer.
         except Exception as error:
             if status:
                 raise

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from memory.persistence import journal, poses
+from memory.persistence.deadline import without_limit
 from memory.persistence.journal import Changes
 from memory.persistence.sqlite import Database
 from memory.persistence.tables import chunks
@@ -92,7 +93,7 @@ class MapColumns:
             limit: most rows; those that were seen last.
             compress: whether the client reads gzip.
         """
-        with self._lock:
+        with self._lock, without_limit():
             changes = self._follow(self._generation_of(since))
             version = f"{self._name}-{self._generation}"
             base = None if changes is None else since
@@ -156,7 +157,7 @@ class MapColumns:
         found["id"] = ids
         found["first"] = np.array(first, np.int64) / 1e9
         found["last"] = np.array(last, np.int64) / 1e9
-        found["importance"] = np.array(importance, np.float64)
+        found["importance"] = np.clip(np.array(importance, np.float64), 0.0, 1.0)
         found["count"] = np.minimum(np.array(count, np.int64), 2**32 - 1)
         found["marked"] = np.array(marked, np.bool_)
         for name, values in (("map", maps), ("label", labels)):
@@ -267,7 +268,7 @@ async def map_columns(
     plain("map_id", map_id)
     columns: MapColumns = request.app.state.map_columns
     gzipped = "gzip" in request.headers.get("accept-encoding", "").lower()
-    found = await service.work(columns.answer, map_id=map_id, since=since, limit=most, compress=gzipped)
+    found = await service.work_aside(columns.answer, map_id=map_id, since=since, limit=most, compress=gzipped)
     etag = f'"{found.version}"'
     headers = {"etag": etag, "vary": "accept-encoding"}
     if etag in request.headers.get("if-none-match", ""):

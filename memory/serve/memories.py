@@ -199,13 +199,13 @@ async def export(service: ServiceOf, filter: FilterOf, vectors: bool = True) -> 
     """A memory a line, as ``recall import`` reads it; what is removed meanwhile is left out."""
     portions = service.reading.portions(filter, vectors=vectors)
     # The first of them before the answer begins, so that what is wrong still makes an error of it.
-    first = await service.work(next, portions, [])
+    first = await service.work_aside(next, portions, [])
 
     async def lines() -> AsyncIterator[bytes]:
         portion: list[Memory] = first
         while portion:
-            yield await service.work(_lines, portion, vectors)
-            portion = await service.work(next, portions, [])
+            yield await service.work_aside(_lines, portion, vectors)
+            portion = await service.work_aside(next, portions, [])
 
     headers = {"content-disposition": 'attachment; filename="memories.jsonl"'}
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -10,6 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from memory.serve.answers import Answer, consolidated_answer, entry_answer
 from memory.serve.errors import ServiceError
+from memory.serve.events import Events
 from memory.serve.requests import ConsolidateBody, ForgetBody, MarkBody, UndoBody, at_most, moment, plain
 from memory.serve.responses import (
     ConsolidateAnswer,
@@ -130,8 +130,8 @@ async def stats(
 ) -> Answer:
     """Numbers about the store."""
 
-    def read() -> dict[str, Any]:
-        return {
+    def read() -> Answer:
+        found = {
             **service.store.stats().to_json(),
             "dim": service.store.dim,
             "encoders": service.store.encoders(),
@@ -141,8 +141,9 @@ async def stats(
             "check": service.checked(anew=check),
             "followers": service.feed.followers,
         }
+        return Answer(found)
 
-    return await service.read(read)
+    return await (service.work_aside if check else service.work)(read)
 
 
 @router.get("/health", summary="Whether the store answers", responses=answers(HealthAnswer))
@@ -176,12 +177,9 @@ async def events(
 
     A client that comes back sends the last id, and is told what it missed.
     """
-    service.feed.admit()
     start = after
     if last_event_id is not None:
         if not (last_event_id.isascii() and last_event_id.isdecimal()):
             raise ServiceError(422, "invalid", "Last-Event-ID: expected a number", "last_event_id")
         start = min(int(last_event_id), 2**62)
-    stream: AsyncIterator[bytes] = service.feed.stream(start)
-    headers = {"x-accel-buffering": "no"}
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+    return Events(service.feed, start)

@@ -18,6 +18,7 @@ class ServeOptions:
         hosts: names that a request may be addressed to, which keeps web pages from reaching a service on
             the loopback interface under a name of their own; ``None`` for any, which needs a token.
         max_body_bytes: of a request.
+        max_held_bytes: of the bodies of all requests that are not answered yet.
         header_timeout_s: seconds that a connection has for the head of a request.
         body_timeout_s: seconds that the body of a request may take to come.
         max_connections: clients at the same time, those that follow included.
@@ -27,8 +28,13 @@ class ServeOptions:
         max_page: memories or log entries of one answer.
         max_k: hits of a query.
         max_vector: numbers of a vector.
+        max_new_encoders: names of encoders that a request may bring and the store does not have; a store has
+            room for 64.
         max_subscribers: clients that follow what happens.
-        threads: that work on the store; as many requests to add can share a commit.
+        query_timeout_s: seconds that reading for one request may take; 0 for no limit. What changes the store
+            is not limited, nor is what is read once for all, such as a check or a cache.
+        threads: that read the store, and as many again that write to it; as many requests to add can share a
+            commit.
         compute_threads: that one search computes with, set for the whole process by
             :func:`memory.serve.running.serve`; requests run beside each other, and more than one gets in the
             way of the others.
@@ -39,6 +45,7 @@ class ServeOptions:
 
     hosts: tuple[str, ...] | None = LOOPBACK_NAMES
     max_body_bytes: int = 16 << 20
+    max_held_bytes: int = 256 << 20
     header_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
     max_connections: int = 1000
@@ -48,7 +55,9 @@ class ServeOptions:
     max_page: int = 1_000
     max_k: int = 1_000
     max_vector: int = 8_192
+    max_new_encoders: int = 8
     max_subscribers: int = 64
+    query_timeout_s: float = 10.0
     threads: int = 32
     compute_threads: int = 1
     heartbeat_s: float = 15.0

@@ -144,11 +144,12 @@ class Reading:
     def operations(self, after: int, limit: int) -> list[Operation]:
         """Operations after one, in order."""
         with self._database._read() as connection:
+            undone = journal.undone_after(connection, after)
             return [
                 Operation(
                     entry,
                     len(np.unique(journal.touched_by(connection, entry))),
-                    journal.is_undone(connection, entry.generation),
+                    entry.generation in undone,
                 )
                 for entry in journal.read_entries(connection, after=after, limit=limit)
             ]

@@ -13,21 +13,30 @@ from memory.exchange.records import memory_from_record
 from memory.exchange.times import parse_time
 from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
-from memory.types import Kind, Memory, Order, Query, State
+from memory.types import MOST_CORNERS, MOST_LABELS, MOST_VISITS, Kind, Memory, Order, Query, State
 
 #: An integer of 64 bits; ``true`` is none.
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Vector = Annotated[list[Number], Field(min_length=1)]
+Vector = Annotated[list[Number], Field(min_length=1, fail_fast=True)]
 Point = Annotated[list[Number], Field(min_length=2, max_length=3, description="x, y (and z) in metres")]
 Corner = Annotated[list[Number], Field(min_length=2, max_length=2)]
-Polygon = Annotated[list[Corner], Field(min_length=3, description="corners x, y in metres")]
+Polygon = Annotated[
+    list[Corner],
+    Field(min_length=3, max_length=MOST_CORNERS, fail_fast=True, description="corners x, y in metres"),
+]
 Moment = Annotated[
     str | Integer, Field(description="ISO 8601 (UTC without a zone), now, or integer nanoseconds")
 ]
 Span = Annotated[list[Moment], Field(min_length=2, max_length=2)]
 Visit = Annotated[list[Moment], Field(min_length=3, max_length=3)]
 Flag = Annotated[bool, Field(strict=True)]
+#: A name, of which a memory has one and a question some: not a text.
+Name = Annotated[str, Field(max_length=1000)]
+Labels = Annotated[list[Name], Field(max_length=MOST_LABELS, fail_fast=True)]
+Kinds = Annotated[list[Kind], Field(max_length=MOST_LABELS, fail_fast=True)]
+Words = Annotated[str, Field(max_length=1_000_000)]
+Ids = Annotated[list[Integer], Field(min_length=1, fail_fast=True)]
 
 
 class Body(BaseModel):
@@ -52,13 +61,13 @@ class MemoryRecord(TypedDict, total=False):
     y: Number | None
     z: Number | None
     yaw: Number | None
-    covariance: list[list[Number]] | None
-    map_id: str | None
+    covariance: Annotated[list[Annotated[list[Number], Field(fail_fast=True)]], Field(fail_fast=True)] | None
+    map_id: Name | None
     kind: Kind | None
-    label: str | None
+    label: Name | None
     caption: str | None
     embedding: Vector | None
-    embeddings: dict[str, Vector] | None
+    embeddings: dict[Name, Vector] | None
     confidence: Annotated[Number, Field(ge=0.0, le=1.0)] | None
     reward: Number | None
     payload: dict[str, Any] | None
@@ -70,7 +79,10 @@ class MemoryRecord(TypedDict, total=False):
     last_seen_ns: Integer | None
     first_seen: str | None
     last_seen: str | None
-    visits: Annotated[list[Visit] | None, Field(description="rows of first time, last time and count")]
+    visits: Annotated[
+        Annotated[list[Visit], Field(max_length=MOST_VISITS, fail_fast=True)] | None,
+        Field(description="rows of first time, last time and count"),
+    ]
     state: State | None
     importance: Number | None
     id: Integer | None
@@ -79,25 +91,25 @@ class MemoryRecord(TypedDict, total=False):
 class AddBody(Body):
     """Memories to store, all of them or none."""
 
-    memories: list[MemoryRecord]
+    memories: Annotated[list[MemoryRecord], Field(fail_fast=True)]
     observe: Flag = Field(False, description="score them, and keep only those that matter")
 
 
 class QueryBody(Body):
     """What is searched; every part that is given must hold."""
 
-    text: str | None = Field(None, description="words that label or caption should have")
+    text: Words | None = Field(None, description="words that label or caption should have")
     embedding: Vector | None = Field(None, description="that hits should be similar to")
     like: Integer | None = Field(None, description="id of a memory that hits should be similar to")
-    encoder: str = "default"
+    encoder: Name = "default"
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
     polygon: Polygon | None = None
     between_ns: Annotated[list[Integer], Field(min_length=2, max_length=2)] | None = None
     between: Span | None = None
-    labels: list[str] | None = None
-    kinds: list[Kind] | None = None
-    map_id: str | None = None
+    labels: Labels | None = None
+    kinds: Kinds | None = None
+    map_id: Name | None = None
     min_confidence: Number = 0.0
     k: Annotated[Integer, Field(ge=1)] = 10
     order: Order | None = None
@@ -115,15 +127,15 @@ class AskBody(Body):
 
     text: str | None = Field(None, max_length=500, description="such as: where is the red mug?")
     question: Question | None = None
-    what: str | Integer | Vector | None = Field(None, description="label or words, id of a memory, vector")
+    what: Name | Integer | Vector | None = Field(None, description="label or words, id of a memory, vector")
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
     polygon: Polygon | None = None
     between: Span | None = None
     since: Moment | None = None
-    labels: list[str] | None = None
-    kinds: list[Kind] | None = None
-    map_id: str | None = None
+    labels: Labels | None = None
+    kinds: Kinds | None = None
+    map_id: Name | None = None
     k: Annotated[Integer, Field(ge=1)] = 10
     gap_s: Annotated[Number, Field(ge=0.0)] = 60.0
     distance_m: Annotated[Number, Field(ge=0.0)] = 1.0
@@ -134,7 +146,7 @@ class AskBody(Body):
 class ForgetBody(Body):
     """Memories to forget."""
 
-    ids: list[Integer] = Field(min_length=1)
+    ids: Ids
     secure: Flag = Field(False, description="erase them from the files for good; cannot be undone")
     reason: str = Field("asked for", max_length=500)
 
@@ -142,7 +154,7 @@ class ForgetBody(Body):
 class MarkBody(Body):
     """What became of things."""
 
-    ids: list[Integer] = Field(min_length=1)
+    ids: Ids
     state: State = Field("gone", description="what they are; the memories stay as history")
     at: Moment | None = Field(None, description="when that was found, by the robot's clock")
     why: str = Field("", max_length=500, description="it stays in the log")
@@ -184,6 +196,7 @@ def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> l
         ServiceError: one is not right; names it.
     """
     at_most("memories", len(body.memories), options.max_batch)
+    known = len(dims)
     found = []
     for row, record in enumerate(body.memories):
         try:
@@ -192,6 +205,7 @@ def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> l
             found.append(memory_from_record(record, dims))
         except (ValueError, TypeError, OverflowError) as error:
             raise ServiceError(422, "invalid", f"memories[{row}]: {error}", f"memories[{row}]") from error
+    at_most("new encoders", len(dims) - known, options.max_new_encoders)
     return found
 
 

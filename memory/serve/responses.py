@@ -303,6 +303,13 @@ class TrimmedAnswer(Part):
     bytes: int
 
 
+class FailedAnswer(Part):
+    """Memories that would have become one and could not; they stay as they were."""
+
+    ids: list[int]
+    reason: str
+
+
 class ConsolidateAnswer(Part):
     """The numbers, and the first of each sort."""
 
@@ -312,6 +319,8 @@ class ConsolidateAnswer(Part):
     forgotten_count: int
     generations: list[int]
     trimmed: TrimmedAnswer
+    failed: list[FailedAnswer]
+    failed_count: int
 
 
 class Ids(Part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import signal
@@ -18,9 +19,13 @@ from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore
 
-#: Seconds that open requests have to finish.
-GRACE_S = 30
+#: Seconds that open requests have to finish; then they are interrupted, and the store is closed.
+GRACE_S = 15
+#: Seconds that interrupted ones have to answer so.
+ANSWER_S = 5
 _BACKLOG = 2048
+#: Files that the process has open beside its connections, at most.
+_FILES = 512
 
 
 def is_loopback(host: str) -> bool:
@@ -59,7 +64,7 @@ def serve(
     json_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; open requests then finish. Only in the main thread.
+    """Serve until SIGINT or SIGTERM; open requests then have ``GRACE_S`` to finish. Only in the main thread.
 
     Args:
         store: open; the caller closes it afterwards.
@@ -91,11 +96,12 @@ def serve(
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """End what is open, then the service."""
             app.state.service.feed.stop()
+            asyncio.get_running_loop().call_later(GRACE_S, app.state.service.interrupt)
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,
-        http=protocol(limits.header_timeout_s, limits.body_timeout_s),
+        http=protocol(limits.header_timeout_s, limits.body_timeout_s, limits.max_connections),
         # One more than there may be: the server refuses from the number on.
         limit_concurrency=limits.max_connections + 1,
         log_config=log_config(verbose=verbose, as_json=json_log),
@@ -105,14 +111,27 @@ def serve(
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=GRACE_S + ANSWER_S,
     )
     shown = f"[{host}]" if ":" in host else host
     torch.set_num_threads(limits.compute_threads)
+    _raise_file_limit(limits.max_connections + _FILES)
     with _signals_let_pass(), listener:
         if ready is not None:
             ready(f"http://{shown}:{listener.getsockname()[1]}/")
         Server(config).run(sockets=[listener])
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Let the process have so many files open where the system lets it: a connection that finds none ends."""
+    try:
+        import resource
+    except ImportError:
+        return  # Not on this system, which has no such limit.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,12 +13,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from memory.errors import StoreReadOnlyError
+from memory.persistence.deadline import Deadline, reading_until, without_limit
 from memory.questions import Questions
 from memory.serve.answers import Answer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
 from memory.serve.options import ServeOptions
-from memory.serve.parsing import Model, parse, read_body
+from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
 from memory.store import MemoryStore
 
@@ -44,7 +44,12 @@ class Service:
         self.reading = Reading(store.database)
         self.questions = Questions(store)
         self.feed = Feed(self.reading, self.work, options)
-        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="recall")
+        self._bodies = Bodies(options.max_held_bytes)
+        # Apart, so that who reads never waits for those who wait for a long operation to be written.
+        self._readers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-read")
+        self._writers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-write")
+        self._aside = asyncio.Semaphore(max(1, options.threads // 4))
+        self._stopping = threading.Event()
         self._checking = threading.Lock()
         self._checked: dict[str, Any] | None = None
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
@@ -55,9 +60,34 @@ class Service:
         return self.store.readonly
 
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """Call a function in a thread: the event loop never waits for the disk."""
-        call = functools.partial(function, *arguments, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """Call a function in a thread: the event loop never waits for the disk.
+
+        Raises:
+            QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
+        """
+        seconds = self.options.query_timeout_s or None
+        return await self._work(self._readers, seconds, function, *arguments, **named)
+
+    async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
+        async with self._aside:
+            return await self.work(function, *arguments, **named)
+
+    async def _work(
+        self,
+        threads: ThreadPoolExecutor,
+        seconds: float | None,
+        function: Callable[..., Result],
+        *arguments: Any,
+        **named: Any,
+    ) -> Result:
+        deadline = Deadline(seconds, self._stopping)  # From now on, not from when there is a thread.
+
+        def call() -> Result:
+            with reading_until(deadline):
+                return function(*arguments, **named)
+
+        return await asyncio.get_running_loop().run_in_executor(threads, call)
 
     async def read(self, function: Callable[[], Any]) -> Answer:
         """The answer with what a function finds; JSON is made of it in the same thread."""
@@ -65,8 +95,10 @@ class Service:
 
     async def asked(self, request: Request, model: type[Model], function: Callable[[Model], Any]) -> Answer:
         """The answer with what a function finds for the body of a request, in one go in a thread."""
-        raw = await read_body(request, self.options)
-        return await self.work(lambda: Answer(function(parse(model, raw))))
+        with self._bodies.held() as mine:
+            raw = await read_body(request, self.options, self._bodies, mine)
+            async with self._bodies.turn(raw):
+                return await self.work(lambda: Answer(function(parse(model, raw, self.options))))
 
     async def changed(
         self, request: Request, model: type[Model], function: Callable[[Model], tuple[Any, int | None]]
@@ -78,15 +110,17 @@ class Service:
             model: of the body.
             function: gives the answer, and the number of its last operation or ``None``.
         """
-        raw = await read_body(request, self.options)
+        with self._bodies.held() as mine:
+            raw = await read_body(request, self.options, self._bodies, mine)
 
-        def work() -> tuple[Answer, int | None]:
-            body = parse(model, raw)
-            self.check_writable()
-            found, generation = function(body)
-            return Answer(found), generation
+            def work() -> tuple[Answer, int | None]:
+                body = parse(model, raw, self.options)
+                self.check_writable()
+                found, generation = function(body)
+                return Answer(found), generation
 
-        answer, generation = await self.work(work)
+            async with self._bodies.turn(raw):
+                answer, generation = await self._work(self._writers, None, work)
         self.feed.tell(generation)
         return answer
 
@@ -104,7 +138,8 @@ class Service:
             known = self._checked
             now = time.time_ns()
             if known is None or now - known["time_ns"] > self.options.check_every_s * 1e9:
-                report = self.reading.check().to_json()
+                with without_limit():
+                    report = self.reading.check().to_json()
                 problems = [without_paths(text, self.store.folder) for text in report["problems"]]
                 self._checked = known = {"time_ns": now, **report, "problems": problems}
             return known
@@ -114,9 +149,15 @@ class Service:
         generation, known = self._overview
         now = self.reading.generation
         if generation != now:
-            known = self.reading.overview()
+            with without_limit():
+                known = self.reading.overview()
             self._overview = (now, known)
         return known
+
+    def interrupt(self) -> None:
+        """End what is at work and what waits for it, with an error; what was being written is rolled back."""
+        self._stopping.set()
+        self.store.database.interrupt()
 
     @asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
@@ -125,7 +166,13 @@ class Service:
             yield
         finally:
             self.feed.stop()
-            await asyncio.to_thread(self._threads.shutdown)
+            # What is still at work had its time.
+            pools = (self._readers, self._writers)
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
+            ended = [asyncio.ensure_future(asyncio.to_thread(pool.shutdown)) for pool in pools]
+            while (await asyncio.wait(ended, timeout=0.2))[1]:
+                self.interrupt()
 
 
 async def service_of(request: Request) -> Service:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-PATHS = ("memories", "query", "ask", "forget", "undo", "consolidate")
+PATHS = ("memories", "query", "ask", "forget", "mark", "undo", "consolidate")
 FIELDS = {
     "memories": ("memories", "observe"),
     "query": ("text", "embedding", "like", "encoder", "near", "radius_m", "polygon", "between_ns", "between",
@@ -18,6 +18,7 @@ FIELDS = {
     "ask": ("text", "question", "what", "near", "radius_m", "polygon", "between", "since", "labels", "kinds",
             "map_id", "k", "gap_s", "distance_m", "coming_from", "now"),
     "forget": ("ids", "secure", "reason"),
+    "mark": ("ids", "state", "at", "why"),
     "undo": ("generation",),
     "consolidate": ("now",),
 }  # fmt: skip
@@ -26,7 +27,10 @@ RECORD = ("time_ns", "time", "position", "x", "y", "z", "yaw", "covariance", "ma
           "first_seen_ns", "visits", "state", "importance", "id")  # fmt: skip
 
 numbers = st.one_of(
-    st.integers(-3, 6), st.integers(), st.floats(), st.sampled_from([2**63, -(2**63), 1e308, -1e308, 1e-320])
+    st.integers(-3, 6),
+    st.integers(),
+    st.floats(),
+    st.sampled_from([2**63, -(2**63), 2**53, 2**53 + 1, 1e308, -1e308, 1e-320]),
 )
 words = st.one_of(
     st.text(max_size=12),
