@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from memory.errors import RecallError
 from memory.exchange.times import format_time, parse_time
@@ -25,6 +27,8 @@ _MOST = 100
 _INSTRUCTIONS = (
     "A robot's long-term memory: what it saw, when and where. Positions are metres in the frame of a map (x"
     " forward or east, y left or north); times are ISO 8601 in UTC. Memories have ids; name them as evidence."
+    " A memory that was seen several times has the time of the sight that was kept, and first_seen and"
+    " last_seen of all of them; the tool last_seen answers with the latter."
     " 'what' is a label such as Car, some words, or the id of a memory. Start with stats to see the maps and"
     " labels that there are. An answer of 'not remembered' means just that: it does not mean that the thing"
     " never was there."
@@ -227,20 +231,81 @@ def create_tool_server(store: MemoryStore) -> Any:
     """
     try:
         from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.tools import Tool
         from mcp_types import ToolAnnotations
     except ModuleNotFoundError as error:
         raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
 
-    server = MCPServer("recall", title="A robot's memory", instructions=_INSTRUCTIONS, log_level="WARNING")
-    tools = StoreTools(store)
+    methods = StoreTools(store)
+    tools = []
     for name in (*_READING, *(() if store.readonly else _WRITING)):
         notes = ToolAnnotations(
             read_only_hint=name in _READING,
             destructive_hint=name == "forget",
             open_world_hint=False,
         )
-        server.tool(name=name, annotations=notes)(_told(getattr(tools, name), store))
-    return server
+        tool = Tool.from_function(_told(getattr(methods, name), store), name=name, annotations=notes)
+        # A misspelt argument is told, not passed over.
+        arguments = tool.fn_metadata.arg_model
+        strict = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
+        tool.fn_metadata.arg_model = strict
+        tool.parameters = strict.model_json_schema(by_alias=True)
+        tools.append(tool)
+    return MCPServer(
+        "recall", title="A robot's memory", instructions=_INSTRUCTIONS, log_level="WARNING",
+        version=version("sparsight"), tools=tools,
+    )  # fmt: skip
+
+
+async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> None:
+    """Serve over standard input and output until the input ends.
+
+    A line that is no message, such as one whose text is no valid Unicode, gets an error as its answer; the
+    transport alone would leave its sender waiting.
+
+    Args:
+        server: of :func:`create_tool_server`.
+        stdin, stdout: ``anyio.AsyncFile`` of text instead of the process's.
+    """
+    import anyio
+    from mcp.server.stdio import stdio_server
+    from mcp.shared.message import SessionMessage
+
+    async with stdio_server(stdin, stdout) as (received, answers):
+        inward, outward = anyio.create_memory_object_stream[Any](0)
+
+        async def pass_on() -> None:
+            async with inward:
+                async for message in received:
+                    if isinstance(message, Exception):
+                        await answers.send(SessionMessage(_refusal(message)))
+                    else:
+                        await inward.send(message)
+
+        # The package has no public way to give a server its streams.
+        lowlevel = server._lowlevel_server
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pass_on)
+            await lowlevel.run(outward, answers, lowlevel.create_initialization_options())
+            tasks.cancel_scope.cancel()
+
+
+def _refusal(error: Exception) -> Any:
+    """The answer to a line that is no message, to its request where that can be told."""
+    from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+
+    line = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
+    try:
+        found = json.loads(line) if isinstance(line, str) else line
+    except (ValueError, RecursionError):
+        found = None
+    id = found.get("id") if isinstance(found, dict) else None
+    id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+    if found is None:
+        said = ErrorData(code=PARSE_ERROR, message="the line is no JSON")
+    else:
+        said = ErrorData(code=INVALID_REQUEST, message="no valid message; is its text valid Unicode?")
+    return JSONRPCError(jsonrpc="2.0", id=id, error=said)
 
 
 def _told(method: Callable[..., dict[str, Any]], store: MemoryStore) -> Callable[..., dict[str, Any]]:

@@ -175,3 +175,16 @@ def test_only_what_matters(recall: Recall, store: Path, tmp_path: Path) -> None:
     plain = recall("import", store, "walls.jsonl", "--again", "--json").json["files"][0]
     assert plain["memories"] == 30
     assert "observed" not in plain
+
+
+def test_import_makes_the_store(recall: Recall, tmp_path: Path) -> None:
+    lines(tmp_path / "detections.jsonl", [frame("gate", 7)])
+    done = recall("import", "new", "detections.jsonl")
+    assert done.status == 0
+    assert "made new: a store for vectors of 256 numbers" in done.remarks
+    record = {"time": "2026-01-01", "label": "mug", "embedding": [1.0, 0.0, 0.5]}
+    lines(tmp_path / "memories.jsonl", [{"time": "2026-01-01", "label": "door"}, record])
+    assert recall("import", "other", "memories.jsonl", "--observe").status == 0
+    assert recall("stats", "other", "--json").json["dim"] == 3
+    missing = recall("import", "third", "missing.jsonl")
+    assert (missing.status, (tmp_path / "third").exists()) == (2, False)
