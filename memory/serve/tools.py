@@ -284,7 +284,7 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
 
         # The package has no public way to give a server its streams.
         lowlevel = server._lowlevel_server
-        async with anyio.create_task_group() as tasks:
+        async with outward, anyio.create_task_group() as tasks:
             tasks.start_soon(pass_on)
             await lowlevel.run(outward, answers, lowlevel.create_initialization_options())
             tasks.cancel_scope.cancel()
