@@ -265,7 +265,7 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
 
     Args:
         server: of :func:`create_tool_server`.
-        stdin, stdout: ``anyio.AsyncFile`` of text instead of the process's.
+        stdin, stdout: lines, and an ``anyio.AsyncFile`` of text, instead of the process's.
     """
     import anyio
     from mcp.server.stdio import stdio_server
@@ -275,7 +275,7 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
         inward, outward = anyio.create_memory_object_stream[Any](0)
 
         async def pass_on() -> None:
-            async with inward:
+            async with received, inward:
                 async for message in received:
                     if isinstance(message, Exception):
                         await answers.send(SessionMessage(_refusal(message)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -140,9 +140,15 @@ def test_lines_that_are_no_messages_get_an_answer(folder: Path) -> None:
     ]
     told = io.StringIO()
 
+    async def given() -> AsyncIterator[str]:
+        for line in lines:
+            yield line
+        with anyio.fail_after(20):
+            while told.getvalue().count("\n") < 4:
+                await anyio.sleep(0.01)
+
     async def serve() -> None:
-        given = anyio.wrap_file(io.StringIO("".join(line + "\n" for line in lines)))
-        await serve_stdio(create_tool_server(store), given, anyio.wrap_file(told))
+        await serve_stdio(create_tool_server(store), given(), anyio.wrap_file(told))
 
     with MemoryStore.open(folder, readonly=True) as store:
         anyio.run(serve)
