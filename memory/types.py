@@ -123,7 +123,8 @@ class Query:
     """What is asked for: every part that is given must hold.
 
     Attributes:
-        text: words that label or caption should have.
+        text: words that label or caption should have, in any form with their stem: cars finds car. A word
+            that no memory has stands for one that differs by a slip or two; ``Hit.reason`` says so.
         embedding: (dim,) vector that hits should be similar to.
         like: id of a memory to which hits should be similar.
         encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
@@ -131,7 +132,8 @@ class Query:
         radius_m: metres in the plane.
         polygon: corners (x, y) in metres, at least three.
         between_ns: first and last nanosecond, both included.
-        labels, kinds: any of them.
+        labels, kinds: any of them. A label that no memory has stands for those that it is but for case,
+            ending or a slip; ``Hit.reason`` says so.
         map_id: ``None`` for all maps.
         min_confidence: least confidence.
         k: most hits.
@@ -222,12 +224,15 @@ class Hit:
             from 1 for the newest memory down to 0; or minus the distance in metres.
         parts: of the score, by name: ``"similarity"``, ``"text"``, ``"recency"``, ``"distance_m"``.
         attention: weight of the memory in the read-out, or ``None``.
+        reason: what of the query was read otherwise than it was said, such as ``"'bakry' read as 'bakery'"``;
+            empty where it was found as it was asked for.
     """
 
     memory: Memory
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
     attention: float | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)

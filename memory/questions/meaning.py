@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from memory.questions.answers import How
 from memory.questions.words import first_seen, last_seen
 from memory.store import MemoryStore
 from memory.types import Memory, Query
+from memory.wording.meaning import Labels
 
 #: What is asked for: a label or words, the id of a memory, or a vector.
 What = str | int | ArrayLike
@@ -52,20 +53,45 @@ class Meanings:
         self._encoder = encoder
         self._least_similarity = least_similarity
 
-    def of(self, what: What, map_id: str | None, between_ns: tuple[int, int] | None = None) -> Meant:
+    def of(
+        self,
+        what: What,
+        map_id: str | None,
+        between_ns: tuple[int, int] | None = None,
+        circle: tuple[float, float, float] | None = None,
+    ) -> Meant:
         """Which memories are asked for."""
-        filter = Filter(map_id=map_id, between_ns=between_ns)
+        filter = Filter(map_id=map_id, between_ns=between_ns, circle=circle)
         if isinstance(what, str):
-            labelled = replace(filter, labels=(what,))
-            anywhere = Filter(labels=(what,), map_id=map_id)
-            if len(self._store.find(anywhere, limit=1, vectors=False)):
-                return Meant(what, "label", labelled)
-            return Meant(what, "text", replace(filter, text=what))
+            return self._named(what, filter)
         if is_id(what):
             (memory,) = self._store.get([int(what)])
             words = f"{memory.label or memory.kind} (memory {memory.id})"
             return Meant(words, "id", filter, {int(what): 1.0})
         return Meant("What looks like this", "similar", filter, self._alike(np.asarray(what), filter))
+
+    def _named(self, what: str, filter: Filter) -> Meant:
+        """A label, or words; where nothing has them, what differs by a slip or two."""
+
+        def there(**parts: Any) -> bool:
+            return len(self._store.find(Filter(map_id=filter.map_id, **parts), limit=1, vectors=False)) > 0
+
+        if there(labels=(what,)):
+            return Meant(what, "label", replace(filter, labels=(what,)))
+        labels = Labels(self._store.label_counts())
+        alike = labels.alike(what)
+        if alike and there(labels=alike):
+            return Meant(alike[0], "label", replace(filter, labels=alike))
+        if there(text=what):
+            return Meant(what, "text", replace(filter, text=what))
+        near = labels.nearest(what)
+        if near is not None and there(labels=(near,)):
+            return Meant(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
+        better = self._store.corrections(what)
+        words = " ".join(better.get(word, word) for word in what.split())
+        if better and there(text=words):
+            return Meant(f"{words} (read for {what!r})", "text", replace(filter, text=words))
+        return Meant(what, "text", replace(filter, text=what))
 
     def _alike(self, vector: NDArray, filter: Filter) -> dict[int, float]:
         """Ids of everything similar enough, asking for more until the last one is not.

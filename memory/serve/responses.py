@@ -92,6 +92,7 @@ class HitAnswer(Part):
     score: float | None
     parts: dict[str, float | None]
     attention: float | None
+    reason: str
 
 
 class HitsAnswer(Part):

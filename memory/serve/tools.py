@@ -247,7 +247,7 @@ def create_tool_server(store: MemoryStore) -> Any:
         tool = Tool.from_function(_told(getattr(methods, name), store), name=name, annotations=notes)
         # A misspelt argument is told, not passed over.
         arguments = tool.fn_metadata.arg_model
-        strict = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
+        strict: Any = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
         tool.fn_metadata.arg_model = strict
         tool.parameters = strict.model_json_schema(by_alias=True)
         tools.append(tool)
