@@ -312,6 +312,11 @@ class MemoryStore:
         found = self._database.seen(filter, limit=limit)
         return self._present(found.ids.tolist(), vectors=vectors), found.total
 
+    @property
+    def newest_ns(self) -> int:
+        """Time of the newest memory; 0 where there is none."""
+        return self._newest_ns()
+
     def label_counts(self) -> dict[str, int]:
         """How many memories have each label."""
         return self._retriever.label_counts()

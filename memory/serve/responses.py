@@ -92,7 +92,7 @@ class HitAnswer(Part):
     score: float | None
     parts: dict[str, float | None]
     attention: float | None
-    reason: str
+    reason: str = Field(description="what of the request was read otherwise than it was said")
 
 
 class HitsAnswer(Part):
@@ -156,6 +156,21 @@ class HowOftenAnswer(Part):
     visits: int
     total_s: float
     longest_s: float
+    first_ns: int | None
+    last_ns: int | None
+
+
+class HowManyAnswer(Part):
+    """How many memories there are of something."""
+
+    question: Literal["how_many"]
+    what: str
+    place: str
+    between_ns: list[int] | None
+    memories: int
+    sightings: int
+    by_label: dict[str, int]
+    by_state: dict[str, int]
     first_ns: int | None
     last_ns: int | None
 
@@ -229,6 +244,7 @@ class AskAnswer(Part):
         | BetweenAnswer
         | ChangedAnswer
         | HowOftenAnswer
+        | HowManyAnswer
         | StillThereAnswer
         | SummaryAnswer
         | SimilarAnswer

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -14,10 +15,12 @@ from pydantic import ConfigDict, Field, ValidationError
 from memory.errors import RecallError
 from memory.exchange.times import format_time, parse_time
 from memory.questions import Questions
+from memory.questions.replying import ReplyOptions, reply
+from memory.questions.times import since_of, span_of
+from memory.questions.understanding import understand
 from memory.questions.words import hits_json
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.serve.errors import problem_of
-from memory.serve.when import since_of, span_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, Query
 
@@ -80,11 +83,7 @@ class StoreTools:
         k: Most = 10,
     ) -> dict[str, Any]:
         """Search the memories by words, similarity, place, time and label; all that is given must hold."""
-        near = None if x is None or y is None else (x, y)
-        between = None
-        if start is not None or end is not None:
-            first = -(2**63) if start is None else _since(start)
-            between = (first, 2**63 - 1 if end is None else _until(end))
+        near, between = _point(x, y), _span(start, end)
         hits = self._store.query(
             Query(
                 text=text, like=like, near=near, radius_m=radius_m, between_ns=between, labels=labels,
@@ -92,6 +91,24 @@ class StoreTools:
             )
         )  # fmt: skip
         return {"hits": hits_json(hits)}
+
+    def ask(
+        self,
+        question: Annotated[str, Field(description="in plain English, such as: where is the car?")],
+        now: Annotated[
+            str | None,
+            Field(
+                description="what 'yesterday' counts from: a time, or newest for that of the newest memory"
+            ),
+        ] = None,
+        map_id: MapId = None,
+        k: Most = 10,
+    ) -> dict[str, Any]:
+        """Answer a question in plain words: where, when, how many, what changed, what is near."""
+        at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
+        asked = understand(question, at)
+        found = reply(self._questions, replace(asked, map_id=asked.map_id or map_id), ReplyOptions(k=k))
+        return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
 
     def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
         """Where and when something was last seen. Use it for 'where is ...?'"""
@@ -131,11 +148,24 @@ class StoreTools:
         map_id: MapId = None,
     ) -> dict[str, Any]:
         """How often, on how many days and for how long something was seen."""
-        between = None
-        if start is not None or end is not None:
-            first = -(2**63) if start is None else _since(start)
-            between = (first, 2**63 - 1 if end is None else _until(end))
-        return _said(self._questions.how_often(what, map_id=map_id, between_ns=between))
+        return _said(self._questions.how_often(what, map_id=map_id, between_ns=_span(start, end)))
+
+    def how_many(
+        self,
+        what: Annotated[str | int | None, Field(description="label, words or id; all if left out")] = None,
+        start: Annotated[str | None, Field(description="only from this time on")] = None,
+        end: Annotated[str | None, Field(description="only up to this time")] = None,
+        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="metres")] = None,
+        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
+        map_id: MapId = None,
+    ) -> dict[str, Any]:
+        """How many memories of something there are, and how many of these are gone."""
+        return _said(
+            self._questions.how_many(
+                what, map_id=map_id, between_ns=_span(start, end), near=_point(x, y), radius_m=radius_m
+            )
+        )
 
     def still_there(self, what: What, map_id: MapId = None) -> dict[str, Any]:
         """Whether something is believed to be where it was seen last, and why."""
@@ -150,7 +180,7 @@ class StoreTools:
         since: Annotated[str | None, Field(description="also say what changed since then")] = None,
     ) -> dict[str, Any]:
         """What is remembered of a place, or of everything: how many of what, and the most important."""
-        near = None if x is None or y is None else (x, y)
+        near = _point(x, y)
         since_ns = None if since is None else _since(since)
         return _said(
             self._questions.summarise(map_id=map_id, near=near, radius_m=radius_m, since_ns=since_ns)
@@ -211,8 +241,8 @@ class StoreTools:
 
 
 _READING = (
-    "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there",
-    "summarise", "similar_situations", "explain", "stats",
+    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
+    "still_there", "summarise", "similar_situations", "explain", "stats",
 )  # fmt: skip
 _WRITING = ("add_note", "forget", "undo")
 
@@ -352,6 +382,18 @@ def readable(value: Any) -> Any:
 
 def _said(answer: Any) -> dict[str, Any]:
     return {"sentence": str(answer), **shortened(answer.to_json(), _MOST)}
+
+
+def _point(x: float | None, y: float | None) -> tuple[float, float] | None:
+    if (x is None) != (y is None):
+        raise ValueError("x and y belong together: give both or neither")
+    return None if x is None or y is None else (x, y)
+
+
+def _span(start: str | None, end: str | None) -> tuple[int, int] | None:
+    if start is None and end is None:
+        return None
+    return (-(2**63) if start is None else _since(start), 2**63 - 1 if end is None else _until(end))
 
 
 def _since(text: str) -> int:

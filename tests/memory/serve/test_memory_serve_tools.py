@@ -20,8 +20,8 @@ from memory.store import MemoryStore
 from memory.types import Memory
 
 READING = {
-    "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there",
-    "summarise", "similar_situations", "explain", "stats",
+    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
+    "still_there", "summarise", "similar_situations", "explain", "stats",
 }  # fmt: skip
 HOUR = 3600 * 10**9
 START = 490_000 * HOUR
@@ -80,6 +80,10 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         new = await ask("changed_since", since="2025-11-24T17:30:00Z")
         assert [memory["id"] for memory in new["new"]] == [3]
         assert (await ask("how_often", what="Mug"))["sightings"] == 2
+        assert (await ask("how_many", what="Mug", x=5, y=2, radius_m=1))["memories"] == 1
+        told = await ask("ask", question="how many mugs did you see in the last 90 minutes?", now="newest")
+        assert (told["question"], told["memories"]) == ("how_many", 1)
+        assert (await ask("ask", question="where is the door?"))["memory"]["id"] == 3
         assert (await ask("still_there", what="Door"))["state"] == "present"
         assert (await ask("summarise"))["by_label"] == {"Mug": 2, "Door": 1}
         assert (await ask("similar_situations", id=1, k=1))["hits"][0]["memory"]["id"] == 2
@@ -93,7 +97,7 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         for name, arguments, words in (
             ("explain", {"id": 99}, "never was"), ("undo", {"operation": 99}, "no operation 99"),
             ("near", {"x": 1}, "y"), ("between", {"start": "soon", "end": "now"}, "no time"),
-            ("query", {"k": 1000}, "k"), ("query", {"txt": "red"}, "txt"),
+            ("query", {"k": 1000}, "k"), ("ask", {"question": "?"}, "no question"), ("query", {"txt": "red"}, "txt"),
         ):  # fmt: skip
             failed = await client.call_tool(name, arguments)
             assert failed.is_error
