@@ -176,7 +176,7 @@ async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
 
     def read() -> dict[str, Any]:
         found = service.store.explain(id)
-        there = service.reading.present([id])
+        there = service.reading.present([id], vectors=True)
         return explanation_answer(found, there[0] if there else None)
 
     return await service.read(read)

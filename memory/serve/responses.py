@@ -262,6 +262,12 @@ class EventAnswer(Part):
     detail: str
 
 
+class PathAnswer(Part):
+    """Lines of where the robot was."""
+
+    parts: list[list[tuple[int, float, float]]] = Field(description="time in nanoseconds, x and y in metres")
+
+
 class ExplainAnswer(Part):
     """Why a memory is as it is; ``memory`` is null where it is gone."""
 
@@ -272,6 +278,7 @@ class ExplainAnswer(Part):
     history: list[EventAnswer]
     into: int | None
     sources: list[int]
+    vectors: list[str] = Field(description="encoders that the memory has a vector of")
     memory: MemoryAnswer | None
 
 

@@ -39,7 +39,8 @@ def test_detections_with_rows_of_poses(recall: Recall, store: Path, tmp_path: Pa
     assert second["position"] == pytest.approx([5.0, 10.0, 2.0])
     assert second["yaw"] == pytest.approx(1.5708, abs=1e-4)
     assert (first["time"], second["time"]) == ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00.5Z")
-    assert first["payload"] == {"size_m": [4.0, 2.0, 1.5], "frame": "000000"}
+    assert first["payload"] == {"size_m": [4.0, 2.0, 1.5], "frame": "000000", "seen_from": [5.0, 0.0, 0.0]}
+    assert second["payload"]["seen_from"] == pytest.approx([5.0, 0.0, 1.5708], abs=1e-4)
     again = recall(*arguments, "--start", "2026-03-01")
     assert "2 lines were imported before (--again imports them once more)" in again.output
 
