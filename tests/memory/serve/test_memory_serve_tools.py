@@ -97,7 +97,8 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         for name, arguments, words in (
             ("explain", {"id": 99}, "never was"), ("undo", {"operation": 99}, "no operation 99"),
             ("near", {"x": 1}, "y"), ("between", {"start": "soon", "end": "now"}, "no time"),
-            ("query", {"k": 1000}, "k"), ("ask", {"question": "?"}, "no question"), ("query", {"txt": "red"}, "txt"),
+            ("query", {"k": 1000}, "k"), ("ask", {"question": "?"}, "no question"),
+            ("query", {"txt": "red"}, "txt"),
         ):  # fmt: skip
             failed = await client.call_tool(name, arguments)
             assert failed.is_error

@@ -49,8 +49,11 @@ export class MemoryMap {
     this.colours = colours();
     this.grid = new Grid(this.colours).addTo(this.map);
     this.renderer = L.canvas({ padding: 0.25, tolerance: 6 });
-    this.path = new Path(this.map, this.renderer);
-    this.boxes = new Boxes(this.map, this.renderer);
+    // On a canvas of its own, so that marks lie above whatever comes when.
+    Object.assign(this.map.createPane("under").style, { zIndex: 390, pointerEvents: "none" });
+    const under = L.canvas({ padding: 0.25, pane: "under" });
+    this.path = new Path(this.map, under);
+    this.boxes = new Boxes(this.map, under);
     this.marks = L.layerGroup().addTo(this.map);
     this.tip = element("p.tip", { hidden: true });
     place.after(this.tip);
