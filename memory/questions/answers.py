@@ -122,7 +122,7 @@ class Happened:
 
     def __str__(self) -> str:
         """A sentence."""
-        span = _between(self.between_ns)
+        span = between_words(self.between_ns)
         if not self.total:
             return f"Nothing is remembered {span}."
         parts = [
@@ -221,7 +221,7 @@ class HowMany:
     """How many memories there are of something.
 
     Attributes:
-        what: that was asked for, in words.
+        what: that was asked for, in words; empty for everything.
         place: in words.
         between_ns: of which time, both ends included; ``None`` for all times.
         memories: how many, of all states.
@@ -243,18 +243,19 @@ class HowMany:
     def __str__(self) -> str:
         """A sentence."""
         where = "" if self.place == "all maps" else f" in {self.place}".replace(" in the ", " within the ")
-        when = "" if self.between_ns is None else f" {_between(self.between_ns)}"
+        when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:
-            return f"{self.what} is not remembered{where}{when}."
+            return f"{self.what or 'Anything'} is not remembered{where}{when}."
         away = [
             f"{self.by_state[state]} {words}"
             for state, words in (("gone", "gone"), ("moved", "moved away"))
             if self.by_state.get(state)
         ]
+        what = f" of {self.what}" if self.what else ""
         of_these = f" ({' and '.join(away)})" if away else ""
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
         return (
-            f"{plural(self.memories, 'memory', 'memories')} of {self.what}{of_these}{where}{when}{kinds};"
+            f"{plural(self.memories, 'memory', 'memories')}{what}{of_these}{where}{when}{kinds};"
             f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
         )
 
@@ -265,7 +266,7 @@ class HowMany:
         return {"question": "how_many", **values, "by_state": dict(self.by_state)}
 
 
-def _between(span: tuple[int, int]) -> str:
+def between_words(span: tuple[int, int]) -> str:
     """A time in words; open ends are not named."""
     if span[1] >= 2**63 - 1:
         return f"since {moment(span[0])}"

@@ -290,7 +290,7 @@ class Questions:
         """
         circle = _circle(near, radius_m)
         if what is None:
-            meant = Meant("Everything", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
+            meant = Meant("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
         else:
             meant = self._meanings.of(what, map_id, between_ns, circle)
         memories = self._meanings.memories(meant, newest_first=False)

@@ -64,6 +64,12 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("changed_since", r"(?:(?:show|list|tell|what|which)(?: me)? )?(?:the |any |all )?"
                           r"(?:changed?(?:[ _-]since)?|changes(?: (?:are|were) there)?)"
                           r"|what(?:'s| is) the difference|what do i need to know"),
+        ("search", rf"what did {_WHO} {_SEE} last|what was the last thing (?:that )?{_WHO} {_SEE}"
+                   r"|(?:what(?:'s| is| are) |show (?:me )?|list )?(?:the )?"
+                   r"(?:newest|latest|last|most recent)"
+                   r" (?:memory|memories|things?|sightings?|observations?)"),
+        ("search", r"what do you (?:know|remember) (?:about|of) (?P<what>.+)"),
+        ("summarise", r"(?:describe|tell|say)(?: me)? what (?:you|do you) (?:see|know|remember|have)"),
         ("summarise", r"what do you (?:know|remember|have)(?: about)?(?: here)?|what have you got"
                       r"|what(?:'s| is) in (?:your|the) (?:memory|store)"),
         ("between", rf"what (?:happened|happens|was (?:there|seen|visible|going on|happening|up)|went on"
@@ -86,7 +92,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("how_many", r"how (?:many|much) (?P<what>.+?) (?:exist|are|were|is)"),
         ("how_many", r"(?:what(?:'s| is) )?(?:the )?(?:total )?(?:number|count|amount) of (?P<what>.+)"),
         ("how_many", r"(?:count|how[ _-]many) (?P<what>.+)"),
-        ("how_many", rf"(?:is|are|was|were) there (?P<what>.+?)(?: {_THERE})?"),
+        ("how_many", rf"(?:is|are|was|were) there (?P<what>.+?)(?: {_THERE})?|any (?P<what2>.+)"),
         ("pose_to", r"(?:go|drive|navigate|move|take me|bring me|guide me|lead me|get)[ _-]to (?P<what>.+)"),
         ("pose_to", r"how (?:do|can|could|would) (?:i|we|you) (?:get|go|drive|come) to (?P<what>.+)"
                     r"|how to get to (?P<what2>.+)"),

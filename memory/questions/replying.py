@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.questions.answers import Changed, Happened, Similar, Summary
+from memory.questions.answers import Changed, Happened, Similar, Summary, between_words
 from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
 from memory.questions.words import counted, hits_json, listed, moment, name, plural, point
+from memory.retrieve import filter_of
 from memory.types import Hit, Kind, Query
 
 
@@ -69,22 +70,31 @@ class Searched:
     Attributes:
         words: that were asked for.
         hits: the best first.
+        total: how many there are; ``None`` where that was not counted.
+        within: place and time that were given, in words.
     """
 
-    def __init__(self, words: str, hits: list[Hit]) -> None:
+    def __init__(self, words: str, hits: list[Hit], total: int | None, within: str) -> None:
         self.words = words
         self.hits = hits
+        self.total = total
+        self.within = within
 
     def __str__(self) -> str:
         """A sentence."""
+        of = f" of {self.words}" if self.words else ""
         if not self.hits:
-            return f"Nothing is remembered of {self.words}."
-        shown = [f"{name(hit.memory)} at {point(hit.memory.position)}" for hit in self.hits]
+            return f"Nothing is remembered{of}{self.within}."
+        shown = []
+        for hit in self.hits:
+            far = f", {hit.parts['distance_m']:.1f} m away" if "distance_m" in hit.parts else ""
+            shown.append(f"{name(hit.memory)} at {point(hit.memory.position)}{far}")
         maps = sorted({hit.memory.map_id for hit in self.hits})
         note = f" ({self.hits[0].reason})" if self.hits[0].reason else ""
         where = f" in map {maps[0]}" if len(maps) == 1 else f" in {len(maps)} maps"
-        count = plural(len(self.hits), "memory", "memories")
-        return f"{count} of {self.words}{note}{where}: {listed(shown)}."
+        count = plural(len(self.hits) if self.total is None else self.total, "memory", "memories")
+        few = "The first " if self.total is None else ""
+        return f"{few}{count}{of}{note}{self.within}{where}: {listed(shown, total=self.total)}."
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -113,7 +123,6 @@ def reply(questions: Questions, asked: Understood, options: ReplyOptions | None 
         if seen.memory is None:
             return Reply(asked, _sentence(questions, asked, seen), seen)
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id)
-        asked = replace(asked, radius_m=NEARBY_M if asked.radius_m is None else asked.radius_m)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
     found = _ASKED[asked.question](questions, asked, options)
@@ -127,7 +136,8 @@ def _known(questions: Questions, what: Any) -> Any:
 
 def _sentence(questions: Questions, asked: Understood, found: Any) -> str:
     """What the answer says; where it is that there is nothing, also what there is."""
-    if isinstance(found, Searched) and not found.hits and asked.typed is not None:
+    unknown = asked.typed is not None and asked.what not in questions.store.label_counts()
+    if isinstance(found, Searched) and not found.hits and unknown:
         labels = sorted(questions.store.label_counts().items(), key=lambda entry: (-entry[1], entry[0]))
         thing = next((label.lower() for label, _ in labels if label), "mug")
         examples = [f"“{each.format(thing=thing, things=thing + 's')}”" for each in EXAMPLES]
@@ -165,7 +175,7 @@ def _place(asked: Understood) -> dict[str, Any]:
 def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> Searched:
     """By label or words, or what is like a memory or vector; in the time and place that were given."""
     values: dict[str, Any] = {}
-    words = "what was asked for"
+    words = ""
     if isinstance(asked.what, str):
         words = asked.what
         named = options.labels is None and questions.store.query(
@@ -178,11 +188,33 @@ def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> S
         values, words = {"embedding": asked.what}, "what looks like this"
     if options.labels is not None:
         values["labels"] = options.labels
+    nearest = asked.near is not None and asked.radius_m is None
     query = Query(
         **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
-        k=options.k, **values,
+        k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
-    return Searched(words, questions.store.query(query))
+    hits = questions.store.query(query)
+    return Searched(words, hits, _total(questions, query, hits), _within(asked))
+
+
+def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
+    """How many pass a query; ``None`` where that is no question, as of what is alike."""
+    if len(hits) < query.k:
+        return len(hits)
+    if query.like is not None or query.embedding is not None or hits[0].reason:
+        return None
+    return questions.store.count(replace(filter_of(query), text=query.text))
+
+
+def _within(asked: Understood) -> str:
+    """Place and time in words."""
+    parts = []
+    if asked.near is not None and asked.radius_m is not None:
+        parts.append(f" within {asked.radius_m:g} m of {point(asked.near)}")
+    when = _time(asked)
+    if when is not None:
+        parts.append(f" {between_words(when)}")
+    return "".join(parts)
 
 
 def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:

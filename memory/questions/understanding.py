@@ -14,12 +14,14 @@ from typing import Any
 
 from memory.questions.phrases import PATTERNS, WITH_PLACE, WITHOUT_PLACE, pattern
 from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
+from memory.wording import fold, nearest
 
 #: Metres around a point where nobody said how far.
 NEARBY_M = 5.0
 #: Characters of a question.
 MOST_CHARACTERS = 500
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
+_DAY = 86_400 * 10**9
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{_NUMBER}))?\s*\)?"
 _RADIUS = r"(?P<radius>\d+(?:\.\d+)?) ?(?:m|metres?|meters?)"
@@ -66,8 +68,20 @@ _PLEASE = pattern(
     r"|right now|now|currently|at the moment)$"
 )
 _ARTICLE = pattern(
-    r"^(?:the|a|an|my|your|our|his|her|their|any|some|this|that|these|those|all|every|each|of|other)\s+(?=\S)"
+    r"^(?:the|teh|a|an|my|your|our|his|her|their|any|some|this|that|these|those|all|every|each|of|other|last"
+    r"|latest|newest|most recent|different|distinct)\s+(?=\S)"
 )
+#: The nearest of something; where to, a point or a thing.
+_NEAREST = pattern(
+    r"^(?:(?:where|what|which|who)(?:'s| is| are) |(?:show|find|list|give)(?: me)? )?(?:the )?"
+    r"(?:nearest|closest) (?P<what>.+?)(?: (?:to|from) (?P<where>.+))?$"
+)
+_WHICH_NEAREST = pattern(
+    r"^(?:which|what) (?P<what>.+?) (?:is|are) (?:the )?(?:nearest|closest)(?: (?:to|from) (?P<where>.+))?$"
+)
+_ONLY_POINT = pattern(rf"^{_POINT}$")
+#: First words of questions; with a slip in them they are still these, where a question comes of it.
+_FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 _ID = pattern(r"^(?:the )?(?:memory |#|id |memory #)?(?P<id>\d{1,18})$")
 _ANYTHING = pattern(
     r"^(?:memories|memory|things?|objects?|anything|something|everything|stuff|observations?)$"
@@ -124,18 +138,22 @@ def understand(text: str, now_ns: int) -> Understood:
     if not any(character.isalnum() for character in words):
         raise ValueError("text: there is no question in it; ask such as: where is the car?")
     found = Understood("search")
+    nearest_of = _NEAREST.match(words) or _WHICH_NEAREST.match(words)
+    if nearest_of is not None:
+        return _nearest(nearest_of)
     first = _TIME_FIRST.match(words)
     if first is not None:
         words = f"{first['rest']} {first['when']}"
     words = _PLEASE.sub("", _take_ends(words, found, now_ns))
     placed = found.near is not None or found.beside is not None
-    for question, way in (*PATTERNS, *(WITH_PLACE if placed else WITHOUT_PLACE)):
-        match = way.match(words)
-        if match is not None:
-            named = match.groupdict()
-            found.question = question
-            found.what = _thing(named.get("what") or named.get("what2") or "")
-            return _completed(found, now_ns)
+    for spelt in _spellings(words):
+        for question, way in (*PATTERNS, *(WITH_PLACE if placed else WITHOUT_PLACE)):
+            match = way.match(spelt)
+            if match is not None:
+                named = match.groupdict()
+                found.question = question
+                found.what = _thing(named.get("what") or named.get("what2") or "")
+                return _completed(found, now_ns)
     found.what, found.typed = _thing(words), words
     if found.what is None:
         # Only a time or a place was said.
@@ -143,6 +161,28 @@ def understand(text: str, now_ns: int) -> Understood:
         found.question = "between" if timed or not placed else "near"
         found.typed = None
     return _completed(found, now_ns)
+
+
+def _spellings(words: str) -> list[str]:
+    """The words, and the same with a slip in the first mended."""
+    first, _, rest = words.partition(" ")
+    better = None if fold(first) in _FIRST_WORDS else nearest(fold(first), _FIRST_WORDS)
+    return [words] if better is None else [words, f"{better} {rest}"]
+
+
+def _nearest(match: Any) -> Understood:
+    """A search in the order of distance, from wherever that is."""
+    found = Understood("search", what=_thing(match["what"]))
+    where = match["where"] or ""
+    point = _ONLY_POINT.match(where)
+    if point is not None:
+        numbers = (point["x"], point["y"], point["z"])
+        found.near = tuple(float(number) for number in numbers if number is not None)
+    else:
+        found.beside = _thing(where)
+    if found.near is None and (found.beside is None or str(found.beside).lower() in _NO_THING):
+        raise ValueError("text: nearest to what? Name a point or a thing, such as: the nearest car to (3, 1)")
+    return found
 
 
 def _take_ends(words: str, found: Understood, now_ns: int) -> str:
@@ -153,13 +193,7 @@ def _take_ends(words: str, found: Understood, now_ns: int) -> str:
         if found.map_id is None and (match := _MAP.match(words)):
             found.map_id = match["map"]
         elif not timed and (match := _BETWEEN.match(words)):
-            last = span_of(match["last"], now_ns).last
-            first = span_of(match["first"], now_ns).first
-            if first > last and is_clock(match["first"]):
-                first = span_of(match["first"], last).first  # Between 9:00 and 10:00 yesterday.
-            if first > last:
-                raise ValueError(f"text: {match['first']} is after {match['last']}")
-            found.between = Span(first, last)
+            found.between = _between(match["first"], match["last"], now_ns)
         elif not timed and (match := _SINCE.match(words)):
             found.since = since_of(match["when"], now_ns)
         elif not timed and (match := _BEFORE.match(words)):
@@ -179,6 +213,18 @@ def _take_ends(words: str, found: Understood, now_ns: int) -> str:
         else:
             return words
         words = match["rest"].strip().rstrip(",")
+
+
+def _between(first_words: str, last_words: str, now_ns: int) -> Span:
+    first, last = span_of(first_words, now_ns).first, span_of(last_words, now_ns).last
+    if is_clock(first_words) and is_clock(last_words):
+        # The first time that the clock shows this after the first one, be it still to come.
+        last = span_of(last_words, first + _DAY - 1).last
+    elif first > last and is_clock(first_words):
+        first = span_of(first_words, last).first  # Between 9:00 and 10:00 yesterday.
+    if first > last:
+        raise ValueError(f"text: {first_words} is after {last_words}")
+    return Span(first, last)
 
 
 def _said(match: Any) -> bool:
@@ -205,6 +251,8 @@ def _thing(words: str) -> str | int | None:
 
 def _completed(found: Understood, now_ns: int) -> Understood:
     """What follows from what was said."""
+    if found.question == "near" and str(found.what).lower() in _NO_THING:
+        found.what = None
     if isinstance(found.what, str) and _ANYTHING.match(found.what):
         found.what = None
         if found.question in ("last_seen", "how_often", "search"):
@@ -212,7 +260,7 @@ def _completed(found: Understood, now_ns: int) -> Understood:
     if found.question == "summarise" and found.what is not None and not found.beside:
         found.what, found.beside = None, found.what
     if found.question == "changed_since" and found.since is None:
-        found.since = found.between.first if found.between else now_ns - 86_400 * 10**9
+        found.since = found.between.first if found.between else now_ns - _DAY
         found.between = None
     if found.question == "near" and found.near is None and found.what is None and found.beside is None:
         found.question = "between" if found.between or found.since is not None else "summarise"
@@ -223,7 +271,7 @@ def _completed(found: Understood, now_ns: int) -> Understood:
         if found.since is None and placed:
             found.question = "near"
         else:
-            found.between = Span(found.since if found.since is not None else now_ns - 86_400 * 10**9, _LATEST)
+            found.between = Span(found.since if found.since is not None else now_ns - _DAY, _LATEST)
             found.since = None
     if found.question == "near" and found.what is None and found.beside is not None:
         found.what, found.beside = found.beside, None

@@ -15,6 +15,13 @@ from memory.wording.stems import stems
 MOST_SLIPS, MOST_LABELS = 16, 65536
 
 
+#: Words for which stores may have another one; only where they have none of it themselves.
+SYNONYMS = (
+    ("person", "pedestrian", "human"), ("car", "automobile", "auto"), ("bike", "bicycle"), ("truck", "lorry"),
+    ("motorbike", "motorcycle"), ("sofa", "couch"), ("tv", "television"), ("phone", "telephone"),
+)  # fmt: skip
+
+
 class Read(NamedTuple):
     """A query as it was read.
 
@@ -50,7 +57,12 @@ class Labels:
         return self._by_stems.get(stems(words), [])
 
     def nearest(self, words: str) -> str | None:
-        """The one that the words are but for a slip or two."""
+        """The one that is another word for it, or that the words are but for a slip or two."""
+        for group in SYNONYMS:
+            if stems(words) in [stems(word) for word in group]:
+                for word in group:
+                    if self.alike(word):
+                        return self.alike(word)[0]
         entries = islice(self._joined.items(), MOST_LABELS)
         found = nearest(" ".join(stems(words)), ((root, self._counts[label]) for root, label in entries))
         return None if found is None else self._joined[found]

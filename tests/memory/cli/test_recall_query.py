@@ -154,6 +154,13 @@ def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
         ("what is near the door?", "2 memories within 5 m of (0.0, 0.0): door (memory 1) at 0.0 m and mug"),
         ("are there mugs near the door", "1 memory of mug"),
         ("how many mugs are near the unicorn", "unicorn is not remembered. There are 4 memories: 2 mug"),
+        (
+            "where is the nearest mug to (5, 5)?",
+            "2 memories of mug in map default: mug (memory 2) at (1.0, 2.0), 5.0 m away",
+        ),
+        ("show mugs near (50, 50)", "Nothing is remembered of mug within 5 m of (50.0, 50.0). There are 4"),
+        ("how many things are there", "4 memories: 2 mug, 1 charger and 1 door; seen 4 times"),
+        ("show me all mugs --k 1", "2 memories of mug in map default: mug (memory 3) at (-4.0, -4.0) and 1"),
         ("where is the charegr?", "charger (read for 'charegr') was last seen"),
         ("is there a unicorn?", "unicorn is not remembered. There are 4 memories"),
         ("asdf qwer", "Should it be a question, ask such as “where is the mug?”"),

@@ -249,6 +249,23 @@ PHRASINGS: list[tuple[str, dict[str, Any]]] = [
     ("cyclists near (3, 1)", about("search", "cyclists", **HERE)),
     ("red mug", about("search", "red mug")),
     ("Car", about("search", "Car")),
+    ("where is the nearest car to (3, 1)?", about("search", "car", near=(3.0, 1.0))),
+    ("the closest chair to the door", about("search", "chair", beside="door")),
+    ("which car is closest to 3, 1?", about("search", "car", near=(3.0, 1.0))),
+    ("what did you see last?", {"question": "search"}),
+    ("what is the newest memory?", {"question": "search"}),
+    ("what do you know about cyclists?", about("search", "cyclists")),
+    ("any dogs near (3, 1)?", about("how_many", "dogs", **HERE)),
+    ("where was the last car seen?", about("last_seen", "car")),
+    ("how many different cars are there?", about("how_many", "cars")),
+    ("wher is the car?", about("last_seen", "car")),
+    ("waht changed since yesterday?", changed(at("2026-01-09"))),
+    ("what is around here?", ALL),
+    ("what happened between 11:30 and 12:30?",
+     during((at("2026-01-10T11:30"), at("2026-01-10T12:31") - 1))),
+    ("what happened between 23:00 and 1:00?",
+     during((at("2026-01-09T23:00"), at("2026-01-10T01:01") - 1))),
+    ("describe what you see", ALL),
     # All of it.
     ("summarise everything in map yard", {**ALL, "map_id": "yard"}),
     ("summary", ALL),
@@ -315,6 +332,8 @@ def test_what_cannot_be_asked() -> None:
         understand("?!", NOW)
     with pytest.raises(ValueError, match="at most 500"):
         understand("where " * 100, NOW)
+    with pytest.raises(ValueError, match="nearest to what"):
+        understand("where is the nearest car?", NOW)
     with pytest.raises(ValueError, match="is after"):
         understand("what happened between today and yesterday", NOW)
 

@@ -272,7 +272,8 @@ def street(folder: Path) -> None:
 #: How many pixels of the marks are others than when this was called last.
 CHANGED = """() => {
   const canvas = document.querySelector(".leaflet-overlay-pane canvas");
-  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  const whole = new OffscreenCanvas(canvas.width, canvas.height);
+  const copy = whole.getContext("2d", { willReadFrequently: true });
   copy.drawImage(canvas, 0, 0);
   const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
   const before = window.marksBefore ?? data;

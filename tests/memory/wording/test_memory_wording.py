@@ -89,3 +89,5 @@ def test_queries_are_read_with_the_words_of_the_store() -> None:
     )
     assert read_query(Query(labels=["Car"]), lambda: labels, corrections).notes == ()
     assert Labels(labels).alike("car") == ["car"]
+    assert Labels(labels).nearest("people") == "Pedestrian"
+    assert Labels({"Tree": 1}).nearest("people") is None
