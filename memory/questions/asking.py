@@ -25,6 +25,7 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.changes import became, operation_before
+from memory.questions.counting import tally, tally_of
 from memory.questions.driving import most_trusted, standing_off
 from memory.questions.meaning import Meanings, Meant, What, is_id
 from memory.questions.visits import visits_of
@@ -293,18 +294,12 @@ class Questions:
             meant = Meant("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
         else:
             meant = self._meanings.of(what, map_id, between_ns, circle)
-        memories = self._meanings.memories(meant, newest_first=False)
-        return HowMany(
-            what=meant.words,
-            place=_place(map_id, near, radius_m, None),
-            between_ns=between_ns,
-            memories=len(memories),
-            sightings=sum(memory.count for memory in memories),
-            by_label=dict(Counter(memory.label for memory in memories)),
-            by_state=dict(Counter(memory.state for memory in memories)),
-            first_ns=min(map(first_seen, memories), default=None),
-            last_ns=max(map(last_seen, memories), default=None),
-        )
+        if meant.ids is None:
+            found = tally(self._store, meant.filter)
+        else:
+            found = tally_of(self._meanings.memories(meant, newest_first=False))
+        place = _place(map_id, near, radius_m, None)
+        return HowMany(what=meant.words, place=place, between_ns=between_ns, **found._asdict())
 
     def still_there(
         self,

@@ -17,8 +17,8 @@ def distance(one: str, other: str, most: int) -> int:
         one, other: words.
         most: at which to stop.
     """
-    if abs(len(one) - len(other)) > most:
-        return most + 1
+    if abs(len(one) - len(other)) > most or len(set(one) ^ set(other)) > 2 * most:
+        return most + 1  # A slip adds and takes away one letter at most.
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
