@@ -265,7 +265,7 @@ class EventAnswer(Part):
 class PathAnswer(Part):
     """Lines of where the robot was."""
 
-    parts: list[list[tuple[int, float, float]]] = Field(description="time in nanoseconds, x and y in metres")
+    parts: list[list[Numbers]] = Field(description="rows of time in nanoseconds, x and y in metres")
 
 
 class ExplainAnswer(Part):
