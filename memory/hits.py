@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from memory.retrieve import Found, distances
-from memory.types import Hit, Memory, Order, Query
+from memory.types import Hit, Memory, Query
 
 
 def hits_of(
@@ -38,7 +38,7 @@ def hits_of(
         away = distances(np.array([memory.position for memory in memories]), query.near)
         for part, value in zip(parts, away, strict=True):
             part["distance_m"] = float(value)
-    if memories and (query.aggregate or _order(query, parts[0]) == "recency"):
+    if memories and (query.aggregate or query.ordered_by == "recency"):
         newest = newest_ns()
         for part, memory in zip(parts, memories, strict=True):
             age_s = max(newest - memory.time_ns, 0) / 1e9
@@ -50,21 +50,15 @@ def hits_of(
         weights = (scores / scores.sum()).tolist() if len(scores) else []
     hits = []
     for row, (memory, part) in enumerate(zip(memories, parts, strict=True)):
-        score = _score(query, part, memory)
+        score = _score(query, part)
         hits.append(Hit(memory, score, part, None if weights is None else weights[row]))
     return hits
 
 
-def _order(query: Query, parts: Mapping[str, float]) -> Order:
-    """What was asked for, or what follows from what was compared."""
-    return query.order or ("relevance" if {"similarity", "text"} & parts.keys() else "recency")
-
-
-def _score(query: Query, parts: Mapping[str, float], memory: Memory) -> float:
+def _score(query: Query, parts: Mapping[str, float]) -> float:
     """What hits are ordered by."""
-    order = _order(query, parts)
-    if order == "distance":
+    if query.ordered_by == "distance":
         return -parts["distance_m"]
-    if order == "recency":
-        return float(memory.time_ns)
+    if query.ordered_by == "recency":
+        return parts["recency"]
     return parts["similarity"] if "similarity" in parts else parts["text"]

@@ -599,9 +599,11 @@ class Reservoir:
         if gone.key == key:
             said = "" if math.isnan(similarity) else f"like one that is kept, similarity {similarity:.2f}; "
             return Decision(False, None, f"{said}{share}, and others matter more", similarity, like)
-        return Decision(
-            True, gone.key, f"{share}; it matters more than {gone.key}", similarity, like, gone.like
+        # A key below zero is provisional: the caller's for what has no id yet, and now never gets one.
+        than = (
+            f"memory {gone.key}" if gone.key is not None and gone.key >= 0 else "one that came just before it"
         )
+        return Decision(True, gone.key, f"{share}; it matters more than {than}", similarity, like, gone.like)
 
     def _room(self, window: _Window) -> int:
         """For ordinary memories of a window."""

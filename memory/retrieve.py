@@ -89,7 +89,7 @@ class Retriever:
         vector = self._vector_of(query)
         if vector is None and query.text is not None:
             # In another order than how well the words fit, all that have them count.
-            best_first = query.order in (None, "relevance")
+            best_first = query.ordered_by == "relevance"
             hits = self._database.search_text(query.text, filter, limit=query.k if best_first else 2**62)
             with self._lock:
                 self._follow()
@@ -346,7 +346,7 @@ class Retriever:
         """Cut to ``k`` in the order that was asked for; equal ones by rising id."""
         assert self._columns is not None
         ids = found.ids
-        order = query.order or ("recency" if found.similarity is None and found.text is None else "relevance")
+        order = query.ordered_by
         if order == "relevance":
             return _take(found, np.arange(min(query.k, len(ids))))
         rows = self._columns.rows(ids)

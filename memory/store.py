@@ -33,6 +33,7 @@ from memory.readout import read_out
 from memory.retrieve import Retriever, unit_rows
 from memory.tiers import Tier
 from memory.types import Explanation, Hit, Memory, Query, State
+from memory.wording.meaning import read_query
 
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
 
@@ -201,6 +202,16 @@ class MemoryStore:
             UnknownMemoryError: ``like`` names none.
             ValueError: nothing has a vector of that encoder.
         """
+        hits = self._answered(query)
+        if not hits or len(query.labels or ()) > 1:
+            meant = read_query(query, self._retriever.label_counts, self._database.corrections)
+            if meant.notes:
+                reason = "; ".join(meant.notes)
+                hits = [dataclasses.replace(hit, reason=reason) for hit in self._answered(meant.query)]
+        return hits
+
+    def _answered(self, query: Query) -> list[Hit]:
+        """The hits of a query as it is said."""
         found = self._retriever.find(query)
         memories = self._present(found.ids.tolist())
         if len(memories) < len(found.ids):
@@ -302,6 +313,19 @@ class MemoryStore:
         """
         found = self._database.seen(filter, limit=limit)
         return self._present(found.ids.tolist(), vectors=vectors), found.total
+
+    @property
+    def newest_ns(self) -> int:
+        """Time of the newest memory; 0 where there is none."""
+        return self._newest_ns()
+
+    def label_counts(self) -> dict[str, int]:
+        """How many memories have each label."""
+        return self._retriever.label_counts()
+
+    def corrections(self, text: str) -> dict[str, str]:
+        """For words that no memory has in any form, the word of the store that differs by a slip or two."""
+        return self._database.corrections(text)
 
     def count(self, filter: Filter) -> int:
         """How many pass a filter, exactly."""

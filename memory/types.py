@@ -157,20 +157,23 @@ class Query:
     """What is asked for: every part that is given must hold.
 
     Attributes:
-        text: words that label or caption should have, at most ``MOST_WORDS`` different ones.
+        text: words that label or caption should have, at most ``MOST_WORDS`` different ones, in any form with
+            their stem: cars finds car. A word that no memory has stands for one that differs by a slip or
+            two; ``Hit.reason`` says so.
         embedding: (dim,) vector that hits should be similar to.
         like: id of a memory to which hits should be similar.
         encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
-        near: x, y, z (or x, y) in metres; with ``radius_m`` a filter, alone what ``"distance"`` is from.
+        near: x, y, z (or x, y) in metres, which ``"distance"`` is from; with ``radius_m`` also a filter.
         radius_m: metres in the plane.
         polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``.
         between_ns: first and last nanosecond, both included.
-        labels, kinds: any of them, at most ``MOST_LABELS``.
+        labels, kinds: any of them, at most ``MOST_LABELS``. A label that no memory has stands for those that
+            it is but for case, ending or a slip; ``Hit.reason`` says so.
         map_id: ``None`` for all maps.
         min_confidence: least confidence.
         k: most hits.
-        order: by relevance, the most recent first, or the closest first; ``None``: relevance where something
-            is compared, else recency.
+        order: by relevance, the most recent first, or the closest first; ``None``: relevance where words or
+            vectors are compared, else the closest first where ``near`` is given, else the most recent first.
         aggregate: also give the attention-weighted mean of the vectors of the hits.
     """
 
@@ -239,8 +242,21 @@ class Query:
             check_choice("order", self.order, ORDERS)
         if self.order == "distance" and self.near is None:
             raise ValueError("order='distance' needs near")
-        if self.order == "relevance" and self.text is None and self.embedding is None and self.like is None:
+        if self.order == "relevance" and not self._compares:
             raise ValueError("order='relevance' needs text, embedding or like")
+
+    @property
+    def _compares(self) -> bool:
+        return self.text is not None or self.embedding is not None or self.like is not None
+
+    @property
+    def ordered_by(self) -> Order:
+        """The order that was asked for, or what follows from the parts that are given."""
+        if self.order is not None:
+            return self.order
+        if self._compares:
+            return "relevance"
+        return "recency" if self.near is None else "distance"
 
 
 @dataclass(frozen=True)
@@ -249,15 +265,19 @@ class Hit:
 
     Attributes:
         memory: what was found.
-        score: what the hits are ordered by, larger is better.
+        score: what the hits are ordered by, larger is better: the cosine, or BM25 of the words; the recency,
+            from 1 for the newest memory down to 0; or minus the distance in metres.
         parts: of the score, by name: ``"similarity"``, ``"text"``, ``"recency"``, ``"distance_m"``.
         attention: weight of the memory in the read-out, or ``None``.
+        reason: what of the query was read otherwise than it was said, such as ``"'bakry' read as 'bakery'"``;
+            empty where it was found as it was asked for.
     """
 
     memory: Memory
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
     attention: float | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from memory.cli.add import read_vector
@@ -12,21 +13,31 @@ from memory.cli.console import UsageError, add_command, print_json, say, split_w
 from memory.cli.filters import add_filter_options, between, filter_values
 from memory.exchange.times import parse_time
 from memory.questions import Questions
+from memory.questions.replying import Reply, ReplyOptions, reply
+from memory.questions.understanding import understand
 from memory.store import MemoryStore
 
 _HELP = (
-    "Ask: last-seen WHAT, first-seen WHAT, near (--near --radius), between (--between), changed (--since),"
-    " how-often WHAT, still-there WHAT, summarise [--near --radius | --polygon | --map], similar ID,"
-    " go-to WHAT. WHAT is a label, words or the id of a memory; --embedding stands for one too."
+    "Ask in plain words, such as 'where is the car?', 'how many cars are there near (3, 1)?' or 'what changed"
+    " since yesterday?'; or by name: last-seen WHAT, first-seen WHAT, near (--near --radius), between"
+    " (--between), changed (--since), how-often WHAT, how-many WHAT, still-there WHAT, summarise [--near"
+    " --radius | --polygon | --map], similar ID, go-to WHAT. WHAT is a label, words or the id of a memory;"
+    " --embedding stands for one too."
 )
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "ask", _HELP, run, words="QUESTION [WHAT]")
+    parser = add_command(commands, "ask", _HELP, run, words="QUESTION")
     add_filter_options(parser)
     parser.add_argument("--embedding", metavar="FILE", help="WHAT as a vector: .npy file or JSON list")
     parser.add_argument("--since", metavar="TIME", help="for changed and summarise")
+    parser.add_argument(
+        "--now",
+        metavar="TIME",
+        help="what yesterday and this morning count from: a time, or newest for that of the newest memory"
+        " (default: the computer's clock)",
+    )
     parser.add_argument("--k", "-k", type=int, default=10, help="most answers (default: 10)")
     parser.add_argument("--gap", type=float, default=60.0, metavar="S", help="pause that ends a visit")
     parser.add_argument("--distance", type=float, metavar="M", help="for go-to: how far to stop before it")
@@ -37,42 +48,63 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer; the status is 0 also where nothing is known."""
-    folder, question, what = _split(options)
+    folder, words = split_words(options, least=1, most=None)
+    named = words[0] in _ASKED and len(words) <= 2 and (len(words) == 1 or words[0] in _ABOUT_SOMETHING)
+    what = _what(words, options) if named else None
+    for name in _unused(words[0] if named else "", options):
+        raise UsageError(f"{words[0] if named else 'a question in words'} does not take --{name}")
     with MemoryStore.open(folder, readonly=True) as store:
-        answer = _ASKED[question](Questions(store), what, options)
+        questions = Questions(store)
+        if named:
+            answer = _ASKED[words[0]](questions, what, options)
+            sentence = str(answer)
+        else:
+            found = _reply(questions, " ".join(words), options)
+            sentence, answer = found.sentence, found.answer
     if options.json:
-        print_json(answer.to_json())
+        print_json(answer.to_json() if named else {"sentence": sentence, **answer.to_json()})
     else:
-        say(str(answer))
+        say(sentence)
     return 0
 
 
-def _split(options: argparse.Namespace) -> tuple[Path, str, Any]:
-    folder, words = split_words(options, least=1, most=2)
-    question = words[0]
-    rest: list[Any] = words[1:]
-    if question not in _ASKED:
-        raise UsageError(f"{question!r} is no question; there are {', '.join(_ASKED)}")
+def _reply(questions: Questions, text: str, options: argparse.Namespace) -> Reply:
+    """The answer to a question in words."""
+    if options.now == "newest":
+        now = questions.store.newest_ns
+    else:
+        now = time.time_ns() if options.now is None else parse_time(options.now)
+    asked = understand(text, now)
+    start = None if options.coming_from is None else tuple(options.coming_from)
+    more = ReplyOptions(
+        labels=options.label,
+        kinds=options.kind,
+        k=options.k,
+        gap_s=options.gap,
+        distance_m=1.0 if options.distance is None else options.distance,
+        coming_from=start,
+    )
+    return reply(questions, replace(asked, map_id=asked.map_id or options.map), more)
+
+
+def _what(words: list[str], options: argparse.Namespace) -> Any:
+    question, rest = words[0], words[1:]
     if options.embedding is not None:
         if rest:
             raise UsageError("give WHAT or --embedding, not both")
-        rest = [read_vector(options.embedding)]
-    if question in _ABOUT_SOMETHING and not rest:
+        return read_vector(options.embedding)
+    if question in _ABOUT_SOMETHING and not rest and question != "how-many":
         raise UsageError(f"{question} what? Give a label, words or an id")
-    if question not in _ABOUT_SOMETHING and rest:
-        raise UsageError(f"{question} takes options, not {rest[0]!r}")
-    for name in _unused(question, options):
-        raise UsageError(f"{question} does not take --{name.replace('_', '-')}")
-    what = rest[0] if rest else None
-    return folder, question, int(what) if isinstance(what, str) and what.isdecimal() else what
+    return (int(rest[0]) if rest[0].isdecimal() else rest[0]) if rest else None
 
 
 def _unused(question: str, options: argparse.Namespace) -> list[str]:
     """Options that were given and say nothing here."""
     usual = {"k": 10, "gap": 60.0, "min_confidence": 0.0}
-    every = {name for names in _TAKES.values() for name in names} | {"min_confidence"}
-    useless = every - set(_TAKES.get(question, ())) - {"map"}
-    return sorted(name for name in useless if getattr(options, name) != usual.get(name))
+    every = {name for names in _TAKES.values() for name in names} | {"min_confidence", "embedding"}
+    useful = {"map", *_TAKES.get(question, ()), *(("embedding",) if question in _ABOUT_SOMETHING else ())}
+    given = (name for name in every - useful if getattr(options, name) != usual.get(name))
+    return sorted(name.replace("_", "-") for name in given)
 
 
 def _place(options: argparse.Namespace) -> dict[str, Any]:
@@ -144,6 +176,9 @@ _ASKED: dict[str, Callable[[Questions, Any, argparse.Namespace], Any]] = {
     "between": _between,
     "changed": _changed,
     "how-often": _how_often,
+    "how-many": lambda questions, what, options: questions.how_many(
+        what, **_place(options), between_ns=between(options.between)
+    ),
     "still-there": lambda questions, what, options: questions.still_there(what, map_id=options.map),
     "summarise": _summarise,
     "similar": _similar,
@@ -151,12 +186,14 @@ _ASKED: dict[str, Callable[[Questions, Any, argparse.Namespace], Any]] = {
 }
 #: Options that a question takes beside the map; --embedding is checked with WHAT.
 _TAKES = {
+    "": ("now", "label", "kind", "k", "gap", "distance", "coming_from"),
     "near": ("near", "radius", "label", "kind", "k"),
     "between": ("between", "near", "radius", "label", "kind", "text", "k"),
     "changed": ("since", "near", "radius"),
     "how-often": ("between", "gap"),
+    "how-many": ("between", "near", "radius"),
     "summarise": ("since", "near", "radius", "polygon"),
     "similar": ("kind", "k"),
     "go-to": ("distance", "coming_from"),
 }
-_ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "still-there", "similar", "go-to")
+_ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "how-many", "still-there", "similar", "go-to")

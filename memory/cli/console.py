@@ -19,6 +19,8 @@ from rich.table import Table
 from memory.persistence.files import FILE_NAME
 
 STORE_VARIABLE = "RECALL_STORE"
+#: Length of the vectors of a new store where nothing says it.
+DIM = 256
 #: Width of tables in a pipe or file, in characters; the 80 that rich assumes there cut columns off.
 _PIPE_WIDTH = 140
 Report = Callable[[int, int], None]
@@ -86,21 +88,22 @@ def split_words(options: argparse.Namespace, least: int = 0, most: int | None = 
     environment = os.environ.get(STORE_VARIABLE)
     if options.store is not None:
         store = options.store
-    elif words and (not environment or (most is not None and len(words) > most) or _holds_store(words[0])):
+    elif words and (not environment or (most is not None and len(words) > most) or holds_store(words[0])):
         store = Path(words.pop(0))
     elif environment:
         store = Path(environment)
     else:
         raise UsageError(f"which store? Give its folder first, with --store or in ${STORE_VARIABLE}")
     if len(words) < least:
-        hint = "" if _holds_store(store) or options.store else f" (the store is taken to be {store})"
+        hint = "" if holds_store(store) or options.store else f" (the store is taken to be {store})"
         raise UsageError(f"something is missing{hint}; see recall {options.command} --help")
     if most is not None and len(words) > most:
         raise UsageError(f"too many words: {' '.join(words[most:])!r}; see recall {options.command} --help")
     return store, words
 
 
-def _holds_store(path: str | Path) -> bool:
+def holds_store(path: str | Path) -> bool:
+    """Whether there is a store in a folder."""
     return (Path(path) / FILE_NAME).is_file()
 
 

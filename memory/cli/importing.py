@@ -9,9 +9,11 @@ from typing import Any
 from rich.table import Table
 
 from memory.cli.console import (
+    DIM,
     UsageError,
     add_command,
     counted,
+    holds_store,
     output,
     print_json,
     progress,
@@ -29,8 +31,9 @@ from memory.persistence.sqlite import Database
 from memory.store import MemoryStore
 
 _HELP = (
-    "Import JSONL or Parquet with memories, or the detections.jsonl of perceive. Run it again after an"
-    " interruption, or when the file has grown: lines that were imported are passed over."
+    "Import JSONL or Parquet with memories, or the detections.jsonl of perceive. A store is made where there"
+    " is none, for vectors as long as the file's. Run it again after an interruption, or when the file has"
+    " grown: lines that were imported are passed over."
 )
 
 
@@ -71,13 +74,18 @@ def run(options: argparse.Namespace) -> int:
     """Import every file; the status is 1 where lines were left out."""
     folder, words = split_words(options, least=1, most=None)
     detections = _detection_options(options)
+    sources = [open_source(Path(word), options.format, detections) for word in words]
     reports = []
     opened = MemoryStore.open if options.observe else Database.open
-    with opened(folder, create=False) as target:
-        for word in words:
-            source = open_source(Path(word), options.format, detections)
+    made = None
+    if not holds_store(folder):
+        made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)
+    with opened(folder, create=made is not None, dim=made) as target:
+        if made is not None:
+            remark(f"made {folder}: a store for vectors of {made} numbers")
+        for source in sources:
             if isinstance(source, DetectionLines) and detections.poses is None:
-                remark(f"{word}: no --poses: the sensor is taken to stand at the origin of the map")
+                remark(f"{source.path}: no --poses: the sensor is taken to stand at the origin of the map")
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(
                     target, source, again=options.again, skip_bad=options.skip_bad, progress=report
@@ -85,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
             reports.append(done)
             if isinstance(source, DetectionLines) and source.left_out:
                 boxes = counted(source.left_out, "box", "boxes")
-                remark(f"{word}: {boxes} left out for a low score; --min-score 0 takes them all")
+                remark(f"{source.path}: {boxes} left out for a low score; --min-score 0 takes them all")
             for problem in done.problems:
                 remark(f"left out: {problem}", style="red")
             if not options.json:

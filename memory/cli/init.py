@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.cli.console import DIM, UsageError, add_command, print_json, say, split_words
 from memory.config import StoreConfig
 from memory.persistence.files import FILE_NAME
 from memory.store import MemoryStore
@@ -17,7 +17,7 @@ from memory.store import MemoryStore
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "init", "Make a store.", run)
-    parser.add_argument("--dim", type=int, default=256, help="length of the vectors (default: 256)")
+    parser.add_argument("--dim", type=int, default=DIM, help=f"length of the vectors (default: {DIM})")
     parser.add_argument("--config", type=Path, help="JSON file with settings, as config.json of a store")
     parser.add_argument("--capacity", type=int, help="most memories of a map; consolidate holds it")
 

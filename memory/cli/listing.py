@@ -57,7 +57,9 @@ def visits_table(memory: Memory) -> Table:
 def hit_to_json(hit: Hit) -> dict[str, Any]:
     """Plain values, without vectors."""
     found = {"score": hit.score, "parts": dict(hit.parts), "memory": record_of(hit.memory, vectors=False)}
-    return found if hit.attention is None else found | {"attention": hit.attention}
+    if hit.attention is not None:
+        found["attention"] = hit.attention
+    return found | {"reason": hit.reason} if hit.reason else found
 
 
 _COLUMNS = ("time (UTC)", "map", "kind", "label", "x m", "y m", "confidence", "caption")

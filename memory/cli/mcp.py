@@ -27,16 +27,18 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the input ends, or the process is asked to."""
     folder, _ = split_words(options)
     try:
-        from memory.serve.tools import create_tool_server
+        from memory.serve.tools import create_tool_server, serve_stdio
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "pydantic"):
             raise
         raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
 
+    import anyio
+
     with MemoryStore.open(folder, readonly=options.readonly, create=False) as store:
         server = create_tool_server(store)
         _close_when_asked(store)
-        server.run("stdio")
+        anyio.run(serve_stdio, server)
     return 0
 
 

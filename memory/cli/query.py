@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from memory.cli.add import read_vector
-from memory.cli.console import add_command, counted, output, print_json, split_words
+from memory.cli.console import add_command, counted, output, print_json, remark, split_words
 from memory.cli.filters import add_filter_options, filter_values
 from memory.cli.listing import hit_to_json, hits_table
 from memory.store import MemoryStore
@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"hits": [hit_to_json(hit) for hit in hits]})
     elif hits:
+        if hits[0].reason:
+            remark(hits[0].reason)
         output().print(hits_table(counted(len(hits)), hits))
     else:
         output().print("nothing found")

@@ -58,7 +58,8 @@ def is_detections(record: Mapping[str, Any]) -> bool:
 def memories_from_frame(record: Mapping[str, Any], position: int, options: DetectionOptions) -> list[Memory]:
     """The boxes of a frame in the map.
 
-    The payload of each holds ``size_m`` (length, width, height) and ``frame``; its evidence is the source.
+    The payload of each holds ``size_m`` (length, width, height), ``frame`` and, where the frame has a pose,
+    ``seen_from``: x, y and yaw of the sensor in the map. Its evidence is the source.
 
     Args:
         record: a line of the file.
@@ -85,6 +86,7 @@ def memories_from_frame(record: Mapping[str, Any], position: int, options: Detec
     if not kept:
         return []
     moment = _time_of(record, pose, position, options)
+    stood = {} if options.poses is None else {"seen_from": _standing(pose)}
     found = []
     for row in kept:
         place, yaw, size = _in_map(boxes[row], row, pose)
@@ -98,7 +100,7 @@ def memories_from_frame(record: Mapping[str, Any], position: int, options: Detec
                 kind="object",
                 label=check_text(f"labels[{row}]", labels[row]),
                 confidence=scores[row],
-                payload={"size_m": size, "frame": frame},
+                payload={"size_m": size, "frame": frame, **stood},
                 evidence=check_text("source", record.get("source") or ""),
                 provenance=options.provenance,
             )
@@ -115,6 +117,13 @@ def _least_scores(record: Mapping[str, Any], labels: list[Any], options: Detecti
         raise ValueError(f"least_scores must be an object of scores by class, got {own!r}")
     check_numbers("least_scores", list(own.values()), len(own))
     return [float(own.get(label, 0.0)) if isinstance(label, str) else 0.0 for label in labels]
+
+
+def _standing(pose: Pose) -> list[float]:
+    """x and y in metres and yaw in radians of the sensor in the map."""
+    turned = pose.map_from_lidar
+    yaw = math.atan2(turned[1, 0], turned[0, 0])
+    return [float(turned[0, 3]), float(turned[1, 3]), yaw]
 
 
 def _in_map(box: Any, row: int, pose: Pose) -> tuple[tuple[float, float, float], float, list[float]]:

@@ -64,6 +64,18 @@ class Source(ABC):
         """Of an entry, for progress."""
         return len(entry.raw) + 1
 
+    def find_dim(self) -> int | None:
+        """Length of the first default vector in it; ``None`` where there is none."""
+        for entry in self.entries():
+            try:
+                memories = self.parse(entry, {})
+            except DataError:
+                continue  # The import says so.
+            for memory in memories:
+                if memory.embedding is not None:
+                    return len(memory.embedding)
+        return None
+
 
 class MemoryLines(Source):
     """JSONL with a memory a line."""
@@ -98,6 +110,9 @@ class DetectionLines(MemoryLines):
         self.left_out = 0
         # For the log, which stays when all memories of a map are erased: so not by its name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
+
+    def find_dim(self) -> None:
+        """Boxes have no vectors."""
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
         """The boxes of a frame."""

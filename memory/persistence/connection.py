@@ -84,6 +84,8 @@ def connect_reader(file: Path) -> sqlite3.Connection:
     else:
         mode = "immutable"
     connection = connect(file, mode)
+    # A view of the text index that belongs to the connection; nothing is written to the file.
+    connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'words', 'row')")
     connection.execute("PRAGMA query_only = ON")
     return connection
 

@@ -33,8 +33,9 @@ class Filter:
     """Every part that is given must hold; the empty filter matches everything.
 
     Attributes:
-        text: words that label and caption together must all have, at most ``MOST_WORDS`` different ones; case
-            and accents do not matter. Nothing in it is syntax. Text without letter or digit matches nothing.
+        text: words that label and caption together must all have, in any form with their stem, at most
+            ``MOST_WORDS`` different ones; case and accents do not matter. Nothing in it is syntax. Text
+            without a letter or digit matches nothing.
         between_ns: first and last nanosecond, both included.
         labels, kinds, states: any of them; an empty list matches nothing.
         map_id: the map, exactly.

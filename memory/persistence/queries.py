@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import journal, meta, poses, reading, sights, tables, visits
+from memory.persistence import journal, meta, poses, reading, sights, tables, visits, vocabulary
 from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
@@ -68,6 +68,11 @@ class Queries(Handle):
             raise ValueError(f"limit must be at least 1, got {limit}")
         with self._read() as connection:
             return reading.search_words(connection, text, filter, limit=limit, any_word=any_word)
+
+    def corrections(self, text: str) -> dict[str, str]:
+        """For words that no memory has in any form, the word of the store that differs by a slip or two."""
+        with self._read() as connection:
+            return vocabulary.corrections(connection, text)
 
     def maps(self) -> list[str]:
         """The maps that memories are in."""

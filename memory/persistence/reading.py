@@ -12,14 +12,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import places, poses, visits
+from memory.persistence import places, poses, visits, vocabulary
 from memory.persistence.filters import (
     Condition,
     Filter,
     column_conditions,
     is_any,
     judge,
-    match_expression,
 )
 from memory.persistence.records import SLOTS, Slot
 from memory.persistence.tables import Vectors, as_vectors, chunks
@@ -153,7 +152,7 @@ def word_ids(
         any_word: whether one of them is enough.
         here: only these are asked for; may be passed over.
     """
-    expression = match_expression(text, any_word=any_word)
+    expression = vocabulary.expression(connection, text, any_word=any_word)
     if expression is None:
         return np.zeros(0, np.int64)
     condition = Condition("words MATCH ?", (expression,))
@@ -329,7 +328,7 @@ def first_among(rows: sqlite3.Cursor, allowed: NDArray[np.int64], limit: int) ->
 def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
     """How many match, exactly."""
     if filter == Filter(text=filter.text) and filter.text is not None:
-        expression = match_expression(filter.text)
+        expression = vocabulary.expression(connection, filter.text)
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
         return 0 if expression is None else int(connection.execute(sql, (expression,)).fetchone()[0])
     allowed = indexed_ids(connection, filter)
@@ -385,7 +384,7 @@ def shortest_range(connection: sqlite3.Connection, filter: Filter) -> int:
         here = place_ids(connection, filter)
         shortest = min(shortest, COUNTED if here is None else len(here))
     if filter.text is not None:
-        expression = match_expression(filter.text)
+        expression = vocabulary.expression(connection, filter.text)
         if expression is None:
             return 0
         bounded = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
@@ -447,7 +446,7 @@ def search_words(
     if not len(ids):
         return TextHits(ids, np.zeros(0))
     conditions = [
-        Condition("words MATCH ?", (match_expression(text, any_word=any_word),)),
+        Condition("words MATCH ?", (vocabulary.expression(connection, text, any_word=any_word),)),
         Condition("words.rowid BETWEEN ? AND ?", (int(ids[0]), int(ids[-1]))),
     ]
     if not alone:

@@ -122,7 +122,7 @@ class Happened:
 
     def __str__(self) -> str:
         """A sentence."""
-        span = f"between {moment(self.between_ns[0])} and {moment(self.between_ns[1])}"
+        span = between_words(self.between_ns)
         if not self.total:
             return f"Nothing is remembered {span}."
         parts = [
@@ -214,6 +214,65 @@ class HowOften:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {"question": "how_often", **vars(self)}
+
+
+@dataclass(frozen=True)
+class HowMany:
+    """How many memories there are of something.
+
+    Attributes:
+        what: that was asked for, in words; empty for everything.
+        place: in words.
+        between_ns: of which time, both ends included; ``None`` for all times.
+        memories: how many, of all states.
+        sightings: observations that they stand for.
+        by_label, by_state: how many of each.
+        first_ns, last_ns: of the observations; ``None`` where there is nothing.
+    """
+
+    what: str
+    place: str
+    between_ns: tuple[int, int] | None
+    memories: int
+    sightings: int
+    by_label: Mapping[str, int]
+    by_state: Mapping[str, int]
+    first_ns: int | None
+    last_ns: int | None
+
+    def __str__(self) -> str:
+        """A sentence."""
+        where = "" if self.place == "all maps" else f" in {self.place}".replace(" in the ", " within the ")
+        when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
+        if self.first_ns is None or self.last_ns is None:
+            return f"{self.what or 'Anything'} is not remembered{where}{when}."
+        away = [
+            f"{self.by_state[state]} {words}"
+            for state, words in (("gone", "gone"), ("moved", "moved away"))
+            if self.by_state.get(state)
+        ]
+        what = f" of {self.what}" if self.what else ""
+        of_these = f" ({' and '.join(away)})" if away else ""
+        kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
+        return (
+            f"{plural(self.memories, 'memory', 'memories')}{what}{of_these}{where}{when}{kinds};"
+            f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        between = None if self.between_ns is None else list(self.between_ns)
+        values = vars(self) | {"between_ns": between, "by_label": dict(self.by_label)}
+        return {"question": "how_many", **values, "by_state": dict(self.by_state)}
+
+
+def between_words(span: tuple[int, int]) -> str:
+    """A time in words; open ends are not named."""
+    if span[1] >= 2**63 - 1:
+        return f"since {moment(span[0])}"
+    if span[0] <= -(2**63):
+        return f"before {moment(span[1])}"
+    return f"between {moment(span[0])} and {moment(span[1])}"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from memory.questions.answers import (
     Changed,
     DrivePose,
     Happened,
+    HowMany,
     HowOften,
     Nearby,
     Sighting,
@@ -24,6 +25,7 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.changes import became, operation_before
+from memory.questions.counting import tally, tally_of
 from memory.questions.driving import most_trusted, standing_off
 from memory.questions.meaning import Meanings, Meant, What, is_id
 from memory.questions.visits import visits_of
@@ -56,29 +58,62 @@ class Questions:
         self._encoder = encoder
         self._meanings = Meanings(store, encoder=encoder, least_similarity=least_similarity)
 
-    def last_seen(self, what: What, *, map_id: str | None = None) -> Sighting:
+    @property
+    def store(self) -> MemoryStore:
+        """That is asked."""
+        return self._store
+
+    def label_of(self, words: str) -> str | None:
+        """The label that words are but for case and ending, as ``cars`` is ``Car``; ``None`` for no label."""
+        return self._meanings.label_of(words)
+
+    def last_seen(
+        self,
+        what: What,
+        *,
+        map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+    ) -> Sighting:
         """Where and when something was last seen; by a label, from the end of an index of the database.
 
         The memory is that which stands for the latest sight; of equal times the one with the higher id.
+
+        Args:
+            what: see the class.
+            map_id: ``None`` for all maps.
+            near, radius_m: metres; only around this point.
 
         Raises:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        meant = self._meanings.of(what, map_id)
+        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
         best = self._latest(meant)
         if best is None:
             return Sighting("last", meant.words, None, None, meant.how)
         return Sighting("last", meant.words, best, last_seen(best), meant.how, meant.similarity(best))
 
-    def first_seen(self, what: What, *, map_id: str | None = None) -> Sighting:
+    def first_seen(
+        self,
+        what: What,
+        *,
+        map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+    ) -> Sighting:
         """When something was first seen, and its memory with that observation; of equals the lower id.
+
+        Args:
+            what: see the class.
+            map_id: ``None`` for all maps.
+            near, radius_m: metres; only around this point.
 
         Raises:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        meant = self._meanings.of(what, map_id)
+        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
         # A memory of one observation was first seen at its time; merged ones are few, and all looked at.
         found = self._meanings.memories(meant, newest_first=False, limit=1)
         if meant.ids is None:
@@ -190,6 +225,8 @@ class Questions:
         *,
         map_id: str | None = None,
         between_ns: tuple[int, int] | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
         gap_s: float = 60.0,
     ) -> HowOften:
         """How often and how long something was seen.
@@ -202,6 +239,7 @@ class Questions:
             what: see the class.
             map_id: ``None`` for all maps.
             between_ns: only sights of this time, both ends included.
+            near, radius_m: metres; only around this point.
             gap_s: observations that are at most so far apart belong to one visit.
 
         Raises:
@@ -210,7 +248,7 @@ class Questions:
         """
         if check_numbers("gap_s", (gap_s,), 1)[0] < 0.0:
             raise ValueError(f"gap_s must not be negative, got {gap_s}")
-        meant = self._meanings.of(what, map_id, between_ns)
+        meant = self._meanings.of(what, map_id, between_ns, _circle(near, radius_m))
         memories = self._meanings.memories(meant, newest_first=False)
         if between_ns is not None:
             memories = [memory for memory in memories if visits_of([memory], gap_s, between_ns).spans]
@@ -228,16 +266,53 @@ class Questions:
             last_ns=visits.spans[-1][1] if visits.spans else None,
         )
 
+    def how_many(
+        self,
+        what: What | None = None,
+        *,
+        map_id: str | None = None,
+        between_ns: tuple[int, int] | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+    ) -> HowMany:
+        """How many memories there are of something, and how many of these are gone.
+
+        A memory is a thing as far as its sights were merged (:meth:`MemoryStore.consolidate`).
+
+        Args:
+            what: see the class; ``None`` for everything.
+            map_id: ``None`` for all maps.
+            between_ns: only what was seen within this time, both ends included.
+            near, radius_m: metres; only around this point.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        circle = _circle(near, radius_m)
+        if what is None:
+            meant = Meant("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
+        else:
+            meant = self._meanings.of(what, map_id, between_ns, circle)
+        if meant.ids is None:
+            found = tally(self._store, meant.filter)
+        else:
+            found = tally_of(self._meanings.memories(meant, newest_first=False))
+        place = _place(map_id, near, radius_m, None)
+        return HowMany(what=meant.words, place=place, between_ns=between_ns, **found._asdict())
+
     def still_there(
         self,
         what: What,
         *,
         map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
         views: Views | None = None,
         observations: Sequence[Memory] = (),
         options: PresenceOptions | None = None,
     ) -> StillThere:
-        """Whether something is where it was; of several, the one that was seen last.
+        """Whether something is where it was; of several, the one seen last, or the closest to a place.
 
         Later memories of its kind and label are observations as well. Where neither they nor views say
         anything, the state is the one that is stored.
@@ -245,6 +320,7 @@ class Questions:
         Args:
             what: see the class.
             map_id: ``None`` for all maps.
+            near, radius_m: metres; the closest to this point is meant.
             views: looks since then, also those that showed nothing, in the map of the thing.
             observations: what was detected in the views and is not stored.
             options: how much it takes to believe that something is gone.
@@ -253,8 +329,8 @@ class Questions:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        meant = self._meanings.of(what, map_id)
-        found = self._latest(meant)
+        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
+        found = self._latest(meant) if near is None else self._closest(meant, near)
         if found is None or found.id is None:
             return StillThere(meant.words, None, "unknown", None, ())
         (known,) = self._store.get([found.id])
@@ -400,6 +476,11 @@ class Questions:
         if found and meant.ids is None:
             found += self._store.find_last_seen(meant.filter, last_seen(found[0]))
         return max(found, key=lambda memory: (last_seen(memory), memory.id or 0), default=None)
+
+    def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
+        """The memory closest to a point; of equally close ones the latest."""
+        found = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
+        return min(found, key=lambda memory: math.dist(memory.position[: len(near)], near), default=None)
 
     def _later_than(self, known: Memory) -> list[Memory]:
         """The latest memories of its map, kind and label that were seen after it."""

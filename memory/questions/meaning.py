@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +14,14 @@ from memory.questions.answers import How
 from memory.questions.words import first_seen, last_seen
 from memory.store import MemoryStore
 from memory.types import Memory, Query
+from memory.wording.meaning import Labels
 
 #: What is asked for: a label or words, the id of a memory, or a vector.
 What = str | int | ArrayLike
+#: Words that a caption need not have for a question to mean it.
+_SMALL = frozenset(
+    ["a", "an", "the", "of", "on", "in", "at", "with", "and", "or", "to", "by", "my", "your", "its"]
+)
 #: Most similar memories that are asked for at first.
 LATEST = 256
 
@@ -51,21 +57,59 @@ class Meanings:
         self._store = store
         self._encoder = encoder
         self._least_similarity = least_similarity
+        self._known: tuple[int, Labels] | None = None
 
-    def of(self, what: What, map_id: str | None, between_ns: tuple[int, int] | None = None) -> Meant:
+    def of(
+        self,
+        what: What,
+        map_id: str | None,
+        between_ns: tuple[int, int] | None = None,
+        circle: tuple[float, float, float] | None = None,
+    ) -> Meant:
         """Which memories are asked for."""
-        filter = Filter(map_id=map_id, between_ns=between_ns)
+        filter = Filter(map_id=map_id, between_ns=between_ns, circle=circle)
         if isinstance(what, str):
-            labelled = replace(filter, labels=(what,))
-            anywhere = Filter(labels=(what,), map_id=map_id)
-            if len(self._store.find(anywhere, limit=1, vectors=False)):
-                return Meant(what, "label", labelled)
-            return Meant(what, "text", replace(filter, text=what))
+            return self._named(what, filter)
         if is_id(what):
             (memory,) = self._store.get([int(what)])
             words = f"{memory.label or memory.kind} (memory {memory.id})"
             return Meant(words, "id", filter, {int(what): 1.0})
         return Meant("What looks like this", "similar", filter, self._alike(np.asarray(what), filter))
+
+    def _named(self, what: str, filter: Filter) -> Meant:
+        """A label, or words; where nothing has them, what differs by a slip or two."""
+
+        def there(**parts: Any) -> bool:
+            return len(self._store.find(Filter(map_id=filter.map_id, **parts), limit=1, vectors=False)) > 0
+
+        if there(labels=(what,)):
+            return Meant(what, "label", replace(filter, labels=(what,)))
+        labels = self._labels()
+        alike = labels.alike(what)
+        if alike and there(labels=alike):
+            return Meant(alike[0], "label", replace(filter, labels=alike))
+        for words in (what, " ".join(word for word in what.split() if word.lower() not in _SMALL)):
+            if words and there(text=words):
+                return Meant(what, "text", replace(filter, text=words))
+        near = labels.nearest(what)
+        if near is not None and there(labels=(near,)):
+            return Meant(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
+        better = self._store.corrections(what)
+        words = " ".join(better.get(word, word) for word in what.split())
+        if better and there(text=words):
+            return Meant(f"{words} (read for {what!r})", "text", replace(filter, text=words))
+        return Meant(what, "text", replace(filter, text=what))
+
+    def label_of(self, words: str) -> str | None:
+        """The label that words are but for case and ending, the most frequent one."""
+        return next(iter(self._labels().alike(words)), None)
+
+    def _labels(self) -> Labels:
+        """Those of the store; made anew after an operation."""
+        generation = self._store.generation
+        if self._known is None or self._known[0] != generation:
+            self._known = (generation, Labels(self._store.label_counts()))
+        return self._known[1]
 
     def _alike(self, vector: NDArray, filter: Filter) -> dict[int, float]:
         """Ids of everything similar enough, asking for more until the last one is not.
@@ -100,6 +144,9 @@ class Meanings:
         if meant.ids is None:
             return self._store.find(meant.filter, newest_first=newest_first, limit=limit, vectors=False)
         memories = self._store.get(meant.ids)
+        if meant.filter.circle is not None:
+            x, y, radius = meant.filter.circle
+            memories = [m for m in memories if math.dist(m.position[:2], (x, y)) <= radius]
         if meant.how == "similar":
             when = last_seen if newest_first else first_seen
             memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)

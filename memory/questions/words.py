@@ -111,6 +111,7 @@ def hits_json(hits: Iterable[Hit]) -> list[dict[str, Any]]:
             "score": hit.score,
             "parts": dict(hit.parts),
             "attention": hit.attention,
+            "reason": hit.reason,
         }
         for hit in hits
     ]

@@ -98,8 +98,14 @@ def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, A
         "history": history,
         "into": found.into,
         "sources": list(found.sources),
+        "vectors": [] if memory is None else vector_names(memory),
         "memory": None if memory is None else memory_answer(memory),
     }
+
+
+def vector_names(memory: Memory) -> list[str]:
+    """The encoders of the vectors that were read with a memory."""
+    return [*([] if memory.embedding is None else ["default"]), *memory.embeddings]
 
 
 def kept_answer(kept: Iterable[Kept]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
-from memory.serve import mapping, memories, operations
+from memory.serve import mapping, memories, operations, path
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
@@ -47,6 +47,7 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
     app.include_router(operations.router)
     app.state.map_columns = mapping.MapColumns(store.database)
     app.include_router(mapping.router)
+    app.include_router(path.router)
     app.state.addresses = [
         route for router in (memories, operations, mapping) for route in router.router.routes
     ]

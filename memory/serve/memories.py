@@ -160,10 +160,8 @@ async def ask(request: Request, service: ServiceOf) -> Answer:
     """A sentence, what it says in parts, and how the question was understood."""
 
     def read(body: AskBody) -> dict[str, Any]:
-        asked = asked_of(body, service.options)
-        labels = service.overview()["by_label"] if body.text is not None else {}
-        most = service.options.max_page
-        return answer(service.store, service.questions, asked, body, labels=labels, most=most)
+        asked = asked_of(body, service.options, service.store)
+        return answer(service.questions, asked, body, most=service.options.max_page)
 
     return await service.asked(request, AskBody, read)
 
@@ -178,7 +176,7 @@ async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
 
     def read() -> dict[str, Any]:
         found = service.store.explain(id)
-        there = service.reading.present([id])
+        there = service.reading.present([id], vectors=True)
         return explanation_answer(found, there[0] if there else None)
 
     return await service.read(read)

@@ -117,8 +117,8 @@ class QueryBody(Body):
 
 
 Question = Literal[
-    "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there", "summarise",
-    "similar_situations", "pose_to", "search",
+    "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many", "still_there",
+    "summarise", "similar_situations", "pose_to", "search",
 ]  # fmt: skip
 
 
@@ -140,7 +140,9 @@ class AskBody(Body):
     gap_s: Annotated[Number, Field(ge=0.0)] = 60.0
     distance_m: Annotated[Number, Field(ge=0.0)] = 1.0
     coming_from: Point | None = None
-    now: Moment | None = Field(None, description="that words such as yesterday count from")
+    now: Moment | None = Field(
+        None, description="that words such as yesterday count from; newest: the time of the newest memory"
+    )
 
 
 class ForgetBody(Body):

@@ -92,6 +92,7 @@ class HitAnswer(Part):
     score: float | None
     parts: dict[str, float | None]
     attention: float | None
+    reason: str = Field(description="what of the request was read otherwise than it was said")
 
 
 class HitsAnswer(Part):
@@ -155,6 +156,21 @@ class HowOftenAnswer(Part):
     visits: int
     total_s: float
     longest_s: float
+    first_ns: int | None
+    last_ns: int | None
+
+
+class HowManyAnswer(Part):
+    """How many memories there are of something."""
+
+    question: Literal["how_many"]
+    what: str
+    place: str
+    between_ns: list[int] | None
+    memories: int
+    sightings: int
+    by_label: dict[str, int]
+    by_state: dict[str, int]
     first_ns: int | None
     last_ns: int | None
 
@@ -228,6 +244,7 @@ class AskAnswer(Part):
         | BetweenAnswer
         | ChangedAnswer
         | HowOftenAnswer
+        | HowManyAnswer
         | StillThereAnswer
         | SummaryAnswer
         | SimilarAnswer
@@ -245,6 +262,12 @@ class EventAnswer(Part):
     detail: str
 
 
+class PathAnswer(Part):
+    """Lines of where the robot was."""
+
+    parts: list[list[Numbers]] = Field(description="rows of time in nanoseconds, x and y in metres")
+
+
 class ExplainAnswer(Part):
     """Why a memory is as it is; ``memory`` is null where it is gone."""
 
@@ -255,6 +278,7 @@ class ExplainAnswer(Part):
     history: list[EventAnswer]
     into: int | None
     sources: list[int]
+    vectors: list[str] = Field(description="encoders that the memory has a vector of")
     memory: MemoryAnswer | None
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from memory.errors import RecallError
 from memory.exchange.times import format_time, parse_time
 from memory.questions import Questions
+from memory.questions.replying import ReplyOptions, reply
+from memory.questions.times import since_of, span_of
+from memory.questions.understanding import understand
 from memory.questions.words import hits_json
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.serve.errors import problem_of
-from memory.serve.when import since_of, span_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, Query
 
@@ -25,6 +30,8 @@ _MOST = 100
 _INSTRUCTIONS = (
     "A robot's long-term memory: what it saw, when and where. Positions are metres in the frame of a map (x"
     " forward or east, y left or north); times are ISO 8601 in UTC. Memories have ids; name them as evidence."
+    " A memory that was seen several times has the time of the sight that was kept, and first_seen and"
+    " last_seen of all of them; the tool last_seen answers with the latter."
     " 'what' is a label such as Car, some words, or the id of a memory. Start with stats to see the maps and"
     " labels that there are. An answer of 'not remembered' means just that: it does not mean that the thing"
     " never was there."
@@ -76,11 +83,7 @@ class StoreTools:
         k: Most = 10,
     ) -> dict[str, Any]:
         """Search the memories by words, similarity, place, time and label; all that is given must hold."""
-        near = None if x is None or y is None else (x, y)
-        between = None
-        if start is not None or end is not None:
-            first = -(2**63) if start is None else _since(start)
-            between = (first, 2**63 - 1 if end is None else _until(end))
+        near, between = _point(x, y), _span(start, end)
         hits = self._store.query(
             Query(
                 text=text, like=like, near=near, radius_m=radius_m, between_ns=between, labels=labels,
@@ -88,6 +91,24 @@ class StoreTools:
             )
         )  # fmt: skip
         return {"hits": hits_json(hits)}
+
+    def ask(
+        self,
+        question: Annotated[str, Field(description="in plain English, such as: where is the car?")],
+        now: Annotated[
+            str | None,
+            Field(
+                description="what 'yesterday' counts from: a time, or newest for that of the newest memory"
+            ),
+        ] = None,
+        map_id: MapId = None,
+        k: Most = 10,
+    ) -> dict[str, Any]:
+        """Answer a question in plain words: where, when, how many, what changed, what is near."""
+        at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
+        asked = understand(question, at)
+        found = reply(self._questions, replace(asked, map_id=asked.map_id or map_id), ReplyOptions(k=k))
+        return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
 
     def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
         """Where and when something was last seen. Use it for 'where is ...?'"""
@@ -127,11 +148,24 @@ class StoreTools:
         map_id: MapId = None,
     ) -> dict[str, Any]:
         """How often, on how many days and for how long something was seen."""
-        between = None
-        if start is not None or end is not None:
-            first = -(2**63) if start is None else _since(start)
-            between = (first, 2**63 - 1 if end is None else _until(end))
-        return _said(self._questions.how_often(what, map_id=map_id, between_ns=between))
+        return _said(self._questions.how_often(what, map_id=map_id, between_ns=_span(start, end)))
+
+    def how_many(
+        self,
+        what: Annotated[str | int | None, Field(description="label, words or id; all if left out")] = None,
+        start: Annotated[str | None, Field(description="only from this time on")] = None,
+        end: Annotated[str | None, Field(description="only up to this time")] = None,
+        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="metres")] = None,
+        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
+        map_id: MapId = None,
+    ) -> dict[str, Any]:
+        """How many memories of something there are, and how many of these are gone."""
+        return _said(
+            self._questions.how_many(
+                what, map_id=map_id, between_ns=_span(start, end), near=_point(x, y), radius_m=radius_m
+            )
+        )
 
     def still_there(self, what: What, map_id: MapId = None) -> dict[str, Any]:
         """Whether something is believed to be where it was seen last, and why."""
@@ -146,7 +180,7 @@ class StoreTools:
         since: Annotated[str | None, Field(description="also say what changed since then")] = None,
     ) -> dict[str, Any]:
         """What is remembered of a place, or of everything: how many of what, and the most important."""
-        near = None if x is None or y is None else (x, y)
+        near = _point(x, y)
         since_ns = None if since is None else _since(since)
         return _said(
             self._questions.summarise(map_id=map_id, near=near, radius_m=radius_m, since_ns=since_ns)
@@ -207,8 +241,8 @@ class StoreTools:
 
 
 _READING = (
-    "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there",
-    "summarise", "similar_situations", "explain", "stats",
+    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
+    "still_there", "summarise", "similar_situations", "explain", "stats",
 )  # fmt: skip
 _WRITING = ("add_note", "forget", "undo")
 
@@ -227,20 +261,81 @@ def create_tool_server(store: MemoryStore) -> Any:
     """
     try:
         from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.tools import Tool
         from mcp_types import ToolAnnotations
     except ModuleNotFoundError as error:
         raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
 
-    server = MCPServer("recall", title="A robot's memory", instructions=_INSTRUCTIONS, log_level="WARNING")
-    tools = StoreTools(store)
+    methods = StoreTools(store)
+    tools = []
     for name in (*_READING, *(() if store.readonly else _WRITING)):
         notes = ToolAnnotations(
             read_only_hint=name in _READING,
             destructive_hint=name == "forget",
             open_world_hint=False,
         )
-        server.tool(name=name, annotations=notes)(_told(getattr(tools, name), store))
-    return server
+        tool = Tool.from_function(_told(getattr(methods, name), store), name=name, annotations=notes)
+        # A misspelt argument is told, not passed over.
+        arguments = tool.fn_metadata.arg_model
+        strict: Any = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
+        tool.fn_metadata.arg_model = strict
+        tool.parameters = strict.model_json_schema(by_alias=True)
+        tools.append(tool)
+    return MCPServer(
+        "recall", title="A robot's memory", instructions=_INSTRUCTIONS, log_level="WARNING",
+        version=version("sparsight"), tools=tools,
+    )  # fmt: skip
+
+
+async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> None:
+    """Serve over standard input and output until the input ends.
+
+    A line that is no message, such as one whose text is no valid Unicode, gets an error as its answer; the
+    transport alone would leave its sender waiting.
+
+    Args:
+        server: of :func:`create_tool_server`.
+        stdin, stdout: lines, and an ``anyio.AsyncFile`` of text, instead of the process's.
+    """
+    import anyio
+    from mcp.server.stdio import stdio_server
+    from mcp.shared.message import SessionMessage
+
+    async with stdio_server(stdin, stdout) as (received, answers):
+        inward, outward = anyio.create_memory_object_stream[Any](0)
+
+        async def pass_on() -> None:
+            async with received, inward:
+                async for message in received:
+                    if isinstance(message, Exception):
+                        await answers.send(SessionMessage(_refusal(message)))
+                    else:
+                        await inward.send(message)
+
+        # The package has no public way to give a server its streams.
+        lowlevel = server._lowlevel_server
+        async with outward, anyio.create_task_group() as tasks:
+            tasks.start_soon(pass_on)
+            await lowlevel.run(outward, answers, lowlevel.create_initialization_options())
+            tasks.cancel_scope.cancel()
+
+
+def _refusal(error: Exception) -> Any:
+    """The answer to a line that is no message, to its request where that can be told."""
+    from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+
+    line = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
+    try:
+        found = json.loads(line) if isinstance(line, str) else line
+    except (ValueError, RecursionError):
+        found = None
+    id = found.get("id") if isinstance(found, dict) else None
+    id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+    if found is None:
+        said = ErrorData(code=PARSE_ERROR, message="the line is no JSON")
+    else:
+        said = ErrorData(code=INVALID_REQUEST, message="no valid message; is its text valid Unicode?")
+    return JSONRPCError(jsonrpc="2.0", id=id, error=said)
 
 
 def _told(method: Callable[..., dict[str, Any]], store: MemoryStore) -> Callable[..., dict[str, Any]]:
@@ -287,6 +382,18 @@ def readable(value: Any) -> Any:
 
 def _said(answer: Any) -> dict[str, Any]:
     return {"sentence": str(answer), **shortened(answer.to_json(), _MOST)}
+
+
+def _point(x: float | None, y: float | None) -> tuple[float, float] | None:
+    if (x is None) != (y is None):
+        raise ValueError("x and y belong together: give both or neither")
+    return None if x is None or y is None else (x, y)
+
+
+def _span(start: str | None, end: str | None) -> tuple[int, int] | None:
+    if start is None and end is None:
+        return None
+    return (-(2**63) if start is None else _since(start), 2**63 - 1 if end is None else _until(end))
 
 
 def _since(text: str) -> int:

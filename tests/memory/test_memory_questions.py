@@ -425,3 +425,36 @@ def test_times_before_the_calendar_are_still_said(store: MemoryStore, ask: Quest
     says(ask.first_seen("Cup"), "first seen")
     says(ask.how_often("Cup"), "seen 2 times on 2 days")
     assert ask.still_there("Cup").state == "present"
+
+
+def test_how_many_counts_as_reading_all_of_it_does(tmp_path: Path) -> None:
+    from memory.questions.counting import tally, tally_of
+
+    with MemoryStore.open(tmp_path, dim=DIM) as store:
+        store.add(
+            [
+                Memory(
+                    time_ns=row * 10**9, position=(0.01 * row, 0.0, 0.0), label=("Car", "Mug")[row % 2],
+                    caption="a red thing" if row % 3 else "", embedding=np.eye(DIM)[row % 2],
+                )
+                for row in range(12)
+            ]
+            + [Memory(time_ns=99 * 10**9, position=(50.0, 0.0, 0.0), label="Car")]
+        )  # fmt: skip
+        store.consolidate(now_ns=10**12)
+        store.mark([13])
+        asked = Questions(store)
+        for filter in (Filter(), Filter(labels=("Car",)), Filter(text="red"), Filter(circle=(0.0, 0.0, 5.0))):
+            assert tally(store, filter) == tally_of(store.find(filter, newest_first=False))
+        cars = asked.how_many("cars")
+        assert (cars.memories, cars.sightings, dict(cars.by_state)) == (2, 7, {"present": 1, "gone": 1})
+        assert str(cars).startswith("2 memories of Car (1 gone); seen 7 times, from 1970-01-01 00:00:00 UTC")
+        assert asked.how_many("Car", between_ns=(3 * 10**9, 5 * 10**9)).memories == 1
+        assert asked.how_many("Car", near=(50.0, 0.0), radius_m=1.0).memories == 1
+        assert asked.how_many().memories == 3
+        assert asked.how_many(13).memories == asked.how_many(np.eye(DIM)[0]).memories == 1
+        assert str(asked.how_many("Mug", near=(50.0, 0.0), radius_m=1.0)).startswith("Mug is not remembered")
+        assert asked.still_there("Car", near=(49.0, 0.0), radius_m=5.0).state == "gone"
+        last = asked.last_seen("Car", near=(0.0, 0.0), radius_m=5.0)
+        assert last.memory is not None
+        assert last.time_ns == 10 * 10**9

@@ -176,7 +176,12 @@ def test_reasons_name_what_decided() -> None:
     assert offer(reservoir, 5, label="Car", importance=0.2).reason.endswith("and there is room")
     taken = offer(reservoir, 6, label="Car", importance=0.4)
     assert (taken.kept, taken.evicted) == (True, 5)
-    assert taken.reason.endswith("it matters more than 5")
+    assert taken.reason.endswith("it matters more than memory 5")
+    offer(reservoir, -7, label="Car", importance=0.5)
+    assert offer(reservoir, -8, label="Car", importance=0.6).evicted in (6, -7)
+    later = [offer(reservoir, -9 - row, label="Car", importance=1.0 + row) for row in range(3)]
+    assert any(decision.reason.endswith("more than one that came just before it") for decision in later)
+    assert not any("-" in decision.reason for decision in later)
 
 
 def test_places_windows_maps_and_labels_are_apart() -> None:

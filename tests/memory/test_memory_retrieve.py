@@ -116,7 +116,8 @@ def expected(rows: list[Memory], query: Query) -> list[int | None]:
         found = [row for row in found if row.embedding is not None]
         found.sort(key=lambda row: (-float(row.embedding @ vector), row.id))
         found = found[: query.k]
-    order = query.order or ("relevance" if vector is not None else "recency")
+    fallback = "relevance" if vector is not None else "recency" if query.near is None else "distance"
+    order = query.order or fallback
     if order == "recency":
         found.sort(key=lambda row: (-row.time_ns, row.id))
     elif order == "distance":

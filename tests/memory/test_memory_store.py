@@ -73,7 +73,9 @@ def test_scores_are_what_hits_are_ordered_by(store: MemoryStore) -> None:
     assert [hit.score for hit in by_likeness] == pytest.approx([1.0, np.sqrt(0.5)], abs=1e-3)
     assert [hit.parts["distance_m"] for hit in by_likeness] == [3.0, 1.0]
     assert [hit.score for hit in store.query(Query(near=(0.0, 0.0), order="distance"))] == [-1.0, -3.0]
-    assert [hit.score for hit in store.query(Query())] == [2e9, 1e9]
+    assert [hit.score for hit in store.query(Query(near=(0.0, 0.0)))] == [-1.0, -3.0]
+    newest, older = (hit.score for hit in store.query(Query()))
+    assert newest == 1.0 > older == pytest.approx(1.0, abs=1e-5)
     by_words = store.query(Query(text="red"))
     assert by_words[0].score == by_words[0].parts["text"] >= by_words[1].score
     assert all(hit.attention is None for hit in by_words)
@@ -513,7 +515,7 @@ def test_a_damaged_reservoir_is_as_none(tmp_path: Path) -> None:
 
 def test_reposing_is_followed_by_filters_and_undone(store: MemoryStore) -> None:
     ids = store.add([cup(at, float(at)) for at in range(5)])
-    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [2, 1]
+    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [1, 2]
     generation = store.repose(
         ids[:2],
         [[50, 1, 2], [51, 1, 2]],
@@ -528,7 +530,7 @@ def test_reposing_is_followed_by_filters_and_undone(store: MemoryStore) -> None:
     np.testing.assert_array_equal(moved.covariance, np.eye(3))
     assert any("loop closure at the door" in detail for _, _, detail in store.explain(1).history)
     store.undo(generation)
-    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [2, 1]
+    assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [1, 2]
     assert store.get([1])[0].covariance is None
 
 

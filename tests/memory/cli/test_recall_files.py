@@ -39,7 +39,8 @@ def test_detections_with_rows_of_poses(recall: Recall, store: Path, tmp_path: Pa
     assert second["position"] == pytest.approx([5.0, 10.0, 2.0])
     assert second["yaw"] == pytest.approx(1.5708, abs=1e-4)
     assert (first["time"], second["time"]) == ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00.5Z")
-    assert first["payload"] == {"size_m": [4.0, 2.0, 1.5], "frame": "000000"}
+    assert first["payload"] == {"size_m": [4.0, 2.0, 1.5], "frame": "000000", "seen_from": [5.0, 0.0, 0.0]}
+    assert second["payload"]["seen_from"] == pytest.approx([5.0, 0.0, 1.5708], abs=1e-4)
     again = recall(*arguments, "--start", "2026-03-01")
     assert "2 lines were imported before (--again imports them once more)" in again.output
 
@@ -189,3 +190,16 @@ def test_only_what_matters(recall: Recall, store: Path, tmp_path: Path) -> None:
     plain = recall("import", store, "walls.jsonl", "--again", "--json").json["files"][0]
     assert plain["memories"] == 30
     assert "observed" not in plain
+
+
+def test_import_makes_the_store(recall: Recall, tmp_path: Path) -> None:
+    lines(tmp_path / "detections.jsonl", [frame("gate", 7)])
+    done = recall("import", "new", "detections.jsonl")
+    assert done.status == 0
+    assert "made new: a store for vectors of 256 numbers" in done.remarks
+    record = {"time": "2026-01-01", "label": "mug", "embedding": [1.0, 0.0, 0.5]}
+    lines(tmp_path / "memories.jsonl", [{"time": "2026-01-01", "label": "door"}, record])
+    assert recall("import", "other", "memories.jsonl", "--observe").status == 0
+    assert recall("stats", "other", "--json").json["dim"] == 3
+    missing = recall("import", "third", "missing.jsonl")
+    assert (missing.status, (tmp_path / "third").exists()) == (2, False)

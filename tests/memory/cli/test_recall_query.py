@@ -143,6 +143,27 @@ def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
         ("similar 2", "expected reward"),
         ("go-to door --coming-from 3 0 --distance 1", "drive to (1.00, 0.00)"),
         ("last-seen unicorn", "not"),
+        ("how-many mug", "2 memories of mug"),
+        ("where is the red mug?", "red mug was last seen on 2026-01-02 10:00:00 UTC at (1.0, 2.0)"),
+        ("how many mugs are there?", "2 memories of mug"),
+        ("show me all mugs", "2 memories of mug in map default: mug (memory 3) at (-4.0, -4.0) and mug"),
+        ("is the mug at (1, 2) still there?", "last seen on 2026-01-02 10:00:00 UTC at (1.0, 2.0)"),
+        ("what did you see in the last two days --now newest", "3 memories between 2026-01-02 10:00:00"),
+        ("what happened this morning --now 2026-01-02T12:00", "mug (memory 2) on 2026-01-02 10:00:00 UTC"),
+        ("what happened today --now 2026-02-02", "The newest memory is of 2026-01-04 10:00:00 UTC."),
+        ("what is near the door?", "2 memories within 5 m of (0.0, 0.0): door (memory 1) at 0.0 m and mug"),
+        ("are there mugs near the door", "1 memory of mug"),
+        ("how many mugs are near the unicorn", "unicorn is not remembered. There are 4 memories: 2 mug"),
+        (
+            "where is the nearest mug to (5, 5)?",
+            "2 memories of mug in map default: mug (memory 2) at (1.0, 2.0), 5.0 m away",
+        ),
+        ("show mugs near (50, 50)", "Nothing is remembered of mug within 5 m of (50.0, 50.0). There are 4"),
+        ("how many things are there", "4 memories: 2 mug, 1 charger and 1 door; seen 4 times"),
+        ("show me all mugs --k 1", "2 memories of mug in map default: mug (memory 3) at (-4.0, -4.0) and 1"),
+        ("where is the charegr?", "charger (read for 'charegr') was last seen"),
+        ("is there a unicorn?", "unicorn is not remembered. There are 4 memories"),
+        ("asdf qwer", "Should it be a question, ask such as “where is the mug?”"),
     ],
 )
 def test_ask(recall: Recall, store: Path, words: str, sentence: str) -> None:
@@ -155,12 +176,12 @@ def test_ask(recall: Recall, store: Path, words: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("dance", "'dance' is no question; there are last-seen"),
         ("last-seen", "last-seen what? Give a label, words or an id"),
         ("near", "near needs --near and --radius"),
         ("between", "between needs --between FROM TO"),
         ("changed", "changed needs --since"),
-        ("changed mug", "changed takes options, not 'mug'"),
+        ("where is the mug --since 2026-01-01", "a question in words does not take --since"),
+        ("?", "there is no question in it"),
         ("similar mug", "similar takes the id of a memory, or --embedding"),
         ("last-seen mug --near 1 2", "last-seen does not take --near"),
         ("go-to mug --min-confidence 0.5", "go-to does not take --min-confidence"),
@@ -171,3 +192,12 @@ def test_bad_ask(recall: Recall, store: Path, words: str, message: str) -> None:
     done = recall("ask", store, *words.split())
     assert (done.status, done.output) == (2, "")
     assert message in done.remarks
+
+
+def test_the_nearest_come_first_where_only_a_place_is_asked_for(recall: Recall, store: Path) -> None:
+    hits = recall("query", store, "--near", -5, -4, "--map", "default", "--json").json["hits"]
+    assert [hit["memory"]["id"] for hit in hits] == [3, 1, 2]
+    assert [hit["score"] for hit in hits] == [-hit["parts"]["distance_m"] for hit in hits]
+    newest = recall("query", store, "--near", -5, -4, "--map", "default", "--order", "recency", "--json")
+    assert [hit["memory"]["id"] for hit in newest.json["hits"]] == [3, 2, 1]
+    assert all(0.0 <= hit["score"] <= 1.0 for hit in newest.json["hits"])

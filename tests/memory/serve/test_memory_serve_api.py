@@ -153,7 +153,15 @@ def test_ask_in_words_and_in_parts(client: Any) -> None:
     assert asked(text="summarise")["answer"]["by_label"]["Mug"] == 2
     assert asked(text="go to the charger")["answer"]["position"] == [0, 0, 0]
     assert [hit["memory"]["id"] for hit in asked(text="mugs")["answer"]["hits"]] == [3, 2]
-    assert asked(text="unicorns")["sentence"] == "Nothing is remembered of unicorns."
+    unknown = asked(text="unicorns")["sentence"]
+    assert unknown.startswith(
+        "Nothing is remembered of unicorns. Should it be a question, ask such as “where is"
+    )
+    assert unknown.endswith("There are 4 memories: 2 Mug, 1 Charger and 1 Door.")
+    many = asked(text="how many mugs are there?")
+    assert (many["question"], many["answer"]["memories"]) == ("how_many", 2)
+    newest = asked(text="what did you see in the last hour?", now="newest")["answer"]
+    assert newest["total"] >= 1
     assert asked(question="similar_situations", what=2, k=1)["answer"]["hits"][0]["memory"]["id"] == 3
     assert asked(question="last_seen", what=[1, 0, 0])["answer"]["memory"]["id"] == 1
     for body, status in (
@@ -283,7 +291,7 @@ def test_the_schema_names_every_request(client: Any) -> None:
     assert set(schema["paths"]) == {
         "/api/memories", "/api/memories/{id}", "/api/query", "/api/ask", "/api/explain/{id}", "/api/forget",
         "/api/mark", "/api/undo", "/api/consolidate", "/api/log", "/api/stats", "/api/export", "/api/events",
-        "/api/health", "/api/map",
+        "/api/health", "/api/map", "/api/path",
     }  # fmt: skip
     text = json.dumps(schema)
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}

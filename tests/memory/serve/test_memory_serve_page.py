@@ -187,14 +187,26 @@ def test_a_card_with_evidence_why_and_history(visit: Any, shoot: Any) -> None:
         "scans/0001.bin",
     ):
         playwright.expect(card).to_contain_text(text)
-    # An address in the evidence is text, nothing to load or to follow.
-    assert card.locator("a, img, iframe").count() == 0
+    # An address of the web can be followed, and tells the other side nothing; a path can be copied.
+    assert card.locator("img, iframe").count() == 0
+    link = card.locator("a")
+    assert (link.count(), link.get_attribute("href")) == (1, "https://example.org/x.png")
+    assert link.get_attribute("rel") == "noopener noreferrer nofollow"
+    playwright.expect(card.locator("text=Copy")).to_have_attribute("aria-label", "Copy scans/0001.bin")
+    # It has no vector that could be compared.
+    assert card.locator("text=What is like it").count() == 0
     assert page.url.endswith("#memory=41")
     shoot(page, "card")
     page.keyboard.press("Escape")
     assert card.is_hidden()
     assert page.evaluate("document.activeElement.dataset.id") == "41"
-    assert visit(path="/#memory=41", ready="#card .facts").inner_text("#card-title") == "Mug"
+    other = visit(path="/#memory=41", ready="#card .facts")
+    assert other.inner_text("#card-title") == "Mug"
+    other.evaluate("location.hash = 'memory=2'")
+    playwright.expect(other.locator("#card-title")).to_have_text("Car")
+    playwright.expect(other.locator("#card >> text=What is like it")).to_be_visible()
+    other.evaluate("location.hash = ''")
+    playwright.expect(other.locator("#card")).to_be_hidden()
 
 
 def test_filters_and_the_time_slider_change_what_is_shown(visit: Any) -> None:
@@ -234,6 +246,85 @@ def test_the_map_moves_and_opens_a_memory(visit: Any) -> None:
     box = page.locator("#map").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     playwright.expect(page.locator("#card")).to_contain_text("Mug")
+
+
+def street(folder: Path) -> None:
+    """Merged cars, a cyclist and the places that the robot was at."""
+    drive = [
+        Memory(
+            time_ns=START + row * 10**9, position=(-20.0 + 2.0 * row, 0.0, 0.0), kind="place", label="stop"
+        )
+        for row in range(20)
+    ]
+    car = [
+        Memory(
+            time_ns=START + row * 10**9, position=(0.1 * row, 8.0, 0.0), yaw=0.5, label="Car",
+            payload={"size_m": [4.2, 1.8, 1.5]}, embedding=[1.0, 0.0, 0.0],  # type: ignore[arg-type]
+        )
+        for row in range(3)
+    ]  # fmt: skip
+    cyclist = Memory(time_ns=START, position=(-10.0, 15.0, 0.0), label="Cyclist")
+    with MemoryStore.open(folder, dim=3) as store:
+        store.add([*drive, *car, cyclist])
+        store.consolidate(now_ns=START + 3600 * 10**9)
+
+
+#: How many pixels of the marks are others than when this was called last.
+CHANGED = """() => {
+  const canvas = document.querySelector(".leaflet-overlay-pane canvas");
+  const whole = new OffscreenCanvas(canvas.width, canvas.height);
+  const copy = whole.getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+  const before = window.marksBefore ?? data;
+  window.marksBefore = data;
+  return data.filter((value, at) => Math.abs(value - before[at]) > 64).length;
+}"""
+
+
+@pytest.mark.slow
+def test_classes_boxes_the_path_and_labels_that_go_away(visit: Any, shoot: Any, tmp_path: Path) -> None:
+    street(tmp_path / "street")
+    for address in served(tmp_path / "street"):
+        page = visit(address)
+        playwright.expect(page.locator("#classes")).to_contain_text("Cyclist")
+        glyphs = page.locator("#classes svg > *")
+        looks = glyphs.evaluate_all("all => all.map((mark) => [mark.tagName, getComputedStyle(mark).fill])")
+        assert len({tag for tag, _ in looks}) > 1
+        assert len({fill for _, fill in looks}) == 3
+        page.wait_for_timeout(600)
+        assert page.evaluate(CHANGED) == 0
+        shoot(page, "street")
+        # A filter leaves few marks, which have their labels beside them; then these have to be gone again.
+        page.evaluate("document.getElementById('filters').open = true")
+        page.click("#filter-labels >> text=Cyclist")
+        count_of(page, "1 memory")
+        page.wait_for_timeout(300)
+        page.evaluate("() => { window.marksFirst = window.marksBefore; }")
+        assert page.evaluate(CHANGED) > 500
+        page.click("#filters-clear")
+        page.wait_for_timeout(600)
+        page.evaluate("() => { window.marksBefore = window.marksFirst; }")
+        assert page.evaluate(CHANGED) < 20
+        # What was merged is told by buttons.
+        page.evaluate("document.getElementById('filters').open = false")
+        page.evaluate("location.hash = 'memory=25'")
+        page.locator("#card .facts").wait_for()
+        assert "[object" not in page.inner_text("#card")
+        page.click("#card >> text=#21")
+        playwright.expect(page.locator("#card")).to_contain_text("merged into another")
+        # On a phone what a mark says lies over legend and buttons, within the map.
+        phone = visit(address, viewport={"width": 390, "height": 844}, has_touch=True)
+        phone.evaluate("document.querySelector('.tip').hidden = false")
+        levels = [
+            int(phone.evaluate(f"getComputedStyle(document.querySelector('{one}')).zIndex"))
+            for one in (".tip", ".legends", ".map-tools")
+        ]
+        assert levels[0] > max(levels[1:])
+        assert phone.evaluate("getComputedStyle(document.querySelector('.map')).zIndex") == "0"
+        parts = httpx.get(f"{address}/api/path").json()["parts"]
+        assert [len(part) for part in parts] == [20]
+        assert parts[0][0][1:] == [-20.0, 0.0]
 
 
 def test_forgetting_asks_and_is_undone(visit: Any, shoot: Any, service: str) -> None:
@@ -336,8 +427,11 @@ def test_what_a_store_holds_is_only_text(visit: Any) -> None:
     page.click("#fit")
     page.wait_for_timeout(600)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    playwright.expect(page.locator(".leaflet-tooltip")).to_contain_text("<img src=x")
-    assert page.locator(".leaflet-tooltip img, main script, #list img").count() == 0
+    playwright.expect(page.locator(".tip")).to_contain_text("<img src=x")
+    assert page.locator(".tip img, main script, #list img, #classes img").count() == 0
+    page.goto(page.url.split("#")[0] + "#memory=43")
+    page.locator("#card .facts").wait_for()
+    assert page.locator("#card a").count() == 0
     assert page.title() == "recall: a robot's memory"
 
 

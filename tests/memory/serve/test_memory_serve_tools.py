@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,13 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from memory.cli import main
+from memory.serve.tools import create_tool_server, serve_stdio
 from memory.store import MemoryStore
 from memory.types import Memory
 
 READING = {
-    "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "still_there",
-    "summarise", "similar_situations", "explain", "stats",
+    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
+    "still_there", "summarise", "similar_situations", "explain", "stats",
 }  # fmt: skip
 HOUR = 3600 * 10**9
 START = 490_000 * HOUR
@@ -57,6 +61,7 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
             for name, schema in tool.input_schema["properties"].items():
                 assert schema.get("description"), (tool.name, name)
         assert tools["last_seen"].annotations.read_only_hint is True
+        assert client.server_info.version == version("sparsight")
         assert tools["last_seen"].input_schema["required"] == ["what"]
 
         async def ask(name: str, **arguments: Any) -> Any:
@@ -75,6 +80,10 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         new = await ask("changed_since", since="2025-11-24T17:30:00Z")
         assert [memory["id"] for memory in new["new"]] == [3]
         assert (await ask("how_often", what="Mug"))["sightings"] == 2
+        assert (await ask("how_many", what="Mug", x=5, y=2, radius_m=1))["memories"] == 1
+        told = await ask("ask", question="how many mugs did you see in the last 90 minutes?", now="newest")
+        assert (told["question"], told["memories"]) == ("how_many", 1)
+        assert (await ask("ask", question="where is the door?"))["memory"]["id"] == 3
         assert (await ask("still_there", what="Door"))["state"] == "present"
         assert (await ask("summarise"))["by_label"] == {"Mug": 2, "Door": 1}
         assert (await ask("similar_situations", id=1, k=1))["hits"][0]["memory"]["id"] == 2
@@ -88,7 +97,8 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         for name, arguments, words in (
             ("explain", {"id": 99}, "never was"), ("undo", {"operation": 99}, "no operation 99"),
             ("near", {"x": 1}, "y"), ("between", {"start": "soon", "end": "now"}, "no time"),
-            ("query", {"k": 1000}, "k"),
+            ("query", {"k": 1000}, "k"), ("ask", {"question": "?"}, "no question"),
+            ("query", {"txt": "red"}, "txt"),
         ):  # fmt: skip
             failed = await client.call_tool(name, arguments)
             assert failed.is_error
@@ -120,3 +130,35 @@ def test_without_the_packages_the_other_commands_work(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", str(folder)]) == 2
     assert "pip install sparsight[serve]" in capsys.readouterr().err
+
+
+def test_lines_that_are_no_messages_get_an_answer(folder: Path) -> None:
+    """A lone surrogate is JSON, but no text: whoever sent it must not wait for ever."""
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    call = {"name": "query", "arguments": {"text": "\ud800"}}
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": start}),
+        json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}),
+        "no JSON",
+        json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping"}),
+    ]
+    told = io.StringIO()
+
+    async def given() -> AsyncIterator[str]:
+        for line in lines:
+            yield line
+        with anyio.fail_after(20):
+            while told.getvalue().count("\n") < 4:
+                await anyio.sleep(0.01)
+
+    async def serve() -> None:
+        await serve_stdio(create_tool_server(store), given(), anyio.wrap_file(told))
+
+    with MemoryStore.open(folder, readonly=True) as store:
+        anyio.run(serve)
+    answers = [json.loads(line) for line in told.getvalue().splitlines()]
+    by_id = {answer["id"]: answer for answer in answers}
+    assert "Unicode" in by_id[2]["error"]["message"]
+    assert by_id[None]["error"]["code"] == -32700
+    assert "result" in by_id[3]

@@ -7,6 +7,7 @@ import { metres, time } from "./format.js";
 const QUESTIONS = {
   last_seen: "where something was last seen", first_seen: "when something was first seen", near: "what is near",
   between: "what was between two times", changed_since: "what changed", how_often: "how often something was seen",
+  how_many: "how many there are",
   still_there: "whether something is still there", summarise: "a summary", similar_situations: "what was similar",
   pose_to: "where to drive to", search: "a search for words",
 };
@@ -33,11 +34,12 @@ export function memoriesOf(parts) {
 }
 
 /** How a question was understood, in words. */
-export function understoodWords({ question, what, near, radius_m: radius, between, since, map_id: map }) {
+export function understoodWords({ question, what, near, beside, radius_m: radius, between, since, map_id: map }) {
   const parts = [QUESTIONS[question] ?? question];
   if (what !== undefined) parts.push(typeof what === "number" ? `memory ${what}` : `“${what}”`);
   if (near) parts.push(`within ${metres(radius ?? 0)} m of (${near.slice(0, 2).map((value) => metres(value)).join(", ")})`);
-  const end = (at) => (at / 1e9 > 9e9 ? "now" : `${time(at / 1e9, { short: true })} UTC`);
+  if (beside !== undefined) parts.push(`where ${typeof beside === "number" ? `memory ${beside}` : `“${beside}”`} is`);
+  const end = (at) => (at / 1e9 < -9e9 ? "the beginning" : at / 1e9 > 9e9 ? "now" : `${time(at / 1e9, { short: true })} UTC`);
   if (between) parts.push(`from ${end(between[0])} to ${end(between[1])}`);
   if (since !== undefined) parts.push(`since ${end(since)}`);
   if (map !== undefined) parts.push(`in map ${map}`);

@@ -3,7 +3,7 @@
 import { getJson, hasPath, post } from "./api.js";
 import { byId, element, facts, toast } from "./dom.js";
 import { count, metres, nameOf, percent, plural, stateWords, timeElement } from "./format.js";
-import { stateMark } from "./list.js";
+import { glyph } from "./glyphs.js";
 
 const DEGREES = 180 / Math.PI;
 const STATUS = { kept: "Why it was kept", merged: "It was merged into another", forgotten: "It was forgotten", undone: "It was taken back" };
@@ -73,10 +73,10 @@ export class Card {
     const { memory } = found;
     const focused = this.place.contains(document.activeElement);
     const title = memory ? nameOf(memory.label, memory.kind) : `Memory #${found.id}`;
-    const parts = [this.head(title, memory && stateMark(memory.state), [element("span.row-id", {}, `#${found.id}`)])];
+    const parts = [this.head(title, memory && glyph(memory.label, memory.state), [element("span.row-id", {}, `#${found.id}`)])];
     if (memory) {
       if (memory.caption) parts.push(element("p.caption", {}, memory.caption));
-      parts.push(this.actions(memory, canMark), this.summary(memory));
+      parts.push(this.actions(memory, canMark, found.vectors.includes("default")), this.summary(memory));
     }
     parts.push(this.why(found));
     if (memory) parts.push(this.evidence(memory));
@@ -86,10 +86,12 @@ export class Card {
     if (focused) this.place.querySelector("h2").focus({ preventScroll: true });
   }
 
-  actions(memory, canMark) {
+  actions(memory, canMark, comparable) {
     const [x, y] = memory.position;
     const button = (text, run, tag = "button.quiet") => element(tag, { type: "button", onclick: run }, text);
-    const parts = [button("Show on the map", () => this.calls.show(x, y)), button("What is like it", () => this.calls.similar(memory.id))];
+    const parts = [button("Show on the map", () => this.calls.show(x, y))];
+    // Without a vector there is nothing to compare.
+    if (comparable) parts.push(button("What is like it", () => this.calls.similar(memory.id)));
     if (!this.calls.readonly()) {
       if (canMark) parts.push(this.marking(memory));
       parts.push(button("Forget …", () => this.calls.forget(memory), "button.quiet.risky"));
@@ -147,8 +149,7 @@ export class Card {
     if (!payload && !paths.length && !memory.provenance) return null;
     return section("Evidence",
       memory.provenance && element("p", {}, "Said by ", element("code", {}, memory.provenance)),
-      // Only as text: a link of somebody else's is nothing to follow from here.
-      paths.length ? element("ul.paths", {}, paths.slice(0, 50).map((path) => element("li", {}, element("code", {}, path)))) : null,
+      paths.length ? element("ul.paths", {}, paths.slice(0, 50).map((path) => element("li", {}, source(path)))) : null,
       paths.length > 50 ? element("p.note", {}, `and ${count(paths.length - 50)} more`) : null,
       payload && element("pre", { tabIndex: 0, "aria-label": "Payload" }, payload));
   }
@@ -168,6 +169,15 @@ export class Card {
       timeElement(first / 1e9), ` for ${length((last - first) / 1e9)}, ${plural(sights, "sight")}`))),
     memory.visits.length > 10 ? element("p.note", {}, `and ${count(memory.visits.length - 10)} earlier`) : null);
   }
+}
+
+/** A source: an address of the web is a link that tells the other side nothing; a path can be copied. */
+function source(path) {
+  const shown = element("code", {}, path);
+  const address = /^https?:\/\//i.test(path) && URL.canParse(path) ? new URL(path).href : null;
+  if (address) return element("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, shown);
+  const copy = () => navigator.clipboard.writeText(path).then(() => toast("The path is copied."), () => toast("The browser does not let this page copy."));
+  return [shown, " ", navigator.clipboard ? element("button.link", { type: "button", "aria-label": `Copy ${path}`, onclick: copy }, "Copy") : null];
 }
 
 const number = (value) => (Number.isInteger(value) ? count(value) : Number(value).toPrecision(3));

@@ -4,25 +4,26 @@
 // marks follow the time slider as it moves. An index over zoom levels would have to be built anew each time.
 
 /**
- * Marks for rows: {x, y, size, row, states}; `row` is one of them, `size` how many they are.
+ * Marks for rows: {x, y, size, row, mixed}; `row` is one of them, `size` how many, `mixed` whether of several labels.
  * @param {import("./columns.js").Columns} columns
  * @param {Uint32Array} rows in view
  * @param {number} cell side of a cell in metres; cells keep their place when the map is moved
  * @param {number} reach marks closer than this, in metres, are joined
  */
 export function cluster(columns, rows, cell, reach) {
-  const { x, y, last } = columns.rows;
+  const { x, y, last, label } = columns.rows;
   const cells = new Map();
   for (const row of rows) {
     // Exact for any view: a view is at most a few thousand cells wide, and doubles hold 2^53.
     const key = Math.floor(x[row] / cell) * 67108864 + Math.floor(y[row] / cell);
     const known = cells.get(key);
     if (known === undefined) {
-      cells.set(key, { x: x[row], y: y[row], size: 1, row });
+      cells.set(key, { x: x[row], y: y[row], size: 1, row, mixed: false });
     } else {
       known.size += 1;
       known.x += x[row];
       known.y += y[row];
+      known.mixed ||= label[row] !== label[known.row];
       if (last[row] > last[known.row]) known.row = row;
     }
   }
@@ -32,11 +33,11 @@ export function cluster(columns, rows, cell, reach) {
     mark.y /= mark.size;
     mark.cell = cell;
   }
-  return join(marks, reach);
+  return join(marks, reach, label);
 }
 
 /** Joins marks that would overlap, the larger ones first. */
-function join(marks, reach) {
+function join(marks, reach, label) {
   marks.sort((a, b) => b.size - a.size || a.row - b.row);
   const kept = [];
   const near = new Map();
@@ -48,6 +49,7 @@ function join(marks, reach) {
     if (close) {
       // The place stays that of the larger one: what moved might overlap with another in turn.
       close.size += mark.size;
+      close.mixed ||= mark.mixed || label[mark.row] !== label[close.row];
       continue;
     }
     kept.push(mark);

@@ -19,7 +19,7 @@ export function element(tag, properties = {}, ...children) {
     else if (key in made && !key.includes("-") && key !== "list") made[key] = value;
     else made.setAttribute(key, value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     made.append(child instanceof Node ? child : String(child));
   }

@@ -2,19 +2,10 @@
 
 import { byId, element } from "./dom.js";
 import { brief, count, metres, nameOf, stateWords, time, times } from "./format.js";
+import { glyph } from "./glyphs.js";
 
 const FIRST = 40;
 const STEP = 100;
-
-/** The glyph of a state, as on the map. */
-export function stateMark(state) {
-  const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  for (const [name, value] of [["width", 12], ["height", 12], ["aria-hidden", "true"]]) drawing.setAttribute(name, value);
-  const circle = document.createElementNS("http://www.w3.org/2000/svg", "circle");
-  for (const [name, value] of [["cx", 6], ["cy", 6], ["r", 4.2], ["class", `mark-${state}`]]) circle.setAttribute(name, value);
-  drawing.append(circle);
-  return drawing;
-}
 
 export class List {
   /** @param {Function} open called with an id and the button that was pressed */
@@ -54,7 +45,7 @@ export class List {
       type: "button", "data-id": id, "aria-current": id === selected ? "true" : null,
       onclick: (event) => this.open(id, event.currentTarget),
     },
-    stateMark(state),
+    glyph(label, state),
     element("span.row-main", {},
       element("span.row-name", {}, nameOf(label, kind)), " ", element("span.row-id", {}, `#${id}`),
       role && element("span.tag", {}, role), kind !== "object" && label && element("span.tag", {}, kind),

@@ -5,10 +5,11 @@ import { Activity } from "./activity.js";
 import { Asking } from "./asking.js";
 import { Card } from "./card.js";
 import { Columns } from "./columns.js";
-import { afterPause, byId, eachFrame, toast } from "./dom.js";
+import { afterPause, byId, eachFrame, element, toast } from "./dom.js";
 import { Filters } from "./filters.js";
 import { askToForget } from "./forgetting.js";
 import { count, plural, time } from "./format.js";
+import { glyph, learn } from "./glyphs.js";
 import { Health } from "./health.js";
 import { entryOf, entryOfMemory, List } from "./list.js";
 import { Live } from "./live.js";
@@ -17,6 +18,8 @@ import { choosePanel, panelShown, startPanels } from "./panels.js";
 import { Timeline } from "./timeline.js";
 
 const DAY = 86400;
+/** Classes that the legend names. */
+const LEGEND = 6;
 const columns = new Columns();
 /** Rows that pass the filters; those of them that were seen within the time. */
 let passing = new Uint32Array(0);
@@ -29,6 +32,8 @@ let started = false;
 
 const map = new MemoryMap(byId("map"), {
   moved: () => draw(),
+  map: () => filters.map,
+  failed: (error) => failed(error),
   open: (row) => card.open(columns.rows.id[row], byId("map")),
   gather: (mark) => {
     const rows = columns.within(timed, [mark.x, mark.y, mark.x, mark.y].map((at, side) => at + (side < 2 ? -mark.cell : mark.cell)));
@@ -115,7 +120,17 @@ function select() {
 function choose() {
   const [from, to] = timeline.range;
   timed = Number.isFinite(from) || Number.isFinite(to) ? columns.during(passing, from, to) : passing;
+  legend();
+  map.drawPath(columns.version, timeline.range).catch(failed);
   draw();
+}
+
+/** The classes that pass, the most frequent first, as the map draws them. */
+function legend() {
+  const sizes = columns.counts("label", timed);
+  const labels = columns.names.labels.map((name, at) => [name, sizes[at]]).filter(([, size]) => size).sort((a, b) => b[1] - a[1]);
+  const more = labels.length > LEGEND ? [element("li", {}, `and ${count(labels.length - LEGEND)} more`)] : [];
+  byId("classes").replaceChildren(...labels.slice(0, LEGEND).map(([name]) => element("li", {}, glyph(name, "present"), element("span", {}, name || "(none)"))), ...more);
 }
 
 const fillLater = afterPause(() => fill(), 120);
@@ -182,6 +197,7 @@ async function read(anew) {
   const since = columns.version && !anew ? `?since=${encodeURIComponent(columns.version)}` : "";
   const [bytes] = await Promise.all([getBytes(`api/map${since}`), health.load()]);
   columns.take(bytes);
+  learn(columns.names.labels);
   started = true;
   byId("banner").hidden = byId("access").hidden = true;
   filters.update(columns);
@@ -189,13 +205,19 @@ async function read(anew) {
   if (first) {
     reference();
     showAll(false);
-    const wanted = /^#memory=(\d{1,15})$/.exec(location.hash);
-    if (wanted) card.open(Number(wanted[1]), byId("map"));
+    followAddress();
   } else if (card.id !== null) {
     card.load();
   }
   await activity.load();
   if (!live.source) live.follow(Number(columns.version.split("-")[1]));
+}
+
+/** Open the card that the address names; without a name in it, close the one that is open. */
+function followAddress() {
+  const wanted = /^#memory=(\d{1,15})$/.exec(location.hash);
+  if (!wanted) card.close({ focus: false });
+  else if (Number(wanted[1]) !== card.id) card.open(Number(wanted[1]), byId("map"));
 }
 
 /** Recordings are of another time: "yesterday" may mean the day before the last memory. */
@@ -236,9 +258,10 @@ byId("access").addEventListener("submit", (event) => {
   refresh();
 });
 byId("banner-retry").addEventListener("click", () => refresh());
+addEventListener("hashchange", () => started && followAddress());
 byId("fit").addEventListener("click", () => showAll());
 byId("order").addEventListener("change", () => { list.reset(); fill(); });
-document.addEventListener("recall-theme", () => { map.recolour(); draw(); });
+document.addEventListener("recall-theme", () => { map.recolour(); if (started) choose(); });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest("input, select, textarea, dialog")) return;

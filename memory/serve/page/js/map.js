@@ -1,8 +1,12 @@
 // The map: Leaflet on a plane in metres, drawn on a canvas.
 
+import { Boxes, Path } from "./boxes.js";
 import { cluster } from "./clusters.js";
+import { element } from "./dom.js";
 import { count, metres } from "./format.js";
+import { COLOURS, glyphOf } from "./glyphs.js";
 import { Grid } from "./grid.js";
+import { Mark } from "./marks.js";
 
 const L = window.L;
 /** Memories in view up to which each has its own mark. */
@@ -11,41 +15,13 @@ const SINGLE = 600;
 const LABELLED = 40;
 const CELL_PX = 60;
 
-/** A round mark, perhaps with a number in it or a label beside it. */
-const Mark = L.CircleMarker.extend({
-  _updatePath() {
-    L.CircleMarker.prototype._updatePath.call(this);
-    const { text, beside, ink, halo } = this.options;
-    if (this._empty() || !(text || beside)) return;
-    const context = this._renderer._ctx;
-    context.save();
-    context.globalAlpha = this.options.textOpacity;
-    context.font = `${text ? 600 : 500} 11px system-ui, sans-serif`;
-    context.textBaseline = "middle";
-    if (text) {
-      context.textAlign = "center";
-      context.fillStyle = ink;
-      context.fillText(text, this._point.x, this._point.y + 0.5);
-    } else {
-      context.textAlign = "left";
-      context.lineWidth = 3;
-      context.lineJoin = "round";
-      context.strokeStyle = halo;
-      context.fillStyle = ink;
-      const x = this._point.x + this._radius + 4;
-      context.strokeText(beside, x, this._point.y + 0.5);
-      context.fillText(beside, x, this._point.y + 0.5);
-    }
-    context.restore();
-  },
-});
-
 /** Colours of the theme as the canvas needs them. */
 export function colours() {
   const probe = document.createElement("span");
   document.body.append(probe);
   const found = {};
-  for (const name of ["accent", "text", "muted", "line", "surface", "ground", "on-accent", "grid"]) {
+  const classes = Array.from({ length: COLOURS }, (_, at) => `class-${at}`);
+  for (const name of ["accent", "text", "muted", "line", "surface", "ground", "on-accent", "grid", ...classes]) {
     probe.style.color = `var(--${name})`;
     found[name] = getComputedStyle(probe).color;
   }
@@ -56,8 +32,8 @@ export function colours() {
 export class MemoryMap {
   /**
    * @param {HTMLElement} place
-   * @param {Object} calls `moved()` after the view changed, `open(row)` for a memory,
-   *     `gather(box)` for a mark that cannot be taken apart by going closer
+   * @param {Object} calls `moved()` after the view changed, `open(row)` for a memory, `gather(box)` for a mark
+   *     that cannot be taken apart by going closer, `map()` that is looked at, `failed(error)`
    */
   constructor(place, calls) {
     this.calls = calls;
@@ -73,7 +49,15 @@ export class MemoryMap {
     this.colours = colours();
     this.grid = new Grid(this.colours).addTo(this.map);
     this.renderer = L.canvas({ padding: 0.25, tolerance: 6 });
+    // On a canvas of its own, so that marks lie above whatever comes when.
+    Object.assign(this.map.createPane("under").style, { zIndex: 390, pointerEvents: "none" });
+    const under = L.canvas({ padding: 0.25, pane: "under" });
+    this.path = new Path(this.map, under);
+    this.boxes = new Boxes(this.map, under);
     this.marks = L.layerGroup().addTo(this.map);
+    this.tip = element("p.tip", { hidden: true });
+    place.after(this.tip);
+    this.map.on("movestart zoomstart", () => this.untold());
     this.ring = L.layerGroup().addTo(this.map);
     this.map.on("moveend", () => this.calls.moved());
     this.shown = [];
@@ -146,37 +130,62 @@ export class MemoryMap {
     }
     this.shown = marks;
     this.select(columns, selected);
+    const near = this.boxes.wanted(perMetre, rows);
+    this.boxes.show(columns, near ? rows : [], this.view, perMetre, this.calls.map(), (all, row) => this.colourOf(all, row)).catch(this.calls.failed);
+  }
+
+  /** Draw the robot's path within a time. */
+  async drawPath(version, range) {
+    await this.path.load(this.calls.map(), version);
+    this.path.show(range, this.colours.muted);
   }
 
   addMark(columns, mark, { faded, labelled, large = false }) {
-    const { accent, muted, surface, text } = this.colours;
+    const { muted, surface, text } = this.colours;
     const alone = mark.size === 1;
     const options = { renderer: this.renderer, halo: surface, textOpacity: faded ? 0.5 : 1, bubblingMouseEvents: false };
     if (alone) {
       const state = columns.text("state", mark.row);
-      Object.assign(options, stateStyle(state, this.colours, faded), { radius: large ? 7 : 5 });
+      const { shape } = glyphOf(columns.text("label", mark.row));
+      Object.assign(options, stateStyle(state, this.colourOf(columns, mark.row), this.colours, faded), { radius: large ? 7 : 5, shape });
       if (labelled) Object.assign(options, { beside: columns.text("label", mark.row), ink: state === "gone" ? muted : text });
     } else {
       Object.assign(options, {
         radius: Math.min(9 + 2.6 * Math.log2(mark.size), 32) * (mark.size < 10 ? 0.8 : 0.72), stroke: true, weight: 1.5, color: surface,
-        opacity: faded ? 0.4 : 1, fillColor: accent, fillOpacity: faded ? 0.25 : 0.88,
-        text: brief(mark.size), ink: this.colours["on-accent"],
+        opacity: faded ? 0.4 : 1, fillColor: mark.mixed ? this.colours.accent : this.colourOf(columns, mark.row),
+        fillOpacity: faded ? 0.25 : 0.88, text: brief(mark.size), ink: this.colours["on-accent"],
       });
     }
     const made = new Mark([mark.y, mark.x], options);
     made.on("click", () => this.pressed(mark));
-    made.on("mouseover", () => this.told(columns, mark, made));
+    made.on("mouseover", () => this.told(columns, mark));
+    made.on("mouseout", () => this.untold());
     made.addTo(this.marks);
   }
 
-  told(columns, mark, made) {
+  /** The colour of the class of a row. */
+  colourOf(columns, row) {
+    return this.colours[`class-${glyphOf(columns.text("label", row)).colour}`];
+  }
+
+  /** Say what a mark is: above everything that lies on the map, and never beyond its edge. */
+  told(columns, mark) {
     const { x, y, row, size } = mark;
-    const text = size === 1
+    this.tip.textContent = size === 1
       ? `${columns.text("label", row) || columns.text("kind", row)} #${columns.rows.id[row]} at ${metres(x)}, ${metres(y)} m`
       : `${count(size)} memories`;
-    const shown = document.createElement("span");
-    shown.textContent = text;
-    made.bindTooltip(shown, { direction: "top", offset: [0, -6] }).openTooltip();
+    this.tip.hidden = false;
+    const at = this.map.latLngToContainerPoint([y, x]);
+    const space = this.map.getSize();
+    const { offsetWidth: wide, offsetHeight: tall } = this.tip;
+    const left = Math.max(4, Math.min(at.x - wide / 2, space.x - wide - 4));
+    const top = at.y - tall - 12;
+    this.tip.style.left = `${left}px`;
+    this.tip.style.top = `${top < 4 ? at.y + 14 : top}px`;
+  }
+
+  untold() {
+    this.tip.hidden = true;
   }
 
   pressed(mark) {
@@ -203,10 +212,10 @@ export class MemoryMap {
 
 const brief = (size) => (size < 1000 ? String(size) : size < 9950 ? `${(size / 1000).toFixed(1)}k` : `${Math.round(size / 1000)}k`);
 
-function stateStyle(state, { accent, muted, surface }, faded) {
+function stateStyle(state, colour, { surface }, faded) {
   const opacity = faded ? 0.25 : 1;
-  if (state === "gone") return { color: muted, weight: 1.5, opacity, dashArray: [2.5, 2], fillColor: surface, fillOpacity: opacity };
-  if (state === "moved") return { color: accent, weight: 2, opacity, fillColor: surface, fillOpacity: opacity };
+  if (state === "gone") return { color: colour, weight: 1.5, opacity, dashArray: [2.5, 2], fillColor: surface, fillOpacity: opacity };
+  if (state === "moved") return { color: colour, weight: 2, opacity, fillColor: surface, fillOpacity: opacity };
   const fillOpacity = opacity * (state === "unknown" ? 0.45 : 1);
-  return { color: surface, weight: 1, opacity: faded ? 0.2 : 0.9, fillColor: accent, fillOpacity };
+  return { color: surface, weight: 1, opacity: faded ? 0.2 : 0.9, fillColor: colour, fillOpacity };
 }

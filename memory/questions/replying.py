@@ -1,0 +1,300 @@
+"""Answers to what was understood: the one way from a question in parts to a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from memory.questions.answers import Changed, Happened, Similar, Summary, between_words
+from memory.questions.asking import Questions
+from memory.questions.phrases import EXAMPLES
+from memory.questions.times import until_now
+from memory.questions.understanding import NEARBY_M, Understood
+from memory.questions.words import counted, hits_json, listed, moment, name, plural, point
+from memory.retrieve import filter_of
+from memory.types import Hit, Kind, Query
+
+
+class IncompleteError(ValueError):
+    """A question lacks something.
+
+    Attributes:
+        part: which.
+    """
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(f"{part}: {message}")
+        self.part = part
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyOptions:
+    """What can be said beside a question.
+
+    Attributes:
+        labels, kinds: of memories in lists, any of them.
+        polygon: corners in metres, for searches and summaries.
+        k: most memories in a list.
+        gap_s: pause that ends a visit.
+        distance_m: from a thing that is driven to.
+        coming_from: x, y (and z) of the robot in metres.
+    """
+
+    labels: Sequence[str] | None = None
+    kinds: Sequence[Kind] | None = None
+    polygon: Sequence[tuple[float, float]] | None = None
+    k: int = 10
+    gap_s: float = 60.0
+    distance_m: float = 1.0
+    coming_from: tuple[float, ...] | None = None
+
+
+class Reply(NamedTuple):
+    """An answer.
+
+    Attributes:
+        asked: what was understood, with the label that the store has for it.
+        sentence: for people.
+        answer: one of :mod:`memory.questions.answers`, or :class:`Searched`.
+    """
+
+    asked: Understood
+    sentence: str
+    answer: Any
+
+
+class Searched:
+    """Memories that were searched for.
+
+    Attributes:
+        words: that were asked for.
+        hits: the best first.
+        total: how many there are; ``None`` where that was not counted.
+        within: place and time that were given, in words.
+    """
+
+    def __init__(self, words: str, hits: list[Hit], total: int | None, within: str) -> None:
+        self.words = words
+        self.hits = hits
+        self.total = total
+        self.within = within
+
+    def __str__(self) -> str:
+        """A sentence."""
+        of = f" of {self.words}" if self.words else ""
+        if not self.hits:
+            return f"Nothing is remembered{of}{self.within}."
+        shown = []
+        for hit in self.hits:
+            far = f", {hit.parts['distance_m']:.1f} m away" if "distance_m" in hit.parts else ""
+            shown.append(f"{name(hit.memory)} at {point(hit.memory.position)}{far}")
+        maps = sorted({hit.memory.map_id for hit in self.hits})
+        note = f" ({self.hits[0].reason})" if self.hits[0].reason else ""
+        where = f" in map {maps[0]}" if len(maps) == 1 else f" in {len(maps)} maps"
+        count = plural(len(self.hits) if self.total is None else self.total, "memory", "memories")
+        few = "The first " if self.total is None else ""
+        return f"{few}{count}{of}{note}{self.within}{where}: {listed(shown, total=self.total)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"question": "search", "what": self.words, "hits": hits_json(self.hits)}
+
+
+def reply(questions: Questions, asked: Understood, options: ReplyOptions | None = None) -> Reply:
+    """The answer to a question.
+
+    Args:
+        questions: to the store.
+        asked: the question.
+        options: what else was said.
+
+    Raises:
+        IncompleteError: it lacks something.
+        UnknownMemoryError: an id that no memory has.
+        DimensionError: a vector of another length.
+    """
+    options = options or ReplyOptions()
+    asked = replace(asked, what=_known(questions, asked.what), beside=_known(questions, asked.beside))
+    if asked.question == "summarise" and asked.map_id is None and asked.beside in questions.store.maps():
+        asked = replace(asked, map_id=str(asked.beside), beside=None, radius_m=None)
+    if asked.beside is not None and asked.near is None:
+        seen = questions.last_seen(asked.beside, map_id=asked.map_id)
+        if seen.memory is None:
+            return Reply(asked, _sentence(questions, asked, seen), seen)
+        asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id)
+    if asked.near is not None and asked.radius_m is None and asked.question != "search":
+        asked = replace(asked, radius_m=NEARBY_M)
+    found = _ASKED[asked.question](questions, asked, options)
+    return Reply(asked, _sentence(questions, asked, found), found)
+
+
+def _known(questions: Questions, what: Any) -> Any:
+    """The label of the store that words are but for case and ending; else the words."""
+    return questions.label_of(what) or what if isinstance(what, str) else what
+
+
+def _sentence(questions: Questions, asked: Understood, found: Any) -> str:
+    """What the answer says; where it is that there is nothing, also what there is."""
+    unknown = asked.typed is not None and asked.what not in questions.store.label_counts()
+    if isinstance(found, Searched) and not found.hits and unknown:
+        labels = sorted(questions.store.label_counts().items(), key=lambda entry: (-entry[1], entry[0]))
+        thing = next((label.lower() for label, _ in labels if label), "mug")
+        examples = [f"“{each.format(thing=thing, things=thing + 's')}”" for each in EXAMPLES]
+        return (
+            f"{found} Should it be a question, ask such as {', '.join(examples[:-1])} or {examples[-1]}"
+            f" {_there(questions)}"
+        )
+    sentence = str(found)
+    nothing = ("Nothing is remembered", "Nothing like this")
+    if sentence.endswith("is not remembered.") or sentence.startswith(nothing):
+        return f"{sentence} {_there(questions, timed=_time(asked) is not None)}"
+    return sentence
+
+
+def _there(questions: Questions, *, timed: bool = False) -> str:
+    """What the store has."""
+    counts = questions.store.label_counts()
+    if not counts:
+        return "The store is empty."
+    if timed:
+        return f"The newest memory is of {moment(questions.store.newest_ns)}."
+    return f"There are {plural(sum(counts.values()), 'memory', 'memories')}: {counted(counts)}."
+
+
+def _time(asked: Understood) -> tuple[int, int] | None:
+    if asked.between is not None:
+        return asked.between[0], asked.between[1]
+    return None if asked.since is None else tuple(until_now(asked.since))  # type: ignore[return-value]
+
+
+def _place(asked: Understood) -> dict[str, Any]:
+    return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m}
+
+
+def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> Searched:
+    """By label or words, or what is like a memory or vector; in the time and place that were given."""
+    values: dict[str, Any] = {}
+    words = ""
+    if isinstance(asked.what, str):
+        words = asked.what
+        named = options.labels is None and questions.store.query(
+            Query(labels=[words], map_id=asked.map_id, k=1)
+        )
+        values = {"labels": [words]} if named else {"text": words}
+    elif isinstance(asked.what, int):
+        values, words = {"like": asked.what}, f"what is like memory {asked.what}"
+    elif asked.what is not None:
+        values, words = {"embedding": asked.what}, "what looks like this"
+    if options.labels is not None:
+        values["labels"] = options.labels
+    nearest = asked.near is not None and asked.radius_m is None
+    query = Query(
+        **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
+        k=options.k, order="distance" if nearest else None, **values,
+    )  # fmt: skip
+    hits = questions.store.query(query)
+    return Searched(words, hits, _total(questions, query, hits), _within(asked))
+
+
+def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
+    """How many pass a query; ``None`` where that is no question, as of what is alike."""
+    if len(hits) < query.k:
+        return len(hits)
+    if query.like is not None or query.embedding is not None or hits[0].reason:
+        return None
+    return questions.store.count(replace(filter_of(query), text=query.text))
+
+
+def _within(asked: Understood) -> str:
+    """Place and time in words."""
+    parts = []
+    if asked.near is not None and asked.radius_m is not None:
+        parts.append(f" within {asked.radius_m:g} m of {point(asked.near)}")
+    when = _time(asked)
+    if when is not None:
+        parts.append(f" {between_words(when)}")
+    return "".join(parts)
+
+
+def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+    if asked.near is None and asked.what is not None:
+        seen = questions.last_seen(asked.what, map_id=asked.map_id)
+        if seen.memory is None:
+            return seen
+        asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
+    if asked.near is None:
+        raise IncompleteError("near", "give a point, or what it is near to")
+    radius = NEARBY_M if asked.radius_m is None else asked.radius_m
+    if _time(asked) is not None:
+        return _between(questions, replace(asked, radius_m=radius, what=None), options)
+    return questions.near(
+        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds, k=options.k
+    )
+
+
+def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> Happened:
+    when = _time(asked)
+    if when is None:
+        raise IncompleteError("between", "give the first and last time")
+    text = asked.what if isinstance(asked.what, str) else None
+    return questions.between(
+        *when, **_place(asked), labels=options.labels, kinds=options.kinds, text=text, limit=options.k
+    )
+
+
+def _changed(questions: Questions, asked: Understood, options: ReplyOptions) -> Changed:
+    if asked.since is None:
+        raise IncompleteError("since", "changed since when?")
+    return questions.changed_since(asked.since, **_place(asked))
+
+
+def _summarise(questions: Questions, asked: Understood, options: ReplyOptions) -> Summary:
+    return questions.summarise(**_place(asked), polygon=options.polygon, since_ns=asked.since)
+
+
+def _similar(questions: Questions, asked: Understood, options: ReplyOptions) -> Similar:
+    if isinstance(asked.what, str):
+        raise IncompleteError("what", "similar_situations takes an id or a vector")
+    return questions.similar_situations(_needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds)
+
+
+def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+    return questions.pose_to(
+        _needed(asked),
+        map_id=asked.map_id,
+        distance_m=options.distance_m,
+        coming_from=options.coming_from,
+    )
+
+
+def _how_often(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+    return questions.how_often(_needed(asked), **_place(asked), between_ns=_time(asked), gap_s=options.gap_s)
+
+
+def _how_many(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+    return questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
+
+
+def _needed(asked: Understood) -> Any:
+    if asked.what is None:
+        raise IncompleteError(
+            "what", f"{asked.question} needs a label, words, the id of a memory or a vector"
+        )
+    return asked.what
+
+
+_ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Any]] = {
+    "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
+    "first_seen": lambda questions, asked, _: questions.first_seen(_needed(asked), **_place(asked)),
+    "still_there": lambda questions, asked, _: questions.still_there(_needed(asked), **_place(asked)),
+    "how_often": _how_often,
+    "how_many": _how_many,
+    "near": _near,
+    "between": _between,
+    "changed_since": _changed,
+    "summarise": _summarise,
+    "similar_situations": _similar,
+    "pose_to": _go_to,
+    "search": _search,
+}

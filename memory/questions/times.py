@@ -1,0 +1,175 @@
+"""Times as people say them: this morning, yesterday at 9:00, the last two hours, on Tuesday.
+
+All of them count from a given moment, ``now``; days and clocks are those of UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from memory.exchange.times import parse_time
+
+_SECOND = 10**9
+_HOUR = 3600 * _SECOND
+_DAY = 24 * _HOUR
+_UNITS = {
+    "second": _SECOND, "sec": _SECOND, "minute": 60 * _SECOND, "min": 60 * _SECOND, "hour": _HOUR,
+    "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY,
+}  # fmt: skip
+_COUNTS = {
+    "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "twelve": 12, "twenty": 20, "thirty": 30, "few": 3, "couple of": 2, "half an": 0.5,
+}  # fmt: skip
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+#: First and last hour of a part of the day; the night goes on until the next morning.
+_PARTS = {"morning": (5, 12), "noon": (11, 13), "afternoon": (12, 18), "evening": (18, 22), "night": (22, 29)}
+#: Nanoseconds back from now.
+_LATELY = {"just now": 600 * _SECOND, "a moment ago": 600 * _SECOND, "recently": _DAY, "lately": _DAY}
+_LATEST = 2**63 - 1
+
+
+class Span(NamedTuple):
+    """First and last nanosecond."""
+
+    first: int
+    last: int
+
+
+def _either(words: object) -> str:
+    return "|".join(words)  # type: ignore[arg-type]
+
+
+_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(_COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
+_ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?|\d{10,19}|now"
+_DATE = (
+    r"today|(?:the )?day before yesterday|yesterday|\d{4}-\d{2}-\d{2}"
+    rf"|(?:last |this )?(?:{_either(_WEEKDAYS)})"
+)
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|midnight|noon|\d{1,2} o'clock"
+#: A phrase in one piece, longest ways of saying it first.
+PHRASE = (
+    rf"(?P<iso>{_ISO})|(?P<day>{_DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?P<part>{_either(_PARTS)}))"
+    rf"|(?P<clock_first>{_CLOCK}),? (?:on )?(?P<day_last>{_DATE})"
+    rf"|(?:the )?(?P<part_first>{_either(_PARTS)}) of (?P<day_of>{_DATE})"
+    rf"|this (?P<part_now>{_either(_PARTS)})|(?P<tonight>tonight|last night)|(?P<lately>{_either(_LATELY)})"
+    rf"|this week|(?:the )?(?:last|past) {_AMOUNT}|(?:the )?(?:last|past) (?P<single>{_either(_UNITS)})"
+    rf"|(?:a )?{_AMOUNT.replace('?P<', '?P<ago_')} ago"
+    rf"|(?P<day_alone>{_DATE})|(?P<clock_alone>{_CLOCK})"
+)
+_WHOLE = re.compile(PHRASE, re.IGNORECASE)
+
+
+def span_of(phrase: str, now_ns: int) -> Span:
+    """The time that a phrase speaks of.
+
+    A weekday is the latest one, today included, ``last Tuesday`` the latest before today. A clock without a
+    day is the latest time that it showed this, and takes a minute. The morning is from 5 to 12, the afternoon
+    until 18, the evening until 22, the night until 5.
+
+    Raises:
+        ValueError: no time that is understood.
+    """
+    words = " ".join(phrase.lower().split())
+    found = _WHOLE.fullmatch(words)
+    if found is None:
+        raise ValueError(f"{phrase!r} is no time that is understood")
+    try:
+        return _span(words, found, now_ns)
+    except OverflowError as error:
+        raise ValueError("a time so far away does not fit into 64 bits of nanoseconds") from error
+
+
+def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
+    today = now_ns - now_ns % _DAY
+    date = found["day"] or found["day_last"] or found["day_of"] or found["day_alone"]
+    clock = found["clock"] or found["clock_first"] or found["clock_alone"]
+    part = found["part"] or found["part_first"] or found["part_now"]
+    if found["iso"]:
+        text = found["iso"].upper().replace(" ", "T")
+        return Span(now_ns, now_ns) if text == "NOW" else Span(parse_time(text), parse_time(text, end=True))
+    if clock:
+        start = (today if date is None else _day(date, today)) + _clock(clock)
+        if date is None and start > now_ns:
+            start -= _DAY
+        return _within(start, start + 60 * _SECOND - 1)
+    if part:
+        first, last = _PARTS[part]
+        start = today if date is None else _day(date, today)
+        return _within(start + first * _HOUR, start + last * _HOUR - 1)
+    if found["tonight"]:
+        start = today - _DAY if found["tonight"] == "last night" else today
+        return _within(start + 18 * _HOUR, start + 29 * _HOUR - 1)
+    if date:
+        start = _day(date, today)
+        return _within(start, start + _DAY - 1)
+    if found["lately"]:
+        return _within(now_ns - _LATELY[found["lately"]], now_ns)
+    if words == "this week":
+        return Span(today - (today // _DAY + 3) % 7 * _DAY, now_ns)
+    if found["single"]:
+        return _within(now_ns - _UNITS[found["single"]], now_ns)
+    if found["ago_count"]:
+        unit = _UNITS[found["ago_unit"]]
+        at = now_ns - _amount(found["ago_count"], unit)
+        return _within(at - unit // 2, at + unit // 2)
+    return _within(now_ns - _amount(found["count"], _UNITS[found["unit"]]), now_ns)
+
+
+def since_of(phrase: str, now_ns: int) -> int:
+    """The time that something is said to be since.
+
+    Raises:
+        ValueError: no time that is understood.
+    """
+    first, last = span_of(phrase, now_ns)
+    return (first + last) // 2 if phrase.strip().lower().endswith(" ago") else first
+
+
+def is_clock(phrase: str) -> bool:
+    """Whether a phrase is a time of some day."""
+    found = _WHOLE.fullmatch(phrase.strip())
+    return found is not None and found["clock_alone"] is not None
+
+
+def until_now(first_ns: int) -> Span:
+    """Everything from a time on."""
+    return Span(first_ns, _LATEST)
+
+
+def _day(words: str, today: int) -> int:
+    """The first nanosecond of a day."""
+    if words == "today":
+        return today
+    if words == "yesterday":
+        return today - _DAY
+    if words.endswith("before yesterday"):
+        return today - 2 * _DAY
+    if words[0].isdecimal():
+        return parse_time(words)
+    back = ((today // _DAY + 3) % 7 - _WEEKDAYS.index(words.split()[-1])) % 7
+    return today - (7 if back == 0 and words.startswith("last") else back) * _DAY
+
+
+def _clock(words: str) -> int:
+    """Nanoseconds after midnight."""
+    if words in ("midnight", "noon"):
+        return 12 * _HOUR if words == "noon" else 0
+    numbers = [int(number) for number in re.findall(r"\d+", words)]
+    hour, minute, second = (*numbers, 0, 0)[:3]
+    half = words[-2:] in ("am", "pm")
+    if (half and not 1 <= hour <= 12) or hour > 24 or minute > 59 or second > 59:
+        raise ValueError(f"there is no {words} in a day")
+    if half:
+        hour = hour % 12 + (12 if words.endswith("pm") else 0)
+    return (hour * 3600 + minute * 60 + second) * _SECOND
+
+
+def _amount(word: str, unit: int) -> int:
+    return int(word) * unit if word.isdecimal() else round(_COUNTS[word] * unit)
+
+
+def _within(first: int, last: int) -> Span:
+    if first < -(2**63) or last >= 2**63:
+        raise ValueError("a time so far away does not fit into 64 bits of nanoseconds")
+    return Span(first, last)

@@ -1,0 +1,6 @@
+"""Words that mean the same: endings, case and small misspellings."""
+
+from memory.wording.spelling import distance, nearest
+from memory.wording.stems import fold, forms, stem, stems
+
+__all__ = ["distance", "fold", "forms", "nearest", "stem", "stems"]

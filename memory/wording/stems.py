@@ -1,0 +1,73 @@
+"""What is left of an English word without its ending.
+
+A few rules, after the first step of Porter's stemmer (1980): plurals, ``-ed``, ``-ing`` and ``y``. Words of
+one stem are taken for the same word; what the rules do not know keeps its ending. Words with other letters
+than a to z are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_PLAIN = re.compile(r"[a-z]{4,}")
+_VOWEL = re.compile(r"[aeiouy]")
+#: Letters before a final e that is no part of the stem: places and placing, houses and house.
+_BEFORE_E = re.compile(r"(?:[cgsvxz]|ch|sh)e")
+_IRREGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse", "feet": "foot",
+    "teeth": "tooth", "geese": "goose", "knives": "knife", "shelves": "shelf", "leaves": "leaf",
+    "loaves": "loaf", "wolves": "wolf", "halves": "half", "wives": "wife", "lives": "life",
+}  # fmt: skip
+#: More than these letters of a word's end are never an ending.
+_KEPT = 3
+
+
+def fold(text: str) -> str:
+    """Small letters without accents, as the store's text index holds words."""
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(part for part in parts if not unicodedata.combining(part)).lower()
+
+
+def stem(word: str) -> str:
+    """The stem of a folded word."""
+    word = _IRREGULAR.get(word, word)
+    if not _PLAIN.fullmatch(word):
+        return word
+    word = _without_participle(_singular(word))
+    if len(word) > _KEPT and word.endswith("y") and not _VOWEL.fullmatch(word[-2]):
+        return word[:-1] + "i"
+    if len(word) > _KEPT and _BEFORE_E.fullmatch(word[-3:] if word[-2] == "h" else word[-2:]):
+        return word[:-1]
+    return word
+
+
+def forms(word: str) -> tuple[str, ...]:
+    """Forms of a folded word that do not begin as its stem does: people of person."""
+    base = _IRREGULAR.get(word, stem(word))
+    return tuple(form for many, one in _IRREGULAR.items() if stem(one) == stem(base) for form in (many, one))
+
+
+def stems(text: str) -> tuple[str, ...]:
+    """The stems of the words of a text, whatever their case and accents."""
+    return tuple(stem(word) for word in re.findall(r"[^\W_]+", fold(text)))
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies"):
+        return word[:-3] + "y" if len(word) > 4 else word[:-1]
+    if word.endswith(("ses", "xes", "zes", "ches", "shes", "sses")):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+def _without_participle(word: str) -> str:
+    for ending in ("ing", "ed"):
+        rest = word.removesuffix(ending)
+        if rest == word or len(rest) < _KEPT or word.endswith("eed") or not _VOWEL.search(rest):
+            continue
+        # Running and run, but not falling and fal.
+        return rest[:-1] if rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
+    return word

@@ -1,0 +1,67 @@
+"""Words that are found in another form than they were asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memory.persistence.filters import Filter
+from memory.questions import Questions
+from memory.store import MemoryStore
+from memory.types import Memory, Query
+
+CAPTIONS = [
+    ("Car", "parked beside the bakery"),
+    ("Car", "two cities"),
+    ("Cyclist", "riding past a Bäckerei"),
+    ("care", "three carpets"),
+]
+
+
+def made(folder: Path) -> MemoryStore:
+    store = MemoryStore.open(folder, dim=2)
+    store.add([Memory(time_ns=row, label=label, caption=text) for row, (label, text) in enumerate(CAPTIONS)])
+    return store
+
+
+def test_stems_case_and_slips_are_found_and_told(tmp_path: Path) -> None:
+    with made(tmp_path) as store:
+
+        def found(**parts: object) -> tuple[list[int | None], str]:
+            hits = store.query(Query(order="recency", **parts))  # type: ignore[arg-type]
+            return [hit.memory.id for hit in hits], hits[0].reason if hits else ""
+
+        assert found(text="cars") == ([2, 1], "")
+        assert found(text="CAR parking") == ([1], "")
+        assert found(text="city") == ([2], "")
+        assert found(text="backerei") == ([3], "")
+        assert found(text="bakry") == ([1], "'bakry' read as 'bakery'")
+        assert found(text="the bakry parks") == ([1], "'bakry' read as 'bakery'")
+        assert found(text="zzzzz") == ([], "")
+        assert found(labels=["car"]) == ([2, 1], "label 'car' read as 'Car'")
+        assert found(labels=["Cyclists", "Car"]) == ([3, 2, 1], "label 'Cyclists' read as 'Cyclist'")
+        assert found(labels=["ciclist"]) == ([3], "label 'ciclist' read as 'Cyclist'")
+        assert found(text='"car" OR x* NOT (') == ([], "")
+
+
+def test_a_filter_knows_endings_but_corrects_nothing(tmp_path: Path) -> None:
+    """What is forgotten or exported by a filter is what was said."""
+    with made(tmp_path) as store:
+        assert [memory.id for memory in store.find(Filter(text="cars"))] == [2, 1]
+        assert store.count(Filter(text="cars")) == store.database.estimate(Filter(text="cars")) == 2
+        assert store.count(Filter(text="bakry")) == store.count(Filter(labels=["car"])) == 0
+
+
+def test_questions_understand_them_too(tmp_path: Path) -> None:
+    with made(tmp_path) as store:
+        questions = Questions(store)
+        assert str(questions.last_seen("cars")).startswith("Car was last seen")
+        assert str(questions.last_seen("bakry")).startswith("bakery (read for 'bakry') was last seen")
+        assert str(questions.last_seen("cyclsit")).startswith("Cyclist (read for 'cyclsit') was last seen")
+        assert questions.how_often("cities").memories == 1
+        assert questions.last_seen("unicorns").memory is None
+
+
+def test_readers_of_a_store_that_another_process_writes(tmp_path: Path) -> None:
+    made(tmp_path).close()
+    with MemoryStore.open(tmp_path, readonly=True) as store:
+        assert [hit.memory.id for hit in store.query(Query(text="bakries"))] == [1]
