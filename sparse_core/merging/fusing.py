@@ -27,7 +27,8 @@ class _Variance(Delta):
         self.deltas = deltas
         # Marks the numbers as computed ones: nothing may take ``values`` for them.
         self.base = self.values
-        self.rows = torch.empty(len(deltas), piece_size(self.device), dtype=self.dtype, device=self.device)
+        size = min(self.count, piece_size(self.device))
+        self.rows = torch.empty(len(deltas), size, dtype=self.dtype, device=self.device)
 
     def read(self, start: int, stop: int, out: Tensor) -> Tensor:
         if stop - start > self.rows.shape[1]:

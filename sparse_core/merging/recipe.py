@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,13 @@ class Recipe:
                     return found
         return default
 
+    def rule_for(self, name: str, layers: int) -> Rule:
+        """The rule for a tensor: with its own scale where the recipe's lambda differs over them."""
+        if "lambda" not in self.parameters:
+            return self.rule
+        found = self.parameters["lambda"].at(name, layers)
+        return replace(self.rule, scale=1.0 if found is None else found)
+
     def unused(self, names: Collection[str]) -> list[str]:
         """What has no effect on tensors of these names, or leaves some of them out, in words."""
         notes = []
@@ -149,6 +156,15 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
     settings, general = read_parameters(
         values.get("parameters"), method, f"{where}: parameters", notes, own=False
     )
+    if layer_range is not None:
+        closer = values["slices"][0].get("parameters")
+        near, near_general = read_parameters(
+            closer, method, f"{where}: slices[0].parameters", notes, own=False
+        )
+        settings = {**settings, **{name: value.before(settings.get(name)) for name, value in near.items()}}
+        general = {**general, **near_general}
+        if "lambda" in near_general:
+            settings.pop("lambda", None)
     base = None if values.get("base_model") is None else _path(values["base_model"], f"{where}: base_model")
     models = _models(listed, method, base, where, notes)
     recipe = Recipe(
@@ -157,7 +173,7 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
         base,
         settings,
         read_dtype(values, where, notes),
-        None if values.get("out") is None else str(values["out"]),
+        None if values.get("out") is None else _path(values["out"], f"{where}: out"),
         tuple(dict.fromkeys(notes)),
         layer_range,
     )
@@ -179,7 +195,7 @@ def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, i
         raise ValueError(
             f"{where}: slices: only one slice over whole models is merged; layers are not restacked"
         )
-    check_fields(slices[0], {"sources"}, f"{where}: slices[0]")
+    check_fields(slices[0], {"sources", "parameters"}, f"{where}: slices[0]")
     sources = slices[0].get("sources")
     if not isinstance(sources, list) or not sources:
         raise ValueError(f"{where}: slices[0].sources: expected a list of entries such as '- model: path'")

@@ -62,6 +62,13 @@ def read_parameters(
             )
         elif name in _TENSOR:
             settings[name] = read_setting(value, f"{where}.{name}", _LIMITS.get(name))
+        elif name == "lambda" and not own:
+            # One number is part of the rule; what differs from tensor to tensor is a setting.
+            found = read_setting(value, f"{where}.{name}")
+            if found.constant is None:
+                settings[name] = found
+            else:
+                general[name] = found.constant
         elif own:
             raise ValueError(
                 f"{where}: {name!r} is one value for the whole merge: put it under the recipe's parameters"
@@ -79,20 +86,17 @@ def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
     """
     if "normalize" in general and not isinstance(general["normalize"], bool):
         raise ValueError(f"{where}.normalize: expected true or false, got {general['normalize']!r}")
-    scale = read_setting(general.get("lambda", 1.0), f"{where}.lambda").values()
-    if len(scale) != 1:
-        raise ValueError(f"{where}.lambda: expected one number, got {len(scale)}")
     seed = general.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"{where}.seed: expected a whole number from 0, got {seed!r}")
-    elect = {"sum": "mass", "mass": "mass", "count": "count"}.get(general.get("consensus", "sum"))
+    elect = {"sum": "mass", "mass": "mass", "count": "count"}.get(str(general.get("consensus", "sum")))
     if elect is None:
         raise ValueError(
             f"{where}.consensus: expected sum (the larger mass) or count, got {general['consensus']!r}"
         )
     return Rule(
         method,
-        scale[0],
+        general.get("lambda", 1.0),
         general.get("normalize"),
         "mass" if elect == "mass" else "count",
         read_rescale(
@@ -116,7 +120,7 @@ def read_dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dt
         name = values.get(key)
         if name is None:
             continue
-        if name not in _DTYPES:
+        if not isinstance(name, str) or name not in _DTYPES:
             raise ValueError(
                 f"{where}: {key}: unknown type {name!r}{nearest(name, _DTYPES)}; known: {', '.join(_DTYPES)}"
             )

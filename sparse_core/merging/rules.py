@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -80,13 +81,24 @@ def read_options(method: Method, given: Mapping[str, Any], where: str) -> dict[s
         ValueError: the method has no such setting, or it is out of range.
     """
     known = [name for name in method.settings if name in OPTIONS]
-    for name, value in given.items():
+    found = {
+        name: _as_number(value, OPTIONS[name].default) for name, value in given.items() if name in OPTIONS
+    }
+    for name in given:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has no settings of its own"
             raise ValueError(f"{where}{name}: {method.name} has no such setting{nearest(name, known)}; {has}")
-        if not OPTIONS[name].allow(value):
-            raise ValueError(f"{where}{name}: expected {OPTIONS[name].words}, got {value!r}")
-    return dict(given)
+        if not OPTIONS[name].allow(found[name]):
+            raise ValueError(f"{where}{name}: expected {OPTIONS[name].words}, got {given[name]!r}")
+    return found
+
+
+def _as_number(value: Any, default: Any) -> Any:
+    """Text that reads as a number as one, as ``1e-6`` is text to YAML."""
+    if isinstance(value, str) and not isinstance(default, bool):
+        with suppress(ValueError):
+            return float(value)
+    return value
 
 
 def read_rescale(method: Method, value: Any, where: str, *, on: Rescale, default: bool) -> Rescale:

@@ -53,6 +53,16 @@ class Setting:
                 return values[first] + (place - first) * (values[last] - values[first])
         return None
 
+    def before(self, later: Setting | None) -> Setting:
+        """This setting, and ``later`` for tensors that no filter of it fits."""
+        return self if later is None else Setting(self.choices + later.choices)
+
+    @property
+    def constant(self) -> float | None:
+        """The number, where it is one for all tensors."""
+        only = self.choices[0]
+        return only[1][0] if only[0] is None and len(only[1]) == 1 else None
+
     def filters(self) -> list[str]:
         """Parts of names that values are restricted to."""
         return [part for part, _ in self.choices if part is not None]
@@ -75,7 +85,7 @@ class Limits(NamedTuple):
 
 
 def read_setting(value: Any, where: str, limits: Limits | None = None) -> Setting:
-    """A setting from a recipe: a number, a list of them, or a list of ``{filter, value}``.
+    """A setting from a recipe: a number, a list of them, or ``{filter, value}`` or a list of such.
 
     Args:
         value: as YAML gives it; text that reads as a number counts as one, as ``1e-3`` is text to YAML.
@@ -85,6 +95,8 @@ def read_setting(value: Any, where: str, limits: Limits | None = None) -> Settin
     Raises:
         ValueError: something else, or a number out of range; names the field.
     """
+    if isinstance(value, dict):
+        value = [value]
     if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
         choices = []
         for index, entry in enumerate(value):
@@ -116,7 +128,7 @@ def _number(value: Any, where: str, limits: Limits | None) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError
         found = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"{where}: expected a number or a list of numbers, got {value!r}") from None
     if not math.isfinite(found):
         raise ValueError(f"{where}: expected a finite number, got {value}")

@@ -243,7 +243,7 @@ def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers
                 index,
             )
         )
-    return merge_one(base, shares, recipe.rule, name=name, out=out)
+    return merge_one(base, shares, recipe.rule_for(name, layers), name=name, out=out)
 
 
 def _factor(recipe: Recipe) -> tuple[str, float]:

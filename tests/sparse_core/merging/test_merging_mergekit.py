@@ -60,6 +60,13 @@ CASES = {
         "{}",
     ),
     "ties rescaled": ("ties", "abc", True, "{weight: 0.5, density: 0.3, rescale: true}", "{}"),
+    "task arithmetic by lambda": (
+        "task_arithmetic",
+        "ab",
+        True,
+        "{weight: 0.5, lambda: [{filter: mlp, value: [0, 2]}, {filter: norm, value: 0.3}]}",
+        "{}",
+    ),
     "breadcrumbs": ("breadcrumbs", "abc", True, "{weight: 0.5, density: 0.6, gamma: 0.05}", "{}"),
     "breadcrumbs rescaled": ("breadcrumbs", "abc", True, "{weight: 0.5, density: 0.6, rescale: true}", "{}"),
     "breadcrumbs with ties, rescaled": (

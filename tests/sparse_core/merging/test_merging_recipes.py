@@ -77,9 +77,43 @@ def test_slices_over_whole_models() -> None:
     assert recipe.setting(recipe.models[0], "t", "layers.3.attn.w", 4, 0.0) == 1.0
 
 
+def test_slices_have_parameters_of_their_own() -> None:
+    """The closest says it, and the next where no filter of that fits, as in mergekit."""
+    sources = [{"model": name, "layer_range": [0, 4]} for name in ("base", "a")]
+    near = {"weight": [{"filter": "attn", "value": 0.9}], "normalize": False, "lambda": [1, 2]}
+    recipe = parse_recipe(
+        {
+            "slices": [{"sources": sources, "parameters": near}],
+            "merge_method": "ties",
+            "base_model": "base",
+            "parameters": {"weight": 0.2, "normalize": True, "lambda": 3, "density": 0.4},
+        }
+    )
+    entry = recipe.models[0]
+    found = [recipe.setting(entry, "weight", name, 4, 0.0) for name in ("layers.0.attn.w", "layers.0.mlp.w")]
+    assert found == [0.9, 0.2]
+    assert recipe.setting(entry, "density", "layers.0.attn.w", 4, 1.0) == 0.4
+    assert recipe.rule.normalize is False
+    assert [recipe.rule_for(f"layers.{layer}.w", 4).scale for layer in (0, 3)] == [1.0, 2.0]
+
+
+def test_lambda_may_differ_over_tensors() -> None:
+    setting = {"lambda": [{"filter": "mlp", "value": [0.5, 1.5]}, {"filter": "head", "value": 0.1}]}
+    recipe = parse_recipe(changed(parameters=setting))
+    names = ("layers.0.mlp.w", "layers.4.mlp.w", "head.w", "layers.0.attn.w")
+    assert [recipe.rule_for(name, 5).scale for name in names] == [0.5, 1.5, 0.1, 1.0]
+    assert recipe.unused(["layers.0.mlp.w"]) == [
+        "parameters.lambda: filter 'head' is part of no tensor's name"
+    ]
+    one = parse_recipe(changed(parameters={"lambda": {"filter": "*", "value": 0.3}}))
+    assert one.rule.scale == 0.3
+
+
 def test_numbers_that_yaml_takes_for_text() -> None:
     assert read_setting(yaml.safe_load("1e-3"), "here").values() == [0.001]
     assert read_setting(["0.5", 1], "here").values() == [0.5, 1.0]
+    karcher = changed(merge_method="karcher", models=[{"model": "a"}], parameters={"tol": "1e-6"})
+    assert parse_recipe(karcher).rule.option("tol") == 1e-6
 
 
 def test_filters_that_fit_nothing_are_told() -> None:
@@ -164,7 +198,11 @@ def test_rescale_means_what_it_means_to_mergekit() -> None:
         ),
         (changed(parameters={"weight": [{"filter": "x"}]}), r"parameters.weight\[0\]: no 'value'"),
         (changed(parameters={"normalize": 1}), "parameters.normalize: expected true or false, got 1"),
-        (changed(parameters={"lambda": [1, 2]}), "parameters.lambda: expected one number, got 2"),
+        (changed(parameters={"lambda": "much"}), "parameters.lambda: expected a number or a list of"),
+        (changed(parameters={"density": 10**400}), "parameters.density: expected a number"),
+        (changed(parameters={"consensus": ["sum"]}), r"consensus: expected sum .*got \['sum'\]"),
+        (changed(dtype=["float32"]), r"dtype: unknown type \['float32'\]"),
+        (changed(out=["here"]), r"out: expected a path, got \['here'\]"),
         (
             changed(merge_method="dare_ties", parameters={"seed": -1}),
             "parameters.seed: expected a whole number from 0",
