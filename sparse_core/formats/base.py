@@ -262,7 +262,13 @@ class SparseMatrix(Operators):
 
     @classmethod
     def from_coo(cls, coo: COO, **options: Any) -> Self:
-        """Convert from COO; duplicates are summed in input order."""
+        """Convert from COO; duplicates are summed in input order.
+
+        Raises:
+            TypeError: not a sparse matrix.
+        """
+        if not isinstance(coo, SparseMatrix):
+            raise TypeError(f"expected a COO matrix, got {type(coo).__name__} (from_dense takes a tensor)")
         return cls._from_matrix(coo, options)
 
     @classmethod

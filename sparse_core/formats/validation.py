@@ -22,6 +22,7 @@ VALUE_DTYPES = (
 )
 INDEX_DTYPES = (torch.int32, torch.int64)
 INT32_MAX = int(torch.iinfo(torch.int32).max)
+INT64_MAX = int(torch.iinfo(torch.int64).max)
 
 
 def can_read(array: Tensor) -> bool:
@@ -41,12 +42,16 @@ def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
     try:
         sizes = tuple(int(size) for size in shape)
         integral = all(size == given for size, given in zip(sizes, shape, strict=True))
+    except (ValueError, OverflowError):  # Words, NaN, infinity.
+        sizes, integral = (), False
     except TypeError:
         raise TypeError(f"shape must be two integers (rows, columns), got {shape!r}") from None
     if len(sizes) != 2 or not integral:
         raise ValueError(f"shape must be two integers (rows, columns), got {tuple(shape)}")
     if min(sizes) < 0:
         raise ValueError(f"shape must not be negative, got {sizes}")
+    if max(sizes) > INT64_MAX:
+        raise ValueError(f"shape must be below 2^63, which indices can count to, got {sizes}")
     return sizes[0], sizes[1]
 
 

@@ -345,6 +345,10 @@ def plain(**changes: Any) -> CSR:
         (coo, {"shape": 2}, TypeError, r"shape must be two integers"),
         (coo, {"shape": (2.5, 2)}, ValueError, r"shape must be two integers"),
         (coo, {"shape": (-1, 2)}, ValueError, r"must not be negative"),
+        (coo, {"shape": (1, 2**70)}, ValueError, r"shape must be below 2\^63"),
+        (coo, {"shape": (1, float("inf"))}, ValueError, r"shape must be two integers"),
+        (coo, {"shape": (1, float("nan"))}, ValueError, r"shape must be two integers"),
+        (coo, {"shape": "ab"}, ValueError, r"shape must be two integers"),
         (
             coo,
             {"row": integers(0, 1)},
@@ -486,3 +490,8 @@ def test_options_are_checked(target: type[SparseMatrix], options: dict[str, Any]
     matrix = csr((0, 0, 2), (0, 1), (2, 3))
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         matrix.to(target, **options)
+
+
+def test_tensors_are_no_coordinates() -> None:
+    with pytest.raises(TypeError, match=r"expected a COO matrix, got Tensor \(from_dense takes a tensor\)"):
+        CSR.from_coo(torch.eye(3))  # type: ignore[arg-type]

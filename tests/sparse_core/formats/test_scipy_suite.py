@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import pytest
 
 @pytest.mark.slow
 def test_scipys_own_tests_pass_with_our_operators_inside(tmp_path: Path, repository: Path) -> None:
-    pytest.importorskip("scipy.sparse.tests.test_base", reason="scipy is installed without its tests")
+    # Not imported: its marks are unknown here.
+    if importlib.util.find_spec("scipy.sparse.tests") is None:
+        pytest.skip("scipy is installed without its tests")
     suite = Path(__file__).with_name("scipy_suite.py")
     report = tmp_path / "report.xml"
     # Its own configuration: scipy's marks are not registered here, and its warnings are its own.
@@ -27,5 +30,5 @@ def test_scipys_own_tests_pass_with_our_operators_inside(tmp_path: Path, reposit
     found = next(iter(ElementTree.parse(report).iter("testsuite")))
     assert int(found.attrib["tests"]) > 300
     answered = {item.attrib["name"]: int(item.attrib["value"]) for item in found.iter("property")}
-    assert set(answered) >= {"+", "-", "*", "/", "@", "neg", "[]", "sum", "diagonal", "conj", "to_dense"}
+    assert set(answered) >= {"+", "-", "*", "/", "@", "neg", "[]", "sum", "diagonal", "to_dense"}
     assert sum(answered.values()) > 5000
