@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, column_dots, column_norms, prepare
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Problem,
+    column_dots,
+    column_norms,
+    prepare,
+    safe_norms,
+)
 from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
 from sparse_core.linalg.krylov.result import SolveResult
 
@@ -41,7 +49,7 @@ class MinimalResidual:
         """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
         self.residual.copy_(residual)
         self.now.copy_(residual)
-        self.progress.begin(column_norms(residual), columns)
+        self.progress.begin(safe_norms(residual), columns)
         self.towards.copy_(self._precondition(self.now))
         for vector in (self.before, self.direction, self.direction_before):
             vector.zero_()
