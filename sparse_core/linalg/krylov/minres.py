@@ -86,7 +86,9 @@ class MinimalResidual:
         length = cosine * now["bound"]
         # What rounding of such a step alone leaves in A x.
         rounding = self.eps * size.sqrt() * length.abs() * column_norms(direction)
-        failure = self._failure(rho, alpha, slope, rounding)
+        # A step in a direction that A hardly sees may do more harm than good.
+        harm = rounding > column_norms(self.residual) * (1 - sine).clamp(min=self.eps**0.5)
+        failure = self._failure(rho, alpha, (slope <= _LEAST * self.eps) | harm)
         allowed = known & (failure == 0)
         add_scaled(self.x, length, direction, allowed)
         bound = sine * now["bound"]
@@ -107,10 +109,9 @@ class MinimalResidual:
         for kept, new in zip(now.values(), fresh, strict=True):
             kept.copy_(new)
 
-    def _failure(self, rho: Tensor, alpha: Tensor, slope: Tensor, rounding: Tensor) -> Tensor:
+    def _failure(self, rho: Tensor, alpha: Tensor, least: Tensor) -> Tensor:
         """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
         known = self.scalars["rho"]
-        least = (slope <= _LEAST * self.eps) | (rounding > column_norms(self.residual))
         failure = torch.where(least, int(Status.LEAST_SQUARES), 0)
         negative = (rho < 0) | (known < 0)
         failure = torch.where(negative, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE), failure)

@@ -62,7 +62,8 @@ def describe(status: Status, reading: Reading, column: int, problem: Problem, me
 
 def _underflows(problem: Problem, column: int) -> bool:
     b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
-    return 0 < float(b.abs().max()) < torch.finfo(b.dtype).tiny ** 0.5
+    largest = float(b.abs().max())
+    return 0 < largest < float(torch.finfo(b.dtype).tiny) ** 0.5
 
 
 def _name(dtype: torch.dtype) -> str:
