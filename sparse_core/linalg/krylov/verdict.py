@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -63,7 +64,7 @@ def describe(status: Status, reading: Reading, column: int, problem: Problem, me
 def _underflows(problem: Problem, column: int) -> bool:
     b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
     largest = float(b.abs().max())
-    return 0 < largest < float(torch.finfo(b.dtype).tiny) ** 0.5
+    return 0 < largest < math.sqrt(torch.finfo(b.dtype).tiny)
 
 
 def _name(dtype: torch.dtype) -> str:
