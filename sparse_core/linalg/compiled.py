@@ -35,7 +35,8 @@ def traced_product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: I
     Other formats than CSR and BSR break the graph.
     """
     if not isinstance(matrix, CSR | BSR):
-        return _untraced(matrix, dense, transpose, impl)
+        untraced: Tensor = _untraced(matrix, dense, transpose, impl)
+        return untraced
     rows, columns = matrix.shape
     made: Tensor = sparse_product_op(
         matrix.values, matrix.row_ptr, matrix.col, dense, rows, columns, transpose, impl

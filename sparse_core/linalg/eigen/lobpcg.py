@@ -79,7 +79,8 @@ def _orthonormal(gram: Tensor) -> Tensor:
     inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
     values, vectors = torch.linalg.eigh(_hermitian(inverse[:, None] * gram * inverse))
     kept = values > 10 * len(gram) * torch.finfo(values.dtype).eps * values.max().clamp(min=0)
-    return inverse[:, None] * (vectors[:, kept] / values[kept].sqrt())
+    weights: Tensor = inverse[:, None] * (vectors[:, kept] / values[kept].sqrt())
+    return weights
 
 
 @torch.no_grad()

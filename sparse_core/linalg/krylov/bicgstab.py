@@ -11,7 +11,15 @@ from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, column_dots, column_norms, prepare
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Problem,
+    column_dots,
+    column_norms,
+    prepare,
+    safe_norms,
+)
 from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
 from sparse_core.linalg.krylov.result import SolveResult
 
@@ -36,7 +44,7 @@ class BiconjugateGradientStabilised:
 
     def begin(self, columns: Tensor, residual: Tensor) -> None:
         """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
-        norm = column_norms(residual)
+        norm = safe_norms(residual)
         self.progress.begin(norm, columns)
         self.residual.copy_(residual)
         self.shadow.copy_(residual)

@@ -13,7 +13,15 @@ from sparse_core.autocast import without_autocast
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, column_dots, column_norms, prepare
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Problem,
+    column_dots,
+    column_norms,
+    prepare,
+    safe_norms,
+)
 from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
 from sparse_core.linalg.krylov.result import SolveResult
 
@@ -34,7 +42,7 @@ class ConjugateGradient:
     def begin(self, columns: Tensor, residual: Tensor) -> None:
         """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
         self.residual.copy_(residual)
-        self.progress.begin(column_norms(residual), columns)
+        self.progress.begin(safe_norms(residual), columns)
         correction = self._precondition()
         self.direction.copy_(correction)
         self.rho.copy_(column_dots(self.residual, correction).real)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.linalg.krylov.problem import column_norms
+from sparse_core.linalg.krylov.problem import safe_norms
 
 if TYPE_CHECKING:
     from sparse_core.linalg.krylov.loop import Recurrence
@@ -46,12 +46,12 @@ def finite_iterate(recurrence: Recurrence, norms: Tensor, start: Tensor | None) 
     last = x.clone()
     x.copy_(torch.zeros_like(x) if start is None else start)
     best = torch.where(torch.isfinite(x).all(dim=0), x, torch.zeros_like(x))
-    smallest = column_norms(problem.residual(best)).double()
+    smallest = safe_norms(problem.residual(best)).double()
     recurrence.progress.reset()
     recurrence.begin(torch.ones_like(lost), problem.residual(x))
     while (recurrence.progress.running & lost).any():
         recurrence.step(0)
-        fresh = column_norms(problem.residual(x)).double()
+        fresh = safe_norms(problem.residual(x)).double()
         # A NaN compares false; the columns of a matrix may be empty, so the norm says nothing about x.
         better = (fresh < smallest) & torch.isfinite(x).all(dim=0)
         smallest = torch.where(better, fresh, smallest)

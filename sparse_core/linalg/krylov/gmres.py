@@ -22,6 +22,7 @@ from sparse_core.linalg.krylov.problem import (
     Product,
     is_bare_function,
     prepare,
+    safe_norms,
 )
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
@@ -135,7 +136,7 @@ class _Solve:
     def run(self) -> SolveResult:
         problem = self.problem
         residual = problem.b if problem.starts_at_zero else problem.residual(self.x)
-        norm = float(torch.linalg.vector_norm(residual))
+        norm = float(safe_norms(residual))
         self.history.append(norm)
         reason = self._judge(norm)
         while not reason:
@@ -143,7 +144,7 @@ class _Solve:
             predicted, exhausted = self._cycle(residual, norm)
             if np.isfinite(predicted):
                 residual = problem.residual(self.x)
-                before, norm = norm, float(torch.linalg.vector_norm(residual))
+                before, norm = norm, float(safe_norms(residual))
                 if not norm <= before:
                     residual, norm = self._retreat(start, before)
                 solved = predicted <= self.tolerance
@@ -155,7 +156,7 @@ class _Solve:
         if not bool(torch.isfinite(self.x).all()):
             # Only a start that is not finite comes to this.
             self.x = torch.zeros_like(self.x)
-            norm = float(torch.linalg.vector_norm(problem.b))
+            norm = float(safe_norms(problem.b))
         return SolveResult(
             x=self.x,
             converged=reason == "converged",
@@ -205,7 +206,7 @@ class _Solve:
         if directions > 0:
             self.x = start + self._correction(directions)
             residual = self.problem.residual(self.x)
-            norm = float(torch.linalg.vector_norm(residual))
+            norm = float(safe_norms(residual))
             if norm <= before:
                 return residual, norm
         self.x = start

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.fallback import finite_iterate
-from sparse_core.linalg.krylov.problem import Problem, column_norms
+from sparse_core.linalg.krylov.problem import Problem, safe_norms
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Progress, Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import describe, worst
@@ -166,7 +166,7 @@ class _Verification:
         """Check the converged columns; whether any was sent back to work."""
         problem, progress, x = self.recurrence.problem, self.recurrence.progress, self.recurrence.x
         residual = problem.residual(x)
-        self.norms = column_norms(residual).double()
+        self.norms = safe_norms(residual).double()
         short = (progress.status == Status.CONVERGED) & ~(self.norms <= progress.tolerance)
         if not short.any():
             return False
@@ -195,7 +195,7 @@ class _Verification:
     def true_norms(self) -> Tensor:
         """() or (N,) float64, ``‖b - A x‖`` of every column at the end."""
         if self.norms is None:
-            self.norms = column_norms(self.recurrence.problem.residual(self.recurrence.x)).double()
+            self.norms = safe_norms(self.recurrence.problem.residual(self.recurrence.x)).double()
         return self.norms
 
 

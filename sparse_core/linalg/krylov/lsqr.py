@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
-from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Callback, Operand, Product
+from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Callback, Operand, Product, safe_norms
 from sparse_core.linalg.krylov.progress import WORTHWHILE
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import stagnation, worst
@@ -288,4 +288,4 @@ def _sides(matrix: Operand, b: Tensor, x0: Tensor | None, width: int) -> tuple[T
 
 
 def _norm(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector))
+    return float(safe_norms(vector))

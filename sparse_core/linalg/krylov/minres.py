@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, column_dots, column_norms, prepare
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Problem,
+    column_dots,
+    column_norms,
+    prepare,
+    safe_norms,
+)
 from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
 from sparse_core.linalg.krylov.result import SolveResult
 
@@ -41,7 +49,7 @@ class MinimalResidual:
         """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
         self.residual.copy_(residual)
         self.now.copy_(residual)
-        self.progress.begin(column_norms(residual), columns)
+        self.progress.begin(safe_norms(residual), columns)
         self.towards.copy_(self._precondition(self.now))
         for vector in (self.before, self.direction, self.direction_before):
             vector.zero_()
@@ -78,7 +86,9 @@ class MinimalResidual:
         length = cosine * now["bound"]
         # What rounding of such a step alone leaves in A x.
         rounding = self.eps * size.sqrt() * length.abs() * column_norms(direction)
-        failure = self._failure(rho, alpha, slope, rounding)
+        # A step in a direction that A hardly sees may do more harm than good.
+        harm = rounding > column_norms(self.residual) * (1 - sine).clamp(min=self.eps**0.5)
+        failure = self._failure(rho, alpha, (slope <= _LEAST * self.eps) | harm)
         allowed = known & (failure == 0)
         add_scaled(self.x, length, direction, allowed)
         bound = sine * now["bound"]
@@ -99,10 +109,9 @@ class MinimalResidual:
         for kept, new in zip(now.values(), fresh, strict=True):
             kept.copy_(new)
 
-    def _failure(self, rho: Tensor, alpha: Tensor, slope: Tensor, rounding: Tensor) -> Tensor:
+    def _failure(self, rho: Tensor, alpha: Tensor, least: Tensor) -> Tensor:
         """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
         known = self.scalars["rho"]
-        least = (slope <= _LEAST * self.eps) | (rounding > column_norms(self.residual))
         failure = torch.where(least, int(Status.LEAST_SQUARES), 0)
         negative = (rho < 0) | (known < 0)
         failure = torch.where(negative, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE), failure)

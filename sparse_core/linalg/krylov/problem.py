@@ -62,6 +62,16 @@ def column_norms(vectors: Tensor) -> Tensor:
     return norms
 
 
+def safe_norms(vectors: Tensor) -> Tensor:
+    """:func:`column_norms`, also where the squares of the entries underflow to zero or overflow."""
+    norms = column_norms(vectors)
+    if vectors.numel() == 0:
+        return norms
+    largest = vectors.abs().amax(dim=0)
+    scale = torch.where((largest > 0) & torch.isfinite(largest), largest, torch.ones_like(largest))
+    return torch.where((norms == 0) | torch.isinf(norms), column_norms(vectors / scale) * scale, norms)
+
+
 def column_dots(a: Tensor, b: Tensor) -> Tensor:
     """``sum(conj(a) * b)`` of vectors (M,) or of each column of (M, N); shape () or (N,)."""
     if a.ndim == 1 and not a.is_cuda:
@@ -104,7 +114,7 @@ def prepare(
     dtype = _working_dtype(matrix, b, x0)
     apply = product_with(matrix, b, "matrix")
     b = b.detach().to(dtype)
-    norms = column_norms(b)
+    norms = safe_norms(b)
     x = _start(x0, b, norms)
     precondition = None if preconditioner is None else product_with(preconditioner, b, "preconditioner")
     for name, operand in (("matrix", matrix), ("preconditioner", preconditioner)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -11,11 +12,23 @@ from sparse_core.linalg.krylov.problem import Problem
 from sparse_core.linalg.krylov.progress import Reading, Status
 from sparse_core.linalg.krylov.result import SolveResult
 
+#: Endings that a product of two small numbers can bring about.
+_OF_SQUARES = (
+    Status.NOT_POSITIVE_DEFINITE,
+    Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE,
+    Status.RHO_VANISHED,
+    Status.DENOMINATOR_VANISHED,
+    Status.OMEGA_VANISHED,
+    Status.LEAST_SQUARES,
+)
+
 
 def describe(status: Status, reading: Reading, column: int, problem: Problem, method: str) -> str:
     """``SolveResult.reason`` of one right-hand side."""
     count, detail = reading.count[column], reading.detail[column]
     at = f"at iteration {count + 1}"
+    if status in _OF_SQUARES and _underflows(problem, column):
+        return f"breakdown: squares of b underflow in {_name(problem.b.dtype)}: scale the system"
     match status:
         case Status.CONVERGED:
             return "converged"
@@ -41,17 +54,27 @@ def describe(status: Status, reading: Reading, column: int, problem: Problem, me
         case Status.LEAST_SQUARES:
             return (
                 f"least squares: ‖b - A x‖ falls no further {at}: the system has no solution, or none that"
-                f" {str(problem.b.dtype).removeprefix('torch.')} shows"
+                f" {_name(problem.b.dtype)} shows"
             )
         case Status.STAGNATED:
             return stagnation(detail, problem.b.dtype)
     raise AssertionError(f"{method} ended while running")
 
 
+def _underflows(problem: Problem, column: int) -> bool:
+    b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
+    largest = float(b.abs().max())
+    return 0 < largest < math.sqrt(torch.finfo(b.dtype).tiny)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def stagnation(residual: float, dtype: torch.dtype) -> str:
     """Reason of a recurrence that met the tolerance where the true residual cannot."""
     return (
-        f"stagnation: rounding in {str(dtype).removeprefix('torch.')} holds ‖b - A x‖ at {residual:.3g};"
+        f"stagnation: rounding in {_name(dtype)} holds ‖b - A x‖ at {residual:.3g};"
         " raise rtol or use more precision"
     )
 

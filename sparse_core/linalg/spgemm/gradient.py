@@ -121,11 +121,12 @@ class _Left(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, of_gradient: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
         gradient, b_values = ctx.saved_tensors
+        a, b, product = ctx.operands
         parts = []
         if of_gradient is not None:
-            parts.append(_left(of_gradient, b_values, *ctx.operands, ctx.chosen))
+            parts.append(_left(of_gradient, b_values, a, b, product, ctx.chosen))
         if of_b is not None:
-            parts.append(_left(gradient, of_b, *ctx.operands, ctx.chosen))
+            parts.append(_left(gradient, of_b, a, b, product, ctx.chosen))
         return sum_of(parts)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
-from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, minres
+from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, lsqr, minres
 
 Solver = Callable[..., SolveResult]
 every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
@@ -26,7 +26,10 @@ def vector(*numbers: float) -> Tensor:
 
 def check(result: SolveResult, matrix: CSR, b: Tensor) -> None:
     assert result.x.isfinite().all()
-    residual = torch.linalg.vector_norm(b - matrix @ result.x)
+    left = b - matrix @ result.x
+    # Squares of large numbers overflow.
+    scale = left.abs().max() if 0 < left.abs().max() < INF else torch.tensor(1.0)
+    residual = torch.linalg.vector_norm(left / scale) * scale
     assert result.true_residual == pytest.approx(float(residual), nan_ok=True)
     assert not result.converged or float(residual) <= result.tolerance
 
@@ -103,6 +106,25 @@ def test_infinity_in_the_matrix(solver: Solver) -> None:
     result = solver(matrix, b)
     assert result.x.isfinite().all()
     assert not result.converged
+
+
+@every_solver
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_right_hand_side_whose_squares_underflow_is_not_zero(solver: Solver, dtype: torch.dtype) -> None:
+    """Its norm came out as zero, and with it the tolerance, and x = 0 as the solution."""
+    matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=dtype))
+    scale = torch.finfo(dtype).tiny ** 0.65
+    b = torch.full((3,), scale, dtype=dtype)
+    result = solver(matrix, b)
+    assert result.tolerance == pytest.approx(1e-5 * scale * 3**0.5, rel=1e-3)
+    residual = float(torch.linalg.vector_norm((b - matrix @ result.x).double() / scale)) * scale
+    assert result.converged == (residual <= result.tolerance)
+    if solver is gmres:
+        assert result.converged
+    if solver is cg or solver is minres:
+        assert result.reason == f"breakdown: squares of b underflow in {str(dtype)[6:]}: scale the system"
+    least = lsqr(matrix, b)
+    torch.testing.assert_close(least.x / scale, torch.tensor([1, 1 / 2, 1 / 3], dtype=dtype))
 
 
 def test_gmres_leaves_out_the_direction_that_is_singular() -> None:

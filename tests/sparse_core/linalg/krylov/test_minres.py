@@ -52,7 +52,9 @@ def test_singular_systems_end_at_least_squares(
     wide = matrix.to(torch.complex128)
     least = torch.linalg.vector_norm(b - wide @ (torch.linalg.pinv(wide, rtol=1e-4) @ b.to(wide.dtype)))
     result = minres(CSR.from_dense(matrix), b, rtol=1e-6)
-    assert result.true_residual == pytest.approx(float(least), rel=1e-3, abs=1e-5)
+    # In single precision a little of the null space shows in A x before the solve stops.
+    slack = 5e-2 if torch.finfo(dtype).eps > 1e-10 else 1e-5
+    assert result.true_residual == pytest.approx(float(least), rel=slack, abs=1e-5)
     assert result.converged == (result.true_residual <= result.tolerance)
     assert result.x.isfinite().all()
     if not result.converged:
