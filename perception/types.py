@@ -134,7 +134,8 @@ class Detections:
         labels: M class names.
         timestamp_ns: time of the scan, copied from the input.
         source: file or sensor the scan came from, copied from the input.
-        warnings: what a user should know about this frame (dropped points, capacity overflow).
+        warnings: what a user should know about this frame: dropped points, capacity overflow, and what is
+            doubtful about the scan (unit, axes, height, intensity, range) with what mends it.
     """
 
     boxes: FloatArray

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.raw import RawCloud, intensity_divisor, raw_from_fields, read_bytes
+from perception.io.raw import RawCloud, intensity_divisor, raw_from_table, read_bytes
 from perception.types import FloatArray
 
 KITTI_COLUMNS = ("x", "y", "z", "intensity")
@@ -50,7 +50,7 @@ def read_bin(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
             f"{path}: truncated, {excess} bytes after the last whole point and {row_bytes - excess} missing"
             f" ({len(data)} bytes is no multiple of {row_bytes}); copy the file again; {_SAY_COLUMNS}"
         )
-    return raw_from_fields(path, dict(zip(columns, _table(data, columns).T, strict=True)))
+    return raw_from_table(_table(data, columns), columns)
 
 
 def write_bin(path: Path, points: FloatArray) -> None:
@@ -83,7 +83,7 @@ def _fits(data: bytes, columns: tuple[str, ...]) -> bool:
         with np.errstate(invalid="ignore"):
             if not ((ring >= 0) & (ring < _MOST_RINGS) & (ring == np.floor(ring))).all():
                 return False
-    return intensity_divisor(table[:, 3]) is not None
+    return intensity_divisor(np.ascontiguousarray(table[:, 3])) is not None
 
 
 def _table(data: bytes, columns: Sequence[str]) -> FloatArray:

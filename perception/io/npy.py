@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io.raw import RawCloud, as_float32, raw_from_fields, read_bytes
+from perception.io.raw import RawCloud, as_float32, raw_from_table, read_bytes
 from perception.types import FloatArray
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -30,7 +30,7 @@ def read_npy(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     """
     array = _read_array(path)
     if array.ndim == 2 and columns is not None and array.shape[1] == len(columns):
-        return raw_from_fields(path, dict(zip(columns, array.T, strict=True)))
+        return raw_from_table(array, columns)
     if array.ndim != 2 or columns is not None or array.shape[1] not in (3, 4):
         expected = "(N, 3) x, y, z or (N, 4) with intensity" if columns is None else f"(N, {len(columns)})"
         raise DataError(

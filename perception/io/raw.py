@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,20 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
     name = next((name for name in INTENSITY_FIELDS if name in fields), None)
     return RawCloud(xyz, None if name is None else fields[name])
+
+
+def raw_from_table(table: npt.NDArray[Any], columns: Sequence[str]) -> RawCloud:
+    """Pick x, y, z and intensity from the columns of a table.
+
+    Args:
+        table: (N, C) of any real dtype.
+        columns: C lower-case names, x, y and z among them.
+    """
+    places = [columns.index(name) for name in ("x", "y", "z")]
+    # Neighbouring columns are copied as one.
+    xyz = as_float32(table[:, :3] if places == [0, 1, 2] else table[:, places])
+    name = next((name for name in INTENSITY_FIELDS if name in columns), None)
+    return RawCloud(xyz, None if name is None else np.ascontiguousarray(table[:, columns.index(name)]))
 
 
 def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:

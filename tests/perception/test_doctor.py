@@ -168,8 +168,13 @@ def test_units_and_axes_of_the_scans(
     errors = {item.check for item in report.findings if item.severity == "error"}
     assert errors == {check}
     assert words in message(report, check)
-    # In feet the ground is at -5.6 as well, which is worth a warning of its own.
-    assert complaints(report) - {("error", check)} <= {("warning", "ground")}
+    assert complaints(report) == {("error", check)}
+    advised = report.to_dict()["options"]
+    assert (advised == "") == (words in ("normalised", "map coordinates"))
+    if advised:
+        mended = examine_data_set(tmp_path, transform=report.transform)
+        assert complaints(mended) == set()
+        assert mended.to_dict()["options"] == advised
 
 
 @pytest.mark.parametrize(
@@ -284,6 +289,29 @@ def test_ground_at_zero_is_a_warning(tmp_path: Path) -> None:
     report = examine_data_set(raised)
     assert complaints(report) == {("warning", "ground")}
     assert "Add -1.69 m to z" in message(report, "ground")
+    assert report.transform.options == "--sensor-height 0.01"
+    assert complaints(examine_data_set(raised, transform=report.transform)) == set()
+
+
+def test_mixed_ranges_of_intensity_are_mended_by_the_scale(tmp_path: Path) -> None:
+    root = build(tmp_path, points=lambda points: points * np.float32([1, 1, 1, 255]))
+    dim = scene(3)[0] * np.float32([1, 1, 1, 0.9])
+    save_point_cloud(root / "training/velodyne/000003.bin", PointCloud(dim))
+    report = examine_data_set(root)
+    assert report.transform.options == "--intensity-scale 255"
+    assert complaints(examine_data_set(root, transform=report.transform)) == set()
+
+
+def test_columns_are_named_for_the_doctor_too(tmp_path: Path) -> None:
+    root = build(tmp_path)
+    for path in (root / "training" / "velodyne").iterdir():
+        rows = np.fromfile(path, "<f4").reshape(-1, 4)
+        timed = np.column_stack([rows, np.linspace(0, 0.1, len(rows))]).astype("<f4")
+        timed.tofile(path)
+    assert not examine_data_set(root).ok
+    assert complaints(examine_data_set(root, columns="x,y,z,intensity,time")) == set()
+    with pytest.raises(ValueError, match="columns must"):
+        examine_data_set(root, columns="x,y")
 
 
 def test_damaged_files_are_reported_and_the_rest_examined(sound: Path) -> None:

@@ -21,6 +21,7 @@ from perception.io.bag_scans import BagScans, cloud_topic
 from perception.io.bags import BagMessage, Topic, is_bag, open_bag
 from perception.io.foxglove import foxglove_cloud
 from perception.io.ros import ros_cloud
+from perception.scans import ScanTransform
 
 SECOND_NS = 10**9
 FOXGLOVE = Topic("/points", "foxglove.PointCloud", "protobuf", 1)
@@ -127,6 +128,17 @@ def test_a_dim_scan_keeps_the_range_of_its_sensor(ros_messages: Any, tmp_path: P
     sent = [("/points", k, ros_messages.cloud(one)) for k, one in enumerate(columns)]
     found = scans(ros_messages.write(tmp_path / "bag", sent))
     np.testing.assert_allclose(found[1].cloud.points[:, 3], [0, 1 / 255])
+
+
+def test_scans_are_changed_as_files_are(ros_messages: Any, tmp_path: Path) -> None:
+    columns = ros_messages.columns(30)
+    columns["intensity"] = np.float32(100) * columns["intensity"]
+    path = ros_messages.write(tmp_path / "bag", [("/points", 1, ros_messages.cloud(columns))])
+    change = ScanTransform(0.001, "y,-x,z", 2.5, 100)
+    with open_bag(path) as bag:
+        (found,) = BagScans(bag, transform=change)
+    np.testing.assert_array_equal(found.cloud.points, change.apply(stacked(columns)).points)
+    assert found.cloud.sensor_height_m == 2.5
 
 
 def test_without_intensity_it_is_zero_and_nan_is_kept(ros_messages: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from perception import PointCloud
 from perception.errors import DataError
 from perception.io import SUPPORTED_SUFFIXES, find_point_clouds, load_point_cloud, save_point_cloud
+from perception.scans import ScanTransform
 
 POINTS = np.array([[1.5, -2.25, 0.5, 0.25], [10, 20, -1, 1.0], [0, 0, 0, 0]], np.float32)
 
@@ -140,6 +141,22 @@ def test_intensity_comes_out_in_unit_range(stored: np.ndarray, expected: list[fl
     np.save(tmp_path / "scan.npy", np.column_stack([POINTS[:, :3], stored]))
     loaded = load_point_cloud(tmp_path / "scan.npy").points
     np.testing.assert_allclose(loaded[:, 3], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", SUPPORTED_SUFFIXES)
+def test_a_transform_is_applied_to_every_format(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"scan{suffix}"
+    save_point_cloud(path, PointCloud(POINTS))
+    change = ScanTransform(0.5, "z,-x,-y", 1.0, 2.0)
+    loaded = load_point_cloud(path, transform=change)
+    np.testing.assert_array_equal(loaded.points, change.apply(POINTS).points)
+    assert loaded.sensor_height_m == 1.0
+
+
+def test_an_intensity_scale_takes_the_place_of_the_guess(tmp_path: Path) -> None:
+    np.save(tmp_path / "scan.npy", np.column_stack([POINTS[:, :3], [0.0, 0.5, 100000.0]]))
+    loaded = load_point_cloud(tmp_path / "scan.npy", transform=ScanTransform(intensity_scale=100)).points
+    np.testing.assert_array_equal(loaded[:, 3], np.float32([0, 0.005, 1]))
 
 
 def test_unsigned_bytes_are_divided_by_255_whatever_their_range(tmp_path: Path) -> None:
