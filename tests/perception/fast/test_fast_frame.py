@@ -192,7 +192,7 @@ def test_plain_torch_on_a_gpu(cuda: torch.device) -> None:
         with torch.no_grad():
             network.head.heat.bias.fill_(0.0)
             network.head.heat.weight.mul_(20.0)
-        made = runner(Detector(network.to(device)))
+        made = runner(Detector(network, device=device, fast=False))
         found[device] = made(clouds)
         if device != "cpu":
             found["alone"] = [made([one])[0] for one in clouds]

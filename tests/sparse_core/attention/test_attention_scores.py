@@ -80,6 +80,7 @@ def test_what_is_learned_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> N
     assert float(expected.abs().max()) > 0
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
 def test_flex_attention_takes_the_same_functions(device: torch.device) -> None:
     pattern = random_blocks(LENGTH, 0.5, 16, device=device) | local_window(LENGTH, 5, 16, device=device)
     given = [tensor.detach().float().to(device) for tensor in operands()]
