@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.eigen.result import EigenResult
 from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Operand, Product, in_dtype, product_with
@@ -84,6 +85,7 @@ def _orthonormal(gram: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+@without_autocast
 def lobpcg(
     matrix: Operand,
     x: Tensor,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Callback, Operand, Product, safe_norms
 from sparse_core.linalg.krylov.progress import WORTHWHILE
@@ -148,6 +149,7 @@ class _Solve:
 
 
 @torch.no_grad()
+@without_autocast
 def lsqr(
     matrix: Operand,
     b: Tensor,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import (
     Callback,
@@ -125,6 +126,7 @@ class MinimalResidual:
         return vector if precondition is None else precondition(vector)
 
 
+@without_autocast
 def minres(
     matrix: Operand,
     b: Tensor,

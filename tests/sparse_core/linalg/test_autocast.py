@@ -81,8 +81,10 @@ def solver_cases() -> dict[str, Callable[[CSR, Tensor], Tensor]]:
         "batched lu": lambda matrix, b: linalg.batched_lu(matrix.to_dense()[None]).solve(b[None]),
         "dense gmres": lambda matrix, b: linalg.gmres(matrix.to_dense(), b).x,
         "function cg": lambda matrix, b: linalg.cg(lambda x: matrix.to_dense() @ x, b).x,
+        "least squares": lambda matrix, b: linalg.lsqr(matrix, b).x,
+        "eigenpairs": lambda matrix, b: linalg.lobpcg(matrix, numbers(SIZE, 2)).values,
     }
-    for name in ("cg", "bicgstab", "gmres"):
+    for name in ("cg", "bicgstab", "gmres", "minres"):
         cases[name] = lambda matrix, b, name=name: getattr(linalg, name)(matrix, b, rtol=1e-6).x
     for name in ("ilu0", "ic0", "lu", "cholesky", "jacobi", "gauss_seidel"):
         cases[name] = lambda matrix, b, name=name: getattr(linalg, name)(matrix).solve(b)
