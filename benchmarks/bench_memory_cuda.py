@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
+from memory.errors import RecallWarning
 from memory.index import recall
 from memory.index.cuda import CudaIndex, rerank_top
 from memory.index.cuda.index import Method
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sweep: list[dict[str, Any]] = []
     built: dict[str, Any] = {}
     start = time.perf_counter()
+    # What is found is part of the result.
+    warnings.simplefilter("ignore", RecallWarning)
     try:
         generator = torch.Generator(device).manual_seed(options.seed)
         # A small run keeps clusters of a hundred rows, or nothing would be near.

@@ -382,6 +382,7 @@ class CheckAnswer(Part):
     memories: int
     problems: list[str]
     repaired: list[str]
+    lost: list[str]
 
 
 class StatsAnswer(Part):

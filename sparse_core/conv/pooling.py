@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from sparse_core.conv.kernel_map import KernelMap
@@ -140,7 +139,10 @@ class _Sum(torch.autograd.Function):
 
 
 class _Maximum(torch.autograd.Function):
-    """Maximum of the rows under all taps; of equal ones the first tap gets the gradient."""
+    """Maximum of the rows under all taps; of equal ones the first tap gets the gradient.
+
+    The gradient is a gather of the incoming one, which autograd follows.
+    """
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
@@ -161,7 +163,6 @@ class _Maximum(torch.autograd.Function):
         return best
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         chosen, inverse = ctx.saved_tensors
         # Behind the last output stands one that chose no tap.

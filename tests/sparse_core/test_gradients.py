@@ -16,6 +16,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.kernel_map import KernelMap
+from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.dynamic.activations.masking import masked
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
@@ -79,6 +80,11 @@ def convolution() -> Case:
     )
 
 
+def pooling(layer: type[SparseAvgPool2d | SparseMaxPool2d]) -> Case:
+    rows = torch.tensor([[3, 0, 1], [0, 1, 2], [1, 2, 3]])
+    return lambda x: layer(2).pooled(x, KernelMap(rows, rows.flip(1))), (numbers(3, 2),)
+
+
 def assembled(values: Tensor) -> Tensor:
     row, col = torch.tensor([0, 1, 0, 1, 0]), torch.tensor([1, 0, 1, 1, 0])
     made = assemble_csr(row, col, values, (2, 2)).values
@@ -91,6 +97,8 @@ COMPLEX = torch.complex128
 DENSE_SOLVE = {"method": "gmres", "rtol": 1e-13}
 
 TWICE: dict[str, dict[str, Callable[[], Case]]] = {
+    "sparse_core.conv.pooling._Sum": {"mean": lambda: pooling(SparseAvgPool2d)},
+    "sparse_core.conv.pooling._Maximum": {"maximum": lambda: pooling(SparseMaxPool2d)},
     "sparse_core.linalg.spmv.api._Product": {
         "vendor": lambda: product(spmv, numbers(4)),
         "reference": lambda: product(spmv, numbers(4), impl="reference"),

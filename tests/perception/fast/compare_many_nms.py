@@ -165,7 +165,6 @@ def quick() -> dict[str, Callable[[], Case]]:
         "aside and collisions": lambda: _with(
             lambda: case(*crowd(1, 140, 3), most=200), _SLOTS=4, _BOXES_A_BUCKET=256
         ),
-        "no room": lambda: crowded(140, 2, score=0.2, room=4),
     }
 
 
@@ -183,6 +182,7 @@ def slow() -> dict[str, Callable[[], Case]]:
         "late": lambda: case(*settled_late(140), iou=0.2),
         "late, several blocks": lambda: _with(lambda: case(*settled_late(200), iou=0.2), _SETTLED_PROGRAMS=3),
         "too many better ones": lambda: overflown(140),
+        "no room": lambda: crowded(140, 2, score=0.2, room=4),
         "no room, ties": lambda: crowded(140, 3, tied=True, room=8, most=11),
         "no room, 3d": lambda: crowded(140, 4, room=4, metric="3d", iou=0.05),
         "no room, double": lambda: crowded(140, 5, double=True, room=4, iou=0.2),

@@ -64,7 +64,7 @@ def test_many_interpreted(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
     report = run_script(MANY, repository, interpret=True)
-    assert len(report) == 7
+    assert len(report) == 6
     check_many(report)
 
 
