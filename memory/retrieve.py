@@ -504,10 +504,10 @@ def is_empty(filter: Filter) -> bool:
 
 
 def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArray[np.float64]:
-    """Metres from (n, 3) positions to a point of the plane or of space."""
+    """Metres from (n, 3) positions to a point of the plane or of space, at most the largest number."""
     with np.errstate(over="ignore"):
         found: NDArray[np.float64] = np.linalg.norm(positions[:, : len(near)] - np.asarray(near), axis=1)
-    return found
+    return np.nan_to_num(found, copy=False, nan=np.nan, posinf=np.finfo(np.float64).max)
 
 
 def unit_rows(vectors: NDArray[np.floating], dim: int) -> NDArray[np.float32]:

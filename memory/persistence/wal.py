@@ -47,6 +47,8 @@ def read(log: Path) -> Wal:
         return Wal({}, {}, False)
     order = ">" if int.from_bytes(data[:4], "big") & 1 else "<"
     count = (len(data) - HEADER) // (FRAME_HEADER + size)
+    if count == 0:
+        return Wal({}, {}, False)
     frames = np.frombuffer(data, np.uint8, count * (FRAME_HEADER + size), HEADER).reshape(count, -1)
     heads = np.ascontiguousarray(frames[:, :FRAME_HEADER]).view(">u4").astype(np.uint64)
     covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1)

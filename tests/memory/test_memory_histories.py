@@ -157,7 +157,7 @@ class History:
         )  # fmt: skip
         hits = self.store.query(query)
         assert wanted <= {hit.memory.id for hit in hits} <= perhaps, query
-        assert all(math.isfinite(hit.score) or order == "distance" for hit in hits)
+        assert all(math.isfinite(hit.score) for hit in hits)
         if order == "recency":
             times = [hit.memory.time_ns for hit in hits]
             assert times == sorted(times, reverse=True)

@@ -174,6 +174,20 @@ def test_a_missing_file_with_a_log_is_not_made_anew(folder: Path) -> None:
     assert not (folder / "memory.db").exists()
 
 
+@pytest.mark.parametrize("size", [0, 31, 32, 33, 4096 + 32 + 23])
+def test_a_log_without_a_whole_frame_holds_nothing(folder: Path, size: int) -> None:
+    """What a writer leaves that was killed before its first frame was written."""
+    log = folder / "memory.db-wal"
+    with Database.open(folder, dim=64) as database:
+        database.add(rows_of(1, seed=9))
+        begun = log.read_bytes()[:size]
+        before = database.count()
+    log.write_bytes(begun)
+    with Database.open(folder, dim=64) as database:
+        assert database.count() == before
+        assert database.check().ok
+
+
 def test_a_file_of_other_bytes_is_refused(folder: Path) -> None:
     (folder / "memory.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
     with pytest.raises(NotAStoreError, match="no SQLite database"):

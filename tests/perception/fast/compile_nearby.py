@@ -52,7 +52,8 @@ def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **option
     given = dict(zip(kernel.arg_names, arguments, strict=False)) | options
     signature, constants, attributes = {}, {}, {}
     for position, name in enumerate(kernel.arg_names):
-        value, constant = given[name], kernel.params[position].is_constexpr
+        parameter = kernel.params[position]
+        value, constant = given.get(name, parameter.default), parameter.is_constexpr
         specialised = not kernel.params[position].do_not_specialize
         signature[name] = "constexpr" if constant else described(value, specialised=specialised)
         if signature[name] == "constexpr":
