@@ -137,8 +137,9 @@ def _client(port: int, number: int, options: argparse.Namespace) -> subprocess.P
 
 def _answer_of(client: subprocess.Popen[str]) -> dict[str, Any]:
     assert client.stdout is not None
-    text = client.stdout.read()
-    if client.wait() != 0:
+    with client:
+        text = client.stdout.read()
+    if client.returncode != 0:
         raise RuntimeError(f"a client ended with {client.returncode}")
     found = json.loads(text)
     assert isinstance(found, dict)
