@@ -55,7 +55,7 @@ def _add(service: Service, body: AddBody) -> tuple[dict[str, Any], int | None]:
 
 async def filter_of(
     text: Annotated[str | None, Query(description="words that label and caption have")] = None,
-    label: Annotated[list[str] | None, Query(description="any of them")] = None,
+    label: Annotated[list[str], Query(description="any of them; all without one")] = [],
     kind: Annotated[list[Kind] | None, Query(description="any of them")] = None,
     state: Annotated[list[State] | None, Query(description="any of them")] = None,
     map_id: str | None = None,
@@ -71,7 +71,7 @@ async def filter_of(
     Raises:
         ServiceError, ValueError: a part is not right.
     """
-    for name, words in (("text", text), ("map_id", map_id), *(("label", each) for each in label or ())):
+    for name, words in (("text", text), ("map_id", map_id), *(("label", each) for each in label)):
         plain(name, words)
     between = None
     if start is not None or end is not None:
@@ -82,7 +82,7 @@ async def filter_of(
         between = (first, last)
     place: dict[str, Any] = {"box": _numbers("box", box), "circle": _numbers("circle", circle)}
     return Filter(
-        text=text, labels=label, kinds=kind, states=state, map_id=map_id, min_confidence=min_confidence,
+        text=text, labels=label or None, kinds=kind, states=state, map_id=map_id, min_confidence=min_confidence,
         marked=marked, between_ns=between, **place,
     )  # fmt: skip
 
