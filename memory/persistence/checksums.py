@@ -156,6 +156,39 @@ def text_of(*texts: str | bytes | None) -> bytes:
     )
 
 
+def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Sequence[Any]) -> int:
+    """Checksum of a row of ``memory``.
+
+    Args:
+        id: of the memory.
+        scalars, access: as of an :class:`memory.persistence.records.Image`.
+        parts: encoders that it has vectors of, and whether it has visits.
+
+    Raises:
+        struct.error, TypeError: a value is none of its column.
+    """
+    time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars
+    packed = MEMORY.pack(
+        id, time_ns, confidence, reward, marked, count,
+        NO_NUMBER if first is None else first,
+        NO_NUMBER if last is None else last,
+        NO_NUMBER if importance is None else importance,
+        access[0],
+        NO_NUMBER if access[1] is None else access[1],
+        *parts,
+    )  # fmt: skip
+    return crc32("\0".join((map_id, kind, label, state)).encode(), crc32(packed, MEMORY.seed)) - HALF
+
+
+def body_sum(id: int, texts: Sequence[str]) -> int:
+    """Checksum of a row of ``body``.
+
+    Raises:
+        TypeError: a value is none of its column.
+    """
+    return BODY.sum((id,), "\0".join(texts).encode())
+
+
 def memory_sums(ids: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> list[int]:
     """Checksums of rows of ``memory`` by their columns; access counts are those of new rows where missing."""
     new = {"access_count": repeat(0), "accessed_ns": repeat(NO_NUMBER)}

@@ -151,19 +151,25 @@ class Readers:
             connection.close()
 
 
-@contextmanager
-def translated(file: Path) -> Iterator[None]:
+class translated:  # Used as a function; a generator would cost more than all it does.
     """Turn SQLite's errors into those of :mod:`memory.errors`, with the file's name."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translate(error, file) from error
-    except UNREADABLE as error:
-        if isinstance(error, RecallError):
-            raise
-        raise CorruptStoreError(
-            f"{file} is damaged ({type(error).__name__}: {error}): run check(repair=True)"
-        ) from error
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise the error that stands for this one."""
+        if isinstance(error, sqlite3.Error):
+            raise translate(error, self._file) from error
+        if isinstance(error, UNREADABLE) and not isinstance(error, RecallError):
+            raise CorruptStoreError(
+                f"{self._file} is damaged ({type(error).__name__}: {error}): run check(repair=True)"
+            ) from error
 
 
 def translate(error: sqlite3.Error, file: Path) -> Exception:

@@ -140,7 +140,7 @@ def unreadable(file: Path, error: OSError) -> StoreError:
     return StoreReadOnlyError(f"{file} cannot be read: {error.strerror}: check its rights")
 
 
-def is_same(file: Path, identity: Identity) -> bool:
+def is_same(file: str | Path, identity: Identity) -> bool:
     """Whether a path still leads to the file that was opened: what is written to another is lost."""
     try:
         status = os.stat(file)

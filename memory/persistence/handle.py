@@ -43,6 +43,7 @@ class Handle:
         self.folder = folder
         self.readonly = readonly
         self._file = folder / files.FILE_NAME
+        self._name = str(self._file)
         self._lock = lock
         self._pid = os.getpid()
         self._closed = False
@@ -71,7 +72,7 @@ class Handle:
 
     def _begun(self, connection: sqlite3.Connection) -> None:
         """At the start of a transaction, before anything is written."""
-        if not files.is_same(self._file, self._identity):
+        if not files.is_same(self._name, self._identity):
             raise StoreError(
                 f"{self._file} was replaced, renamed or removed while it was open: nothing of this operation"
                 " was kept; close the store and open it again"

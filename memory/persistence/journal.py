@@ -111,14 +111,15 @@ def write_entry(
     first = counters.next_id
     counters.next_id += added
     text = json.dumps(detail) if detail else "{}"
-    numbers = (counters.generation, time.time_ns(), first, counters.next_id, undoes, new_token())
-    summed = numbers if undoes is not None else (*numbers[:4], NO_NUMBER, numbers[5])
+    generation, now, following, token = counters.generation, time.time_ns(), counters.next_id, new_token()
+    told = NO_NUMBER if undoes is None else undoes
+    crc = LOG.sum((generation, now, first, following, told, token), "\0".join((operation, text)).encode())
     connection.execute(
         "INSERT INTO log (generation, time_ns, first_id, next_id, undoes, token, operation, detail, crc)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*numbers, operation, text, LOG.sum(summed, text_of(operation, text))),
+        (generation, now, first, following, undoes, token, operation, text, crc),
     )
-    return counters.generation
+    return generation
 
 
 def new_token() -> int:

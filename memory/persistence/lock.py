@@ -34,8 +34,8 @@ class Acknowledged(NamedTuple):
 
 def _line(done: Acknowledged) -> bytes:
     """Of the file, with its checksum."""
-    text = b"%s %d %d %d" % (done.store.encode(), done.generation, done.next_id, done.closed)
-    return (b"%s %08x\n" % (text, crc32(text))).rjust(LINE_BYTES)
+    text = f"{done.store} {done.generation} {done.next_id} {done.closed:d}"
+    return f"{text} {crc32(text.encode()):08x}\n".rjust(LINE_BYTES).encode()
 
 
 def _read(line: bytes) -> Acknowledged | None:

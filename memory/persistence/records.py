@@ -300,8 +300,7 @@ def to_half(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
 
 def one_to_half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
     """The same for a (dim,) vector: what a robot stores most often, in few steps."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        square = float(np.dot(vector, vector))
+    square = float(np.vdot(vector, vector))  # The bits of ``dot``, without its warning of what is infinite.
     whole = not 1e-30 < square < 1e30
     if whole or (abs(square - 1.0) < 1e-2 and vector[0] == vector[:1].astype("<f2")[0]):
         half: NDArray[np.float16] = to_half(vector[None])[0]

@@ -45,6 +45,9 @@ SELECT_VECTORS = (
     f" ON v.key BETWEEN j.value * {SLOTS} AND j.value * {SLOTS} + {SLOTS - 1}"
 )
 
+#: Columns that are bound of one new row, and what counts as the accesses to it.
+NEW_COLUMNS, NEW_TEXTS = (*SCALARS, "vectors", "visits", "crc"), (*TEXTS, "crc")
+NEW_ACCESS = tuple(DEFAULTS[name] for name in ACCESS)
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 
 
@@ -118,6 +121,9 @@ def insert_prepared(
     connection: sqlite3.Connection, slots: dict[str, Slot], prepared: Prepared, first_id: int
 ) -> None:
     """New memories with rising ids."""
+    if prepared.size == 1:
+        insert_one(connection, slots, prepared, first_id)
+        return
     ids = range(first_id, first_id + prepared.size)
     bits = [0] * prepared.size
     for name, (positions, blobs, dim) in prepared.vectors.items():
@@ -136,27 +142,39 @@ def insert_prepared(
     sums = checksums.body_sums(ids, prepared.texts)
     insert_columns(connection, "body", ids, {**prepared.texts, "crc": sums})
     words = prepared.scalars["label"], prepared.texts["caption"]
-    if prepared.size == 1:
-        connection.execute(INSERT_WORDS, (first_id, words[0][0], words[1][0]))
-    else:
-        connection.executemany(INSERT_WORDS, zip(ids, *words, strict=True))
+    connection.executemany(INSERT_WORDS, zip(ids, *words, strict=True))
     if prepared.visits:
         visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
-    if prepared.poses.shape == (1, poses.POSE):
-        poses.write_one(connection, first_id, prepared.poses[0].tolist())
+    poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
+
+
+def insert_one(connection: sqlite3.Connection, slots: dict[str, Slot], prepared: Prepared, id: int) -> None:
+    """The same for one: what a robot stores most often, in few steps."""
+    execute, bits = connection.execute, 0
+    for name, (_, (blob,), dim) in prepared.vectors.items():
+        slot = add_slot(connection, slots, name, dim).number
+        key = SLOTS * id + slot
+        execute(INSERT_VECTOR, (key, blob, checksums.VECTOR.sum((key,), blob)))
+        bits |= 1 << slot
+    scalars = [value for (value,) in prepared.scalars.values()]
+    texts = [value for (value,) in prepared.texts.values()]
+    parts = signed(bits), int(bool(prepared.visits))
+    row_sum = checksums.memory_sum(id, scalars, NEW_ACCESS, parts)
+    execute(insertion("memory", NEW_COLUMNS), (id, *scalars, *parts, row_sum))
+    execute(insertion("body", NEW_TEXTS), (id, *texts, checksums.body_sum(id, texts)))
+    execute(INSERT_WORDS, (id, scalars[LABEL], texts[CAPTION]))
+    if prepared.visits:
+        visits.write(connection, {id: prepared.visits[0]})
+    if prepared.poses.shape[1] == poses.POSE:
+        poses.write_one(connection, id, prepared.poses[0].tolist())
     else:
-        poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
+        poses.write(connection, np.array([id]), prepared.poses)
 
 
 def insert_columns(
     connection: sqlite3.Connection, table: str, ids: Sequence[int], columns: Mapping[str, list[Any]]
 ) -> None:
     """Rows of a table; what is the same default in all of them is not bound, which takes half the time."""
-    if len(ids) == 1:
-        # What a robot stores most often, in few steps.
-        one = {name: values[0] for name, values in columns.items() if is_told(name, values[0])}
-        connection.execute(insertion(table, tuple(one)), (ids[0], *one.values()))
-        return
     bound = [
         name
         for name, values in columns.items()
@@ -164,11 +182,6 @@ def insert_columns(
     ]
     rows = zip(ids, *(columns[name] for name in bound), strict=True)
     connection.executemany(insertion(table, tuple(bound)), rows)
-
-
-def is_told(name: str, value: Any) -> bool:
-    """Whether a value of a column has to be bound, being another than the schema's default."""
-    return name not in DEFAULTS or bool(value != DEFAULTS[name])
 
 
 @cache
@@ -222,19 +235,10 @@ def check_sums(
         scalars, access, texts: as of an :class:`Image`.
         told: encoders that it has vectors of, whether it has visits, and the checksums of row and texts.
     """
-    vectors, merged, row_sum, text_sum = told
-    time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars
-    none = checksums.NO_NUMBER
-    numbers = (
-        id, time_ns, confidence, reward, marked, count, none if first is None else first,
-        none if last is None else last, none if importance is None else importance, access[0],
-        none if access[1] is None else access[1], vectors, merged,
-    )  # fmt: skip
+    *parts, row_sum, text_sum = told
     try:
-        wrong = row_sum is not None and row_sum != checksums.MEMORY.sum(
-            numbers, "\0".join((map_id, kind, label, state)).encode()
-        )
-        wrong |= text_sum is not None and text_sum != checksums.BODY.sum((id,), "\0".join(texts).encode())
+        wrong = row_sum is not None and row_sum != checksums.memory_sum(id, scalars, access, parts)
+        wrong |= text_sum is not None and text_sum != checksums.body_sum(id, texts)
     except (struct.error, TypeError):
         wrong = True
     if wrong:
