@@ -53,9 +53,13 @@ def _add(service: Service, body: AddBody) -> tuple[dict[str, Any], int | None]:
     return found | {"generation": done.generation}, done.generation
 
 
+#: What an address without labels asks for; never written to.
+_ALL: list[str] = []
+
+
 async def filter_of(
     text: Annotated[str | None, Query(description="words that label and caption have")] = None,
-    label: Annotated[list[str], Query(description="any of them; all without one")] = [],
+    label: Annotated[list[str], Query(description="any of them; all without one")] = _ALL,
     kind: Annotated[list[Kind] | None, Query(description="any of them")] = None,
     state: Annotated[list[State] | None, Query(description="any of them")] = None,
     map_id: str | None = None,
@@ -82,8 +86,8 @@ async def filter_of(
         between = (first, last)
     place: dict[str, Any] = {"box": _numbers("box", box), "circle": _numbers("circle", circle)}
     return Filter(
-        text=text, labels=label or None, kinds=kind, states=state, map_id=map_id, min_confidence=min_confidence,
-        marked=marked, between_ns=between, **place,
+        text=text, labels=label or None, kinds=kind, states=state, map_id=map_id,
+        min_confidence=min_confidence, marked=marked, between_ns=between, **place,
     )  # fmt: skip
 
 
