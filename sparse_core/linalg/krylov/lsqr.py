@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
-from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Callback, Operand, Product, safe_norms
+from sparse_core.linalg.krylov.problem import Callback, Operand, Product, safe_norms, working_dtype
 from sparse_core.linalg.krylov.progress import WORTHWHILE
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import stagnation, worst
@@ -271,16 +271,7 @@ def _adjoint_of(matrix: SparseMatrix) -> Callable[[Tensor], Tensor]:
 
 def _sides(matrix: Operand, b: Tensor, x0: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
     """Right-hand side and start in the working dtype."""
-    dtype = b.dtype
-    if isinstance(matrix, SparseMatrix | Tensor):
-        dtype = torch.promote_types(dtype, matrix.dtype)
-    if x0 is not None:
-        dtype = torch.promote_types(dtype, x0.dtype)
-    if dtype not in WORKING_DTYPES:
-        raise TypeError(
-            f"the solvers work in float32, float64, complex64 and complex128, not in {dtype}:"
-            " pass b.to(torch.float32) (a matrix in half precision may stay as it is)"
-        )
+    dtype = working_dtype(matrix, b, x0)
     shape = (width, *b.shape[1:])
     if x0 is not None and (tuple(x0.shape) != shape or x0.device != b.device):
         raise ValueError(f"x0 must be {shape} on {b.device}; got {tuple(x0.shape)} on {x0.device}")

@@ -111,7 +111,7 @@ def prepare(
         raise TypeError(f"b must be a torch tensor, got {type(b).__name__}")
     if b.ndim not in (1, 2):
         raise ValueError(f"b must have shape (M,) or (M, N), got {tuple(b.shape)}")
-    dtype = _working_dtype(matrix, b, x0)
+    dtype = working_dtype(matrix, b, x0)
     apply = product_with(matrix, b, "matrix")
     b = b.detach().to(dtype)
     norms = safe_norms(b)
@@ -137,7 +137,12 @@ def prepare(
     )
 
 
-def _working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:
+def working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:
+    """The type that a solver computes in: the promoted one of all that it is given.
+
+    Raises:
+        TypeError: one that solvers do not work in.
+    """
     dtype = b.dtype
     if isinstance(matrix, SparseMatrix | Tensor):
         dtype = torch.promote_types(dtype, matrix.dtype)
