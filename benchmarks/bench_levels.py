@@ -29,12 +29,12 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data
 from benchmarks.timing import Summary, interleave, paired_ratio
+from perception.budget import BudgetedDetector, default_levels
 from perception.detector import Detector
 from perception.evaluate.data_set import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.io.kitti import KittiDataset, KittiFrame, write_objects
 from perception.model.weights import load_weights
-from perception.run.budget import BudgetedDetector, default_levels
 from perception.types import Detections
 from sparse_core.dynamic import BudgetWarning
 

@@ -179,6 +179,11 @@ class NmsConfig:
             _check(0 <= value <= 1, f"nms.report_thresholds of {label}", "in [0, 1]", value)
         _check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
 
+    @property
+    def proposal_score(self) -> float:
+        """Score that a proposal must exceed: less than the final one, which its refined box may raise."""
+        return self.score_threshold * 0.25
+
 
 @dataclass(frozen=True)
 class RefineConfig:

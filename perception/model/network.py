@@ -14,7 +14,7 @@ from perception.model.head import CentreHead, Proposals
 from perception.model.layers import fold_batch_norms
 from perception.model.neck import Neck
 from perception.model.pillars import Pillars
-from perception.model.refine import RefineOutput, RefineStage, apply_residuals
+from perception.model.refine import RefineOutput, RefineStage, turned
 
 
 class NetworkMaps(NamedTuple):
@@ -86,11 +86,10 @@ class Network(nn.Module):
         """
         output = None
         for stage in self.refinements:
-            output = stage(pillars, features, boxes, box_frames, labels)
-            boxes = apply_residuals(boxes, output.residuals)
+            assert isinstance(stage, RefineStage)
+            boxes, output = stage.refined(pillars, features, boxes, box_frames, labels)
         assert output is not None
-        turn = torch.where(output.flip_logits > 0, torch.pi, 0.0)
-        return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1), output
+        return turned(boxes, output.flip_logits), output
 
     def fold(self) -> Network:
         """Fold batch norms and lay dense weights out for inference; the network can no longer be trained."""

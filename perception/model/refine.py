@@ -145,6 +145,12 @@ def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
     return torch.cat([torch.stack([x, y, boxes[:, 2] + shift[:, 2]], dim=1), sizes, yaw[:, None]], dim=1)
 
 
+def turned(boxes: Tensor, flip_logits: Tensor) -> Tensor:
+    """Boxes (R, 7) with the headings that their last refinement says."""
+    turn = torch.where(flip_logits > 0, torch.pi, 0.0)
+    return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1)
+
+
 def residuals_between(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Residuals (R, 7) that turn boxes into targets up to heading, and whether headings are opposite (R,)."""
     shift = to_local(targets[:, :3], boxes) / boxes[:, 3:6]
@@ -214,6 +220,13 @@ class RefineStage(nn.Module):
         joined = torch.cat([part.float() for part in context], dim=1)
         output = linear_rows(self.out, self.hidden(joined)).float()
         return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
+
+    def refined(
+        self, pillars: Pillars, features: Tensor, boxes: Tensor, box_frames: Tensor, labels: Tensor
+    ) -> tuple[Tensor, RefineOutput]:
+        """Corrected boxes (R, 7), and the outputs; arguments as for a call."""
+        output: RefineOutput = self(pillars, features, boxes, box_frames, labels)
+        return apply_residuals(boxes, output.residuals), output
 
     def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
         """Point layers and the maximum over each proposal's points: (R, C) float32."""

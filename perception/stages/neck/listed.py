@@ -10,34 +10,17 @@ import torch
 from torch import Tensor
 
 from perception.stages.backbone.units import Unit, usual_rows
-from perception.stages.head import HeatWeights, UpWeights, fixed_heat, fixed_up
+from perception.stages.head import fixed_heat, fixed_up
 from perception.stages.neck.api import near_lists, near_tables
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list_reach
+from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
 from sparse_core.dispatch import Impl
 
-__all__ = ["NearNeck", "NearPlan", "NeckWeights"]
+__all__ = ["NearNeck", "NearPlan"]
 
 _KERNEL = (3, 3)
-
-
-class NeckWeights(NamedTuple):
-    """Layers from the sparse backbone's last level to the heat map.
-
-    Attributes:
-        down: 3x3 convolution of stride 2 into the neck.
-        blocks: residual blocks, at least one.
-        up: up to the finer map, with the lateral convolution.
-        out: 3x3 convolution there.
-        heat: the heat map's layers.
-    """
-
-    down: Unit
-    blocks: Sequence[tuple[Unit, Unit]]
-    up: UpWeights
-    out: Unit
-    heat: HeatWeights
 
 
 class NearPlan(NamedTuple):

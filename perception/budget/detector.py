@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
+from perception.budget.selection import important_points
 from perception.detector import Detector
 from perception.model.level import Level, default_levels
 from perception.model.thinning import thinned
-from perception.run.budget.selection import important_points
 from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.types import Detections, PointCloud
 from sparse_core.dynamic import LatencyController, measure_levels
@@ -59,7 +59,7 @@ class BudgetedDetector:
     Args:
         detector: the whole one; stays as it is.
         budget_s: seconds a frame, from points to boxes on the host.
-        levels: best first; None: :func:`~perception.run.budget.default_levels`.
+        levels: best first; None: :func:`~perception.budget.default_levels`.
         hysteresis, patience: of the controller.
 
     Attributes:
