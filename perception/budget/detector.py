@@ -213,9 +213,7 @@ class BudgetedDetector:
         return replace(cloud, points=chosen.numpy())
 
     def _holds_something(self, cloud: Cloud) -> bool:
-        positions = as_tensor(cloud)[:, :3]
-        low, high = torch.tensor(self.config.pillars.range_m, device=positions.device).split(3)
-        return bool(((positions >= low) & (positions < high)).all(dim=1).any())
+        return bool(self.config.pillars.grid.contains(*as_tensor(cloud).T[:3]).any())
 
     def _observe(self, controller: LatencyController, name: str, cloud: Cloud) -> None:
         expected = controller.expected(name)

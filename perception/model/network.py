@@ -40,8 +40,7 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
         pillars, neck = config.pillars, config.neck
-        cell_m = pillars.pillar_size_m * config.backbone.stride / 2
-        origin_m = (pillars.range_m[0], pillars.range_m[1])
+        grid = pillars.grid.coarser(config.backbone.stride / 2)
         self.encoder = PillarEncoder(pillars)
         self.backbone = make_backbone(
             config.backbone,
@@ -50,14 +49,13 @@ class Network(nn.Module):
             coarse_channels=neck.channels,
         )
         self.neck = Neck(neck)
-        self.head = CentreHead(config.head, in_channels=neck.out_channels, cell_m=cell_m, origin_m=origin_m)
+        self.head = CentreHead(config.head, in_channels=neck.out_channels, grid=grid)
         self.refinements = nn.ModuleList(
             RefineStage(
                 config.refine,
                 classes=len(config.head.classes),
                 map_channels=neck.out_channels,
-                cell_m=cell_m,
-                origin_m=origin_m,
+                grid=grid,
             )
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )

@@ -174,16 +174,13 @@ class NearNeck:
         self.layers = [
             _with_room(capacity, layer) for capacity, layer in zip(self.capacities[1:-1], layers, strict=True)
         ]
-        rows, columns = (2 * size for size in self.empty.shape)
         device = features.device
         order = self._finer_order(device)
         self.raised = _with_room(4 * self.capacities[-2], raised[order])
         empty_features, empty_heat = features[order], heat[0].flatten(1).T[order].contiguous()
-        y, x = torch.meshgrid(
-            torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij"
-        )
-        place = self.empty.finer_cell(y, x).flatten()
-        whole = empty_heat[place].T.view(1, -1, rows, columns)
+        finer = self.empty.every_finer_cell(device)
+        place = finer.flatten()
+        whole = empty_heat[place].T.view(1, -1, *finer.shape)
         self.written = WrittenMaps(
             torch.full((4 * self.capacities[-1],), -1, dtype=torch.int32, device=device),
             empty_features[place].repeat(self.batch_size, 1),
