@@ -2,6 +2,7 @@
 
     python benchmarks/publish.py            # writes, and draws the pictures from them
     python benchmarks/publish.py --check    # only says what would change; exit code 1 if anything would
+    python benchmarks/publish.py --add build/benchmarks/nms-cuda.json   # first publishes this, from elsewhere
 
 A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
 """
@@ -9,6 +10,7 @@ A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
-    bench_dynamic_accuracy,
     bench_formats,
     bench_nm_linear,
     bench_solvers,
@@ -32,9 +33,11 @@ from benchmarks import (
     published_merging,
     published_nm,
     published_tables,
+    published_text,
 )
 from benchmarks.environment import ROOT
 from benchmarks.results import RESULTS
+from benchmarks.results import publish as publish_result
 
 Blocks = Mapping[str, Callable[[], str]]
 
@@ -55,6 +58,9 @@ FILES: dict[str, Blocks] = {
         "drive": published_drive.stores,
         "drive-kinds": published_drive.kinds,
         "drive-became": published_drive.became,
+    },
+    "benchmarks/README.md": {
+        "results": published_text.results,
     },
     "docs/two-four.md": {
         "nm-layers": published_nm.layers_detail,
@@ -133,7 +139,6 @@ _PICTURES = {
     "solvers-cuda": bench_solvers.main,
     "nm_linear-cuda": bench_nm_linear.main,
     "sparse_attention-cuda": bench_sparse_attention.main,
-    "dynamic-accuracy": bench_dynamic_accuracy.main,
 }
 
 
@@ -145,11 +150,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit code 1 if a file would change"
     )
-    check = parser.parse_args(arguments).check
+    parser.add_argument(
+        "--add", nargs="+", default=[], type=Path, metavar="FILE", help="publish results of other machines"
+    )
+    options = parser.parse_args(arguments)
+    for path in options.add:
+        publish_result(json.loads(path.read_text(encoding="utf-8")), RESULTS / path.name)
     changes = changed(ROOT)
     for file in FILES:
         print(f"{file}: {'changed' if file in changes else 'unchanged'}")
-    if check:
+    if options.check:
         return 1 if changes else 0
     for file, text in changes.items():
         (ROOT / file).write_text(text, encoding="utf-8")

@@ -19,3 +19,23 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def results() -> str:
+    """Where each published file comes from."""
+    rows = []
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))["environment"]
+        hardware, code = found["hardware"], found["code"]
+        device = hardware["gpu"]["model"] if hardware["gpu"] else f"CPU, {found['threads']} threads"
+        tree = {True: "uncommitted changes", False: "clean"}.get(code["dirty"], "not a checkout")
+        rows.append(
+            [
+                f"[{path.stem}](results/{path.name})",
+                device,
+                found["time"][:10],
+                (code["commit"] or "–")[:9],
+                tree,
+            ]
+        )
+    return markdown_table(["file", "measured on", "day", "commit", "tree"], rows)
