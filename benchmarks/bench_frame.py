@@ -31,7 +31,7 @@ from torch import Tensor
 from benchmarks.frame_sides import LIBRARIES, LibraryRunner
 from benchmarks.graphs import call_microseconds
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
 from perception.budget import Level, thinned
 from perception.comparison.measure import in_turn, reserved_bytes
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name: getattr(options, name) for name in ("device", "frames", "rounds", "threads", "seed", "quick")
     }
     values = result("frame", device, settings, cases=rows, stages_ms=stages, bars=_bars(rows), notes=notes)
-    write(values, options.out or RESULTS / f"frame-{device.type}.json")
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     return 0
 
