@@ -25,9 +25,9 @@ from sparse_core.compression.layouts import (
 )
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.selection import Select, selected_layers
 from sparse_core.nm.sparsegpt import sparsegpt
 from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.surgery import Select, choose_layers
 
 #: Rows of an unfolded input that are held at a time.
 _CHUNK = 8192
@@ -108,7 +108,7 @@ def prune_in_one_pass(
         forward: runs the model once on all calibration inputs as one batch. A layer that is called several
             times is pruned at its first call.
         pattern: n:m. Where m does not divide the columns the last group reaches beyond them.
-        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        select: which layers, see :data:`sparse_core.surgery.Select`.
         damping: of SparseGPT.
         correct_bias: add to a layer's bias what pruning takes from the mean of its output.
         progress: show a progress bar.
@@ -120,7 +120,7 @@ def prune_in_one_pass(
     Warns:
         CalibrationWarning: SparseGPT needed more damping.
     """
-    selection = selected_layers(model, NMPattern(1, 1), select, types=COMPRESSIBLE)
+    selection = choose_layers(model, COMPRESSIBLE, select)
     grouped = [name for name, module in selection.layers.items() if getattr(module, "groups", 1) != 1]
     if grouped:
         raise ValueError(f"SparseGPT takes no convolution of several groups: deselect {', '.join(grouped)}")

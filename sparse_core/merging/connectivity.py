@@ -16,6 +16,7 @@ from torch import nn
 
 from sparse_core.merging.task_vector import State, check_same_tensors, state_of
 from sparse_core.nm.text_table import text_table
+from sparse_core.surgery import shapes_of
 
 __all__ = ["PathLoss", "loss_along_path", "save_path_picture"]
 
@@ -92,8 +93,8 @@ def loss_along_path(
         raise ValueError(f"points must be at least 2, got {points}")
     start, end = state_of(first, "the first model"), state_of(second, "the second model")
     check_same_tensors(
-        {name: tuple(value.shape) for name, value in start.items()},
-        {name: tuple(value.shape) for name, value in end.items()},
+        shapes_of(start),
+        shapes_of(end),
         "the second model",
         "the first",
     )

@@ -11,8 +11,9 @@ from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.one_shot import Method
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.scores import GradientScore, magnitude
-from sparse_core.nm.selection import Select, Selection, is_parametrised, selected_layers
-from sparse_core.nm.weights import MASKABLE, outputs_first, own_weight
+from sparse_core.nm.selection import selected_layers
+from sparse_core.nm.weights import MASKABLE, outputs_first
+from sparse_core.surgery import Select, Selection, is_parametrised, own_weight
 
 Score = Literal["magnitude", "gradient", "wanda", "sparsegpt"]
 WITH_INPUTS = ("wanda", "sparsegpt")
