@@ -17,27 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-__all__ = [
-    "Owner",
-    "Rule",
-    "Select",
-    "Selection",
-    "StateDifference",
-    "check_names",
-    "choose_layers",
-    "is_parametrised",
-    "own_weight",
-    "owners",
-    "parametrisations",
-    "replace_modules",
-    "selector",
-    "shapes_of",
-    "share_weight",
-    "state_difference",
-    "weight_name",
-    "weight_parameter",
-]
-
 Select = Callable[[str, nn.Module], bool] | str | None
 """A function of dotted name and module, a regular expression for the name (``re.search``), or all layers."""
 
@@ -207,7 +186,7 @@ def replace_modules(model: nn.Module, replacements: Mapping[nn.Module, nn.Module
         return replacements[model]
     for parent in list(model.modules()):
         for key, child in list(parent._modules.items()):
-            if child in replacements:
+            if child is not None and child in replacements:
                 setattr(parent, key, replacements[child])
     return model
 
@@ -221,36 +200,10 @@ def share_weight(layer: nn.Module, first: nn.Module) -> None:
             setattr(layer, key, value)
 
 
-class StateDifference(NamedTuple):
-    """How the tensors of a state differ from those that are expected.
-
-    Attributes:
-        missing: expected names that it lacks.
-        extra: names that it has beside those.
-        shapes: the first of the others whose shape differs: name, its shape, the shape that is expected.
-        owner: what expects them, in words.
-    """
-
-    missing: list[str]
-    extra: list[str]
-    shapes: tuple[str, tuple[int, ...], tuple[int, ...]] | None
-    owner: str
-
-    def __str__(self) -> str:
-        if self.missing or self.extra:
-            return (
-                f"{len(self.missing)} tensors missing{_first(self.missing)},"
-                f" {len(self.extra)} that {self.owner} does not have{_first(self.extra)}"
-            )
-        assert self.shapes is not None
-        name, found, expected = self.shapes
-        return f"{name!r} has shape {found}, {self.owner} has {expected}"
-
-
 def state_difference(
     expected: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]], *, owner: str = "the model"
-) -> StateDifference | None:
-    """What differs between the names and shapes of two states; ``None`` where nothing does.
+) -> str | None:
+    """What differs between the names and shapes of two states, in words; ``None`` where nothing does.
 
     Args:
         expected: shapes by name, see :func:`shapes_of`.
@@ -258,14 +211,15 @@ def state_difference(
         owner: of what is expected, for the text.
     """
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    unlike = [
-        (name, tuple(found[name]), tuple(shape))
-        for name, shape in expected.items()
-        if name in found and tuple(found[name]) != tuple(shape)
-    ]
-    if not (missing or extra or unlike):
-        return None
-    return StateDifference(missing, extra, unlike[0] if unlike else None, owner)
+    if missing or extra:
+        return (
+            f"{len(missing)} tensors missing{_first(missing)},"
+            f" {len(extra)} that {owner} does not have{_first(extra)}"
+        )
+    for name, shape in expected.items():
+        if tuple(found[name]) != tuple(shape):
+            return f"tensor {name!r} has shape {tuple(found[name])}, {owner} has {tuple(shape)}"
+    return None
 
 
 def shapes_of(state: Mapping[str, object]) -> dict[str, tuple[int, ...]]:

@@ -46,9 +46,10 @@ def check_same_tensors(
     """
     difference = state_difference(expected, found, owner=of_what)
     if difference is not None:
-        named = difference.missing or difference.extra
-        where = f"{whose} has other tensors than {of_what}:" if named else f"{whose}: tensor"
-        raise ValueError(f"{where} {difference}; only models tuned from one base can be merged")
+        raise ValueError(
+            f"{whose} has other tensors than {of_what}: {difference};"
+            " only models tuned from one base can be merged"
+        )
 
 
 @dataclass(frozen=True)

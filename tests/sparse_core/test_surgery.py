@@ -107,12 +107,10 @@ def test_states_that_differ() -> None:
     expected = shapes_of({"a": torch.zeros(2), "b": torch.zeros(3, 1), "extra state": None})
     assert expected == {"a": (2,), "b": (3, 1)}
     assert state_difference(expected, dict(expected)) is None
-    assert str(state_difference(expected, {"a": (2,)})) == (
+    assert state_difference(expected, {"a": (2,)}) == (
         "1 tensors missing (first: 'b'), 0 that the model does not have"
     )
     more = state_difference(expected, {**expected, "d": (1,), "c": (1,)}, owner="the base")
-    assert str(more) == "0 tensors missing, 2 that the base does not have (first: 'c')"
+    assert more == "0 tensors missing, 2 that the base does not have (first: 'c')"
     unlike = state_difference(expected, {**expected, "b": (1, 3)})
-    assert unlike is not None
-    assert unlike.shapes == ("b", (1, 3), (3, 1))
-    assert str(unlike) == "'b' has shape (1, 3), the model has (3, 1)"
+    assert unlike == "tensor 'b' has shape (1, 3), the model has (3, 1)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,42 +13,42 @@ from sparse_core.dynamic.rigl.budgets import Budget, layer_densities
 from sparse_core.dynamic.rigl.grid import Structure
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.stored import Execution
-from sparse_core.nm.text_table import shape_cell, text_table
 from sparse_core.surgery import Select, choose_layers, is_parametrised, replace_modules
+from sparse_core.table import Report, Table, cell, left_out
 
 Keep = Literal["random", "magnitude"]
 
 
+class SparseLayer(NamedTuple):
+    """One layer that trains sparse: shape of its weight, weights stored, and their share."""
+
+    shape: tuple[int, ...]
+    connections: int
+    density: float
+
+
 @dataclass(frozen=True)
-class SparseTrainingReport:
+class SparseTrainingReport(Report):
     """What :func:`sparse_training` made.
 
     Attributes:
-        layers: shape of the weight, connections (weights stored) and density by layer.
+        layers: by name.
         skipped: layers that stay dense, with the reason.
         sparsity: share of the weights of all selected layers that is left out, dense ones among them.
     """
 
-    layers: dict[str, tuple[tuple[int, ...], int, float]]
+    layers: dict[str, SparseLayer]
     skipped: dict[str, str]
     sparsity: float
 
-    def __str__(self) -> str:
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, what stays dense, and the sparsity."""
         rows = [
-            (name, shape_cell(shape), f"{count:,}", f"{density:.2%}")
-            for name, (shape, count, density) in self.layers.items()
+            (name, layer.shape, layer.connections, cell(layer.density, ".2%"))
+            for name, layer in self.layers.items()
         ]
-        lines = [text_table(("layer", "weight", "connections", "density"), rows, align="llrr")]
-        lines += [f"dense: {name}: {reason}" for name, reason in self.skipped.items()]
-        return "\n".join([*lines, f"sparsity of the selected layers: {self.sparsity:.2%}"])
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as numbers and strings."""
-        layers = {
-            name: {"shape": list(shape), "connections": count, "density": density}
-            for name, (shape, count, density) in self.layers.items()
-        }
-        return {"layers": layers, "skipped": self.skipped, "sparsity": self.sparsity}
+        sparsity = f"sparsity of the selected layers: {self.sparsity:.2%}"
+        return [Table(("layer", "weight", "connections", "density"), rows), left_out(self.skipped), sparsity]
 
 
 def sparse_training(
@@ -107,7 +107,7 @@ def sparse_training(
         if keep == "magnitude":
             _keep_largest(layer, module, name)
         replace_modules(model, {module: layer.train(module.training)})
-        layers[name] = (shapes[name], layer.values.numel(), layer.grid.density)
+        layers[name] = SparseLayer(shapes[name], layer.values.numel(), layer.grid.density)
         stored += layer.values.numel()
     total = sum(module.weight.numel() for module in found.values())
     return SparseTrainingReport(layers, skipped, 1 - stored / total)
