@@ -34,6 +34,8 @@ class Table:
         rows: cells, see :func:`cell`; every row as long as the heads.
         title: above the table.
         right: heads of columns of text that stand to the right all the same.
+        note: below the table.
+        ends: numbers of the rows that end a section: a terminal shows a line under them.
 
     Raises:
         ValueError: a row of another length.
@@ -46,8 +48,10 @@ class Table:
         *,
         title: str = "",
         right: Iterable[str] = (),
+        note: str = "",
+        ends: Iterable[int] = (),
     ) -> None:
-        self.title, self.heads = title, list(heads)
+        self.title, self.heads, self.note, self.ends = title, list(heads), note, set(ends)
         self.rows = [[cell(value) for value in row] for row in rows]
         for row in self.rows:
             if len(row) != len(self.heads):
@@ -89,19 +93,19 @@ class Table:
                 for text, width, numeric in zip(row, widths, self.numeric, strict=True)
             ]
             lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, self.note] if self.note else lines)
 
-    def rich(self, *, ends: Iterable[int] = ()) -> RichTable:
-        """The table for a terminal; ``ends`` are the rows that a line is drawn under."""
+    def __rich__(self) -> RichTable:
+        """The table as ``rich`` prints it on a terminal."""
         from rich.markup import escape
         from rich.table import Table as RichTable
 
-        made = RichTable(title=escape(self.title), title_justify="left", header_style="bold")
+        texts = {"title": escape(self.title), "caption": escape(self.note) or None}
+        made = RichTable(**texts, title_justify="left", caption_justify="left", header_style="bold")
         for head, numeric in zip(self.heads, self.numeric, strict=True):
             made.add_column(escape(head), justify="right" if numeric else "left", overflow="fold")
-        last = set(ends)
         for place, row in enumerate(self.rows):
-            made.add_row(*map(escape, row), end_section=place in last)
+            made.add_row(*map(escape, row), end_section=place in self.ends)
         return made
 
 

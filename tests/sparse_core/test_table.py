@@ -115,8 +115,9 @@ def test_plain_values() -> None:
 
 
 def test_the_same_table_for_a_terminal() -> None:
-    table = Table(["name", "n"], [["[red]a", 1000], ["b", None]], title="sizes [MB]")
+    table = Table(["name", "n"], [["[red]a", 1000], ["b", None]], title="sizes [MB]", note="all", ends=[0])
+    assert str(table).split("\n")[::5] == ["sizes [MB]", "all"]
     out = io.StringIO()
-    Console(file=out, width=60).print(table.rich(ends=[0]))
-    for text in ("sizes [MB]", "[red]a", "1,000", "–"):
+    Console(file=out, width=60).print(table)
+    for text in ("sizes [MB]", "[red]a", "1,000", "–", "all"):
         assert text in out.getvalue()
