@@ -100,8 +100,9 @@ class Table:
         from rich.markup import escape
         from rich.table import Table as RichTable
 
-        texts = {"title": escape(self.title), "caption": escape(self.note) or None}
-        made = RichTable(**texts, title_justify="left", caption_justify="left", header_style="bold")
+        made = RichTable(title=escape(self.title) or None, caption=escape(self.note) or None)
+        made.title_justify = made.caption_justify = "left"
+        made.header_style = "bold"
         for head, numeric in zip(self.heads, self.numeric, strict=True):
             made.add_column(escape(head), justify="right" if numeric else "left", overflow="fold")
         for place, row in enumerate(self.rows):
