@@ -125,7 +125,8 @@ class Tuner(Generic[Case, Choice]):
         known = self.lookup(case)
         if known is not None and usable(known):
             return known
-        if measure is None or self.settings.mode == "table" or torch.cuda.is_current_stream_capturing():
+        capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        if measure is None or self.settings.mode == "table" or capturing:
             return fallback()
         measured = measure()
         self.remember(case, measured)
