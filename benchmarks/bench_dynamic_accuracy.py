@@ -38,6 +38,8 @@ from benchmarks.dynamic_training import Run, train
 from benchmarks.options import common_parser, parse, picture
 from benchmarks.results import result, save, show, write
 from benchmarks.scenes import default_data
+from perception.data import open_data_set
+from perception.errors import DataError
 from sparse_core.dispatch import module_available
 
 METHODS = ("dense", "small dense", "static", "set", "rigl")
@@ -127,8 +129,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--sparsities must lie between 0 and 1, --lengths must be at least 1")
     if options.device == "cuda" and not options.detector:
         parser.error("the small tasks train on the CPU; --device cuda is for --detector")
-    if options.detector and not (options.data and (options.data / "ImageSets").is_dir()):
-        parser.error("--detector needs a KITTI-layout folder with ImageSets: name one with --data")
+    if options.detector:
+        try:
+            open_data_set(options.data, "train")
+        except DataError as error:
+            parser.error(f"--detector needs a data set with splits (KITTI: ImageSets) in --data: {error}")
     return options
 
 

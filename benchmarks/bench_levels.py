@@ -30,10 +30,11 @@ from benchmarks.results import number, result, save, show, table, write
 from benchmarks.scenes import default_data
 from benchmarks.timing import Summary, interleave, paired_ratio
 from perception.budget import BudgetedDetector, default_levels
+from perception.data import Frame, open_data_set
+from perception.data.kitti import write_objects
 from perception.detector import Detector
 from perception.evaluate.data_set import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
-from perception.io.kitti import KittiDataset, KittiFrame, write_objects
 from perception.model.weights import load_weights
 from perception.types import Detections
 from sparse_core.dynamic import BudgetWarning
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     device = torch.device(options.device)
     configure(device, options.threads)
-    data_set = KittiDataset(options.data, None if options.split == "all" else options.split)
-    frames = [data_set.load(frame_id) for frame_id in data_set.frame_ids[: options.frames]]
+    data_set = open_data_set(options.data, None if options.split == "all" else options.split)
+    frames = data_set[: options.frames]
     settings = {
         name: getattr(options, name)
         for name in ("device", "split", "frames", "rounds", "loops", "threads", "seed", "quick")
@@ -89,7 +90,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _measure(values: dict[str, Any], frames: list[KittiFrame], options: argparse.Namespace) -> None:
+def _measure(values: dict[str, Any], frames: list[Frame], options: argparse.Namespace) -> None:
     """Fill the result and write it after each part."""
     start = time.perf_counter()
     whole = Detector.from_pretrained(_WEIGHTS, device=options.device).reporting_everything()
@@ -133,12 +134,12 @@ def _measure(values: dict[str, Any], frames: list[KittiFrame], options: argparse
         _zeroed_taps(values, frames, options, start)
 
 
-def _detect(detector: BudgetedDetector, frame: KittiFrame) -> Detections:
+def _detect(detector: BudgetedDetector, frame: Frame) -> Detections:
     # Nothing is chosen: the only level runs.
     return detector.at(detector.levels[0].name, frame.cloud)
 
 
-def precision(frames: list[KittiFrame], found: list[Detections]) -> dict[str, Any]:
+def precision(frames: list[Frame], found: list[Detections]) -> dict[str, Any]:
     """AP40 in percent: cars at IoU 0.7 and 0.5 in 3D and from above, cyclists at 0.5."""
     labels = {frame.frame_id: frame.objects for frame in frames}
     with TemporaryDirectory() as folder:
@@ -160,7 +161,7 @@ def precision(frames: list[KittiFrame], found: list[Detections]) -> dict[str, An
 
 
 def _zeroed_taps(
-    values: dict[str, Any], frames: list[KittiFrame], options: argparse.Namespace, start: float
+    values: dict[str, Any], frames: list[Frame], options: argparse.Namespace, start: float
 ) -> None:
     for taps in _TAPS:
         if time.perf_counter() - start > options.budget_s:
@@ -183,7 +184,7 @@ def _zeroed_taps(
 
 
 def _under_budget(
-    detector: BudgetedDetector, frames: list[KittiFrame], budget_s: float, loops: int
+    detector: BudgetedDetector, frames: list[Frame], budget_s: float, loops: int
 ) -> dict[str, Any]:
     detector.set_budget(budget_s)
     # Measuring begins anew: what an earlier budget has told is forgotten.

@@ -24,9 +24,9 @@ from benchmarks.dynamic_rows import (
 )
 from perception.cli.train import resolve_config
 from perception.config import TrainConfig, load_config
+from perception.data import open_data_set
 from perception.detector import Detector
 from perception.evaluate.data_set import evaluate_detector
-from perception.io.kitti import KittiDataset
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches, collate
@@ -143,7 +143,7 @@ def _config(run: DetectorRun) -> TrainConfig:
 
 @lru_cache(maxsize=2)
 def _frames(data: str, split: str, classes: tuple[str, ...]) -> list[TrainingFrame]:
-    return load_frames(KittiDataset(data, split), classes)
+    return load_frames(open_data_set(data, split), classes)
 
 
 #: Batches of the last schedule: all rows of a seed see the same, and making one takes longer than a step.
@@ -227,7 +227,7 @@ def development_loss(network: Network, run: DetectorRun, device: torch.device) -
 
 
 def _precision(network: Network, run: DetectorRun, device: torch.device) -> tuple[dict[str, float], float]:
-    data_set = KittiDataset(run.data, "val")
+    data_set = open_data_set(run.data, "val")
     if run.frames:
         data_set.frame_ids = data_set.frame_ids[: run.frames]
     detector = Detector(network.eval(), device=device, fast=False)

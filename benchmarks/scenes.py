@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.environment import ROOT
 from perception.config import DetectorConfig
-from perception.io import load_point_cloud
+from perception.data import DataSet, Frame, open_data_set
+from perception.data.kitti import WHOLE_SCANS
+from perception.errors import DataError
 from perception.types import FloatArray
-
-_VELODYNE = ("velodyne_reduced", "velodyne")
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,28 @@ def default_data() -> Path:
 
 def load_frames(data: Path, count: int, *, seed: int = 0) -> Frames:
     """``count`` scans of the camera's field of view, evenly spread over the data set, else simulated ones."""
-    for folder in _VELODYNE:
-        files = sorted((data / "training" / folder).glob("*.bin"))
-        if files:
-            chosen = [files[index] for index in _spread(len(files), count)]
-            return Frames(f"KITTI {folder}", tuple(f.stem for f in chosen), tuple(map(_points, chosen)))
-    return _simulated(count, seed)
+    data_set = _open(data)
+    if data_set is None:
+        return _simulated(count, seed)
+    return _recorded([data_set[index] for index in _spread(len(data_set), count)])
 
 
 def load_full_scans(data: Path, count: int) -> Frames | None:
     """Up to ``count`` scans all around the sensor; None where there are none."""
-    files = sorted((data / "training" / "velodyne").glob("*.bin"))[:count]
-    if not files:
+    data_set = _open(data, WHOLE_SCANS)
+    return None if data_set is None else _recorded(data_set[:count])
+
+
+def _open(data: Path, scans: str | None = None) -> DataSet | None:
+    try:
+        return open_data_set(data, scans=scans)
+    except DataError:
         return None
-    return Frames("KITTI velodyne", tuple(file.stem for file in files), tuple(map(_points, files)))
 
 
-def _points(path: Path) -> FloatArray:
-    return load_point_cloud(path).points
+def _recorded(frames: list[Frame]) -> Frames:
+    kind = f"KITTI {Path(frames[0].cloud.source or '').parent.name}"
+    return Frames(kind, tuple(frame.frame_id for frame in frames), tuple(frame.points for frame in frames))
 
 
 def _spread(total: int, count: int) -> list[int]:

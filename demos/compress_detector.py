@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perception import Detector
+from perception.data import open_data_set
 from perception.errors import PerceptionError
 from perception.evaluate.data_set import evaluate_detector
 from perception.evaluate.kitti_protocol import DifficultyName
-from perception.io.kitti import KittiDataset
 from perception.model.compression import (
     INNER,
     PATTERN,
@@ -114,10 +114,10 @@ def compressed_file(name: str, row: Row, options: argparse.Namespace, calibrated
             raise ValueError(f"{row.source}: the weights are not 2:4: train them with --masks 2:4")
     elif row.pruning == "sparsegpt":
         if not calibrated:
-            frames = KittiDataset(options.data, "train")
+            frames = open_data_set(options.data, "train")
             step = max(1, len(frames) // options.calibration)
             places = range(0, len(frames), step)[: options.calibration]
-            clouds = [torch.tensor(frames[place].cloud.points) for place in places]
+            clouds = [torch.tensor(frames[place].points) for place in places]
             report = prune_in_one_pass(
                 network,
                 lambda: run_every_layer(network, clouds),
@@ -145,7 +145,7 @@ def measure_row(
     file = compressed_file(name, row, options, calibrated)
     weights = load_compressed(file).model
     detector = Detector.from_pretrained(file, options.device)
-    frames = KittiDataset(options.data, "val")
+    frames = open_data_set(options.data, "val")
     if options.limit:
         frames.frame_ids = frames.frame_ids[: options.limit]
     bar = Progress(

@@ -1,6 +1,6 @@
 """Detect objects in one scan and draw them.
 
-A real KITTI frame where there is a KITTI folder, else a scan from the simulator; then its known boxes are
+A real frame where there is a data set (KITTI, say), else a scan from the simulator; then its known boxes are
 drawn beside the found ones.
 """
 
@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from perception import Boxes3D, Detector, PointCloud
-from perception.io.kitti import KittiDataset
+from perception.data import open_data_set
 from perception.visualise import draw_bev, write_html
 
 
 def sample_scan(data: Path, frame_id: str) -> tuple[str, PointCloud, Boxes3D]:
     """A frame with its ground truth: name, points, boxes."""
-    if (data / "training").is_dir():
-        frame = KittiDataset(data, split=None).load(frame_id)
-        return f"KITTI {frame_id}", frame.cloud, frame.boxes
+    if data.is_dir():
+        frame = open_data_set(data).frame(frame_id)
+        return f"KITTI {frame_id}", frame.cloud, frame.truth
     from perception.simulate import simulate_scan
 
     scan = simulate_scan(seed=3)
@@ -34,7 +34,7 @@ def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--data", type=Path, default=Path("../shared/data/kitti"), help="KITTI folder, if any"
+        "--data", type=Path, default=Path("../shared/data/kitti"), help="folder of a data set, if any"
     )
     parser.add_argument("--frame", default="000010", help="KITTI frame")
     parser.add_argument("--out", type=Path, default=Path("out/demo"))

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.progress import track
 
 from perception import Detector
+from perception.data import open_data_set
 from perception.evaluate.data_set import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.evaluate.report import format_table, plot_precision_recall
-from perception.io.kitti import KittiDataset
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
 
     detector = Detector.from_pretrained(options.weights).reporting_everything()
-    frames = KittiDataset(options.data, "val")
+    frames = open_data_set(options.data, "val")
     labels, results = {}, {}
     for frame in track(frames, description="detecting", total=len(frames)):
         labels[frame.frame_id] = frame.objects

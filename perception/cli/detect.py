@@ -16,6 +16,7 @@ from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.records import Records, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
+from perception.data import truth_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
@@ -207,7 +208,7 @@ def _detect(
     # Levels are measured in the first call, which is not the frame's time.
     elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
     stages_ms = used.profile(cloud, repeats=10) if profile else {}
-    truth = _ground_truth(scan.path) if scan.read is None else None
+    truth = truth_beside(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
     facts = {} if budget is None else budget.record()
     return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, least_scores, facts)
@@ -274,14 +275,3 @@ def _output_names(paths: list[Path]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     return [f"{name}-{position:06d}" for position, name in enumerate(names)]
-
-
-def _ground_truth(path: Path) -> Boxes3D | None:
-    """Labels beside a scan in a KITTI-layout folder, if there are any."""
-    from perception.io.kitti import boxes_from_objects, read_calibration, read_objects
-
-    folder = path.resolve().parent.parent
-    labels, calibration = (folder / part / f"{path.stem}.txt" for part in ("label_2", "calib"))
-    if not (labels.is_file() and calibration.is_file()):
-        return None
-    return boxes_from_objects(read_objects(labels), read_calibration(calibration))

@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands, "doctor", "Say in words what is wrong with a data set; exit status 1 if something is.", run
     )
-    parser.add_argument("directory", type=Path, help="KITTI-layout folder, or a folder of point clouds")
+    parser.add_argument("directory", type=Path, help="folder of a data set, or of point clouds")
     parser.add_argument(
         "--classes", default="Car,Pedestrian,Cyclist", help="class names, separated by commas"
     )

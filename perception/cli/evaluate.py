@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
-from perception.evaluate.kitti import KittiResult
+from perception.data import DataSet, Frame, open_data_set
+from perception.data.types import Part
+from perception.evaluate.kitti import KittiResult, evaluate_kitti
 from perception.evaluate.thresholds import ScoreChoice
 from perception.types import Boxes3D, Detections
 
@@ -19,8 +21,8 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands, "eval", "KITTI average precision of a detector on a data set, or of result files.", run
     )
-    parser.add_argument("--data", required=True, type=Path, help="KITTI-layout folder with labels")
-    parser.add_argument("--split", default="val", help="ImageSets list, or 'all' (default: val)")
+    parser.add_argument("--data", required=True, type=Path, help="folder of a data set with labels")
+    parser.add_argument("--split", default="val", help="list of frames, or 'all' (default: val)")
     parser.add_argument(
         "--results", type=Path, help="folder of KITTI result files to evaluate instead of detecting"
     )
@@ -44,7 +46,17 @@ def run(options: argparse.Namespace) -> int:
     """Detect unless results are given, evaluate, print the table."""
     from perception.evaluate.report import format_choices, format_table, plot_precision_recall
 
-    result, choices = _evaluate_results(options) if options.results is not None else _evaluate(options)
+    if options.thresholds and options.results is not None:
+        raise ValueError("--thresholds are chosen for a detector: leave --results out")
+    # Labels are all that result files are compared with: neither scans nor calibration.
+    having: Part = "scan" if options.results is None else "labels"
+    data_set = open_data_set(options.data, None if options.split == "all" else options.split, having=having)
+    choices: dict[str, ScoreChoice] = {}
+    if options.results is None:
+        result, choices = _evaluate(options, data_set)
+    else:
+        labels = {frame.frame_id: frame.objects for frame in data_set}
+        result = evaluate_kitti(labels, options.results, missing_results=options.missing)
     record = result.to_dict()
     if options.thresholds:
         record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
@@ -61,39 +73,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _evaluate_results(options: argparse.Namespace) -> tuple[KittiResult, dict[str, ScoreChoice]]:
-    """Of result files. Labels are all that they are compared with: neither scans nor calibration."""
-    from perception.evaluate.kitti import evaluate_kitti
-    from perception.io.kitti import labelled_folder, split_ids
-
-    if options.thresholds:
-        raise ValueError("--thresholds are chosen for a detector: leave --results out")
-    labels = labelled_folder(options.data) / "label_2"
-    frame_ids = None if options.split == "all" else split_ids(options.data, options.split)
-    return (
-        evaluate_kitti(labels, options.results, frame_ids=frame_ids, missing_results=options.missing),
-        {},
-    )
-
-
-def _evaluate(options: argparse.Namespace) -> tuple[KittiResult, dict[str, ScoreChoice]]:
+def _evaluate(options: argparse.Namespace, data_set: DataSet) -> tuple[KittiResult, dict[str, ScoreChoice]]:
     import tempfile
 
     from perception.detector import Detector
     from perception.evaluate.data_set import evaluate_detector
     from perception.evaluate.thresholds import choose_thresholds
-    from perception.io.kitti import KittiDataset
 
-    data_set = KittiDataset(options.data, None if options.split == "all" else options.split)
     detector = Detector.from_pretrained(options.weights, device=options.device)
     pairs: list[tuple[Detections, Boxes3D]] = []
     with tempfile.TemporaryDirectory() as scratch, progress_bar() as bar:
         task = bar.add_task("detecting", total=len(data_set))
 
-        def on_frame(frame_id: str, found: Detections) -> None:
+        def on_frame(frame: Frame, found: Detections) -> None:
             bar.advance(task)
             if options.thresholds:
-                pairs.append((found, data_set.load(frame_id).boxes))
+                pairs.append((found, frame.truth))
 
         directory = Path(scratch) if options.out is None else options.out / "results"
         result = evaluate_detector(detector, data_set, directory, on_frame=on_frame)

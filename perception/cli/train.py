@@ -1,4 +1,4 @@
-"""``perceive train``: train a detector on a KITTI-layout folder."""
+"""``perceive train``: train a detector on a data set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def add_parser(commands: Any) -> None:
         commands, "train", "Train a detector; run the same command again to go on where it stopped.", run
     )
     parser.add_argument("config", help="YAML file, or the name of a shipped configuration")
-    parser.add_argument(
-        "--data", required=True, type=Path, help="KITTI-layout folder with ImageSets/train.txt"
-    )
+    parser.add_argument("--data", required=True, type=Path, help="folder of a data set with a split 'train'")
     parser.add_argument(
         "--extra", action="append", default=[], type=Path, help="further folder to mix in (repeatable)"
     )

@@ -10,12 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts
-from perception.scans.finding import Finding, Severity
+from perception.scans.finding import Finding, Severity, with_frames
 
-#: Types of KITTI's label files.
-KITTI_TYPES = (
-    "Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc",
-)  # fmt: skip
 #: Plausible metres, length, width, height: (low, high) each.
 PLAUSIBLE_SIZES_M = {
     "Car": ((2.2, 6.5), (1.0, 2.6), (1.0, 2.6)),
@@ -36,112 +32,74 @@ _FLOATING_ALONE_M = 1.0
 _CLEAR_POINTS = 10
 
 
-def check_labels(frames: Sequence[LabelFacts], classes: Sequence[str], *, judge_place: bool) -> list[Finding]:
+def check_labels(
+    frames: Sequence[LabelFacts], classes: Sequence[str], known: Sequence[str], *, judge_place: bool
+) -> list[Finding]:
     """All checks of labels; what follows from an error is not reported again.
 
     Args:
         frames: the measured frames, at least one.
         classes: classes that training or detection is meant for.
+        known: classes that the data set's labels use.
         judge_place: also check how the boxes sit in the scans; pointless while units or axes are wrong.
     """
-    findings = _check_classes(frames, classes)
+    findings = _check_classes(frames, classes, known)
     values = _check_headings(frames) + _check_sizes(frames)
-    repeated = [frame.frame_id for frame in frames if frame.same_as_another]
-    if repeated:
-        findings.append(
-            Finding(
-                "warning",
-                "duplicates",
-                f"In {len(repeated)} frames a box stands in the file twice.",
-                "Keep each box once.",
-                tuple(repeated),
-            )
-        )
+    repeated = tuple(frame.frame_id for frame in frames if frame.same_as_another)
+    message = f"In {len(repeated)} frames a box stands in the file twice."
+    findings += with_frames(Finding("warning", "duplicates", message, "Keep each box once.", repeated))
     if judge_place and not any(finding.severity == "error" for finding in values):
         values += _check_place(frames)
     return findings + values
 
 
-def _check_classes(frames: Sequence[LabelFacts], classes: Sequence[str]) -> list[Finding]:
+def _check_classes(
+    frames: Sequence[LabelFacts], classes: Sequence[str], known: Sequence[str]
+) -> list[Finding]:
     counts = Counter(name for frame in frames for name in frame.types)
     if not counts:
-        return [
-            Finding(
-                "error",
-                "classes",
-                "The label files hold no box at all (DontCare left out).",
-                "Check that the labels were exported; a line is 'Car 0 0 alpha left top right bottom"
-                " height width length x y z rotation_y'.",
-            )
-        ]
-    findings = [
-        _unknown_class(name, count, frames) for name, count in counts.items() if _unknown(name, classes)
-    ]
-    misspelt = {name.lower() for name in counts if _unknown(name, classes)}
+        what = "The label files hold no box at all (DontCare left out)."
+        fix = (
+            "Check that the labels were exported; a line is 'Car 0 0 alpha left top right bottom"
+            " height width length x y z rotation_y'."
+        )
+        return [Finding("error", "classes", what, fix)]
+    unknown = [name for name in counts if name not in known and name not in classes]
+    findings = [_unknown_class(name, counts[name], frames, known) for name in unknown]
+    misspelt = {name.lower() for name in unknown}
     missing = [name for name in classes if name not in counts and name.lower() not in misspelt]
     if missing:
-        findings.append(
-            Finding(
-                "warning",
-                "classes",
-                f"No box of class {', '.join(missing)} in the label files.",
-                "A class without boxes cannot be learnt and has no AP: leave it out of the config, or add"
-                " labels.",
-            )
+        what = f"No box of class {', '.join(missing)} in the label files."
+        fix = (
+            "A class without boxes cannot be learnt and has no AP: leave it out of the config, or add labels."
         )
+        findings.append(Finding("warning", "classes", what, fix))
     rare = [f"{name} ({counts[name]})" for name in classes if 0 < counts[name] < _RARE_BOXES]
     if rare:
-        findings.append(
-            Finding(
-                "info",
-                "classes",
-                f"Few boxes of class {', '.join(rare)}.",
-                "Expect low and noisy AP there; add labels or simulated scenes.",
-            )
-        )
+        what = f"Few boxes of class {', '.join(rare)}."
+        fix = "Expect low and noisy AP there; add labels or simulated scenes."
+        findings.append(Finding("info", "classes", what, fix))
     return findings
 
 
-def _unknown(name: str, classes: Sequence[str]) -> bool:
-    return name not in KITTI_TYPES and name not in classes
-
-
-def _unknown_class(name: str, count: int, frames: Sequence[LabelFacts]) -> Finding:
-    known = next((other for other in KITTI_TYPES if other.lower() == name.lower()), None)
+def _unknown_class(name: str, count: int, frames: Sequence[LabelFacts], known: Sequence[str]) -> Finding:
+    meant = next((other for other in known if other.lower() == name.lower()), None)
+    what = f"unknown class {name!r}" if meant is None else f"class {name!r}, which is not {meant!r}"
+    fix = f"Rename it to one of {', '.join(known)}, or name it in the classes of the config."
+    if meant is not None:
+        fix = f"Write {meant}: class names are compared letter by letter."
     ids = tuple(frame.frame_id for frame in frames if name in frame.types)
-    if known:
-        return Finding(
-            "error",
-            "classes",
-            f"{count} boxes have the class {name!r}, which is not {known!r}.",
-            f"Write {known}: class names are compared letter by letter.",
-            ids,
-        )
-    return Finding(
-        "warning",
-        "classes",
-        f"{count} boxes have the unknown class {name!r}.",
-        f"Rename it to one of {', '.join(KITTI_TYPES)}, or name it in the classes of the config.",
-        ids,
-    )
+    severity: Severity = "error" if meant else "warning"
+    return Finding(severity, "classes", f"{count} boxes have the {what}.", fix, ids)
 
 
 def _check_headings(frames: Sequence[LabelFacts]) -> list[Finding]:
-    largest = max(
-        (float(np.abs(frame.rotations).max()) for frame in frames if len(frame.rotations)), default=0
-    )
-    if largest <= 2 * np.pi + 0.01:
-        return []
+    largest = max((float(np.abs(frame.rotations).max(initial=0)) for frame in frames), default=0)
     ids = tuple(frame.frame_id for frame in frames if (np.abs(frame.rotations) > 2 * np.pi + 0.01).any())
-    return [
-        Finding(
-            "error",
-            "heading",
-            f"rotation_y reaches {largest:.4g}: headings seem to be in degrees.",
-            "Convert rotation_y (and alpha) to radians in -pi..pi.",
-            ids,
-        )
-    ]
+    message = f"rotation_y reaches {largest:.4g}: headings seem to be in degrees."
+    return with_frames(
+        Finding("error", "heading", message, "Convert rotation_y (and alpha) to radians in -pi..pi.", ids)
+    )
 
 
 def _check_sizes(frames: Sequence[LabelFacts]) -> list[Finding]:
@@ -223,15 +181,15 @@ def _check_axes_against_labels(frames: Sequence[LabelFacts]) -> list[Finding]:
     best = int(shares.argmax())
     if shares[best] < max(0.6, 2 * float(supported.mean())):
         return []
-    change = AXES_CHANGES[best]
+    seem, change = list(AXES_CHANGES.items())[best]
     return [
         Finding(
             "error",
-            change.check,
-            f"Only {supported.mean():.0%} of the boxes hold points of an object, but {change.message}:"
+            "units" if change.axes is None else "axes",
+            f"Only {supported.mean():.0%} of the boxes hold points of an object, but the scans seem {seem}:"
             f" after that change {shares[best]:.0%} would.",
-            f"{change.fix} Or correct the labels or the calibration if the scans are right.",
-            transform=change.transform,
+            f"{change.instruction}. Or correct the labels or the calibration if the scans are right.",
+            transform=change,
         )
     ]
 
@@ -256,38 +214,39 @@ def _check_floating(frames: Sequence[LabelFacts]) -> list[Finding]:
 
 
 def _check_far(frames: Sequence[LabelFacts]) -> list[Finding]:
-    far = [frame for frame in frames if (frame.distance_m > _FAR_M).any()]
-    if not far:
-        return []
-    share = float((np.concatenate([frame.distance_m for frame in frames]) > _FAR_M).mean())
-    return [
+    share, ids = _share(frames, [frame.distance_m > _FAR_M for frame in frames])
+    return with_frames(
         Finding(
             "error" if share > 0.3 else "warning" if share > 0.05 else "info",
             "outside",
             f"{share:.1%} of the boxes are farther than {_FAR_M:.0f} m from every point of their scan.",
             "Check that label, calibration and scan belong to the same frame; drop boxes that the sensor"
             " does not see.",
-            tuple(frame.frame_id for frame in far),
+            ids,
         )
-    ]
+    )
 
 
 def _check_empty(frames: Sequence[LabelFacts]) -> list[Finding]:
-    empty = [frame for frame in frames if ((frame.points == 0) & (frame.distance_m <= _FAR_M)).any()]
-    if not empty:
-        return []
-    share = float(
-        np.concatenate([(frame.points == 0) & (frame.distance_m <= _FAR_M) for frame in frames]).mean()
-    )
-    return [
+    near = [(frame.points == 0) & (frame.distance_m <= _FAR_M) for frame in frames]
+    share, ids = _share(frames, near)
+    return with_frames(
         Finding(
             "error" if share > 0.5 else "warning" if share > 0.15 else "info",
             "no points",
             f"{share:.1%} of the boxes hold no point although the scan has points nearby.",
             "Check time stamps and calibration if it is many; boxes without points cannot be learnt.",
-            tuple(frame.frame_id for frame in empty),
+            ids,
         )
-    ]
+    )
+
+
+def _share(
+    frames: Sequence[LabelFacts], concerned: Sequence[npt.NDArray[np.bool_]]
+) -> tuple[float, tuple[str, ...]]:
+    """Share of the boxes that something concerns, and the frames that they are in."""
+    ids = (frame.frame_id for frame, boxes in zip(frames, concerned, strict=True) if boxes.any())
+    return float(np.concatenate(concerned).mean()), tuple(ids)
 
 
 def _check_turned(frames: Sequence[LabelFacts]) -> list[Finding]:
@@ -317,10 +276,10 @@ def _check_turned(frames: Sequence[LabelFacts]) -> list[Finding]:
 
 
 def _check_floating_alone(frames: Sequence[LabelFacts]) -> list[Finding]:
-    share = float(np.concatenate([_stray(frame) for frame in frames]).mean())
+    stray = [np.abs(np.nan_to_num(frame.ground_gap_m)) > _FLOATING_ALONE_M for frame in frames]
+    share, ids = _share(frames, stray)
     if share <= 0.05:
         return []
-    ids = tuple(frame.frame_id for frame in frames if _stray(frame).any())
     return [
         Finding(
             "warning",
@@ -330,7 +289,3 @@ def _check_floating_alone(frames: Sequence[LabelFacts]) -> list[Finding]:
             ids,
         )
     ]
-
-
-def _stray(frame: LabelFacts) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.abs(np.nan_to_num(frame.ground_gap_m)) > _FLOATING_ALONE_M)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from perception.data import CameraCalibration, DataSet, Frame, open_data_set
 from perception.doctor.check_labels import check_labels
 from perception.doctor.check_scans import PLACEMENT_CHECKS, check_scans
 from perception.doctor.label_facts import Array, LabelFacts, measure_labels
-from perception.doctor.layout import Layout, check_layout, find_layout
 from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_findings
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
-from perception.io.kitti import KittiCalibration, KittiObject, read_calibration, read_objects
 from perception.io.point_cloud import NUSCENES_AXES, NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
 from perception.io.raw import transformed
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
-from perception.scans.finding import Finding
+from perception.scans.finding import Finding, with_frames
 from perception.scans.transform import ScanTransform
 
 #: Classes of the shipped detector.
@@ -38,8 +38,16 @@ class _Survey:
     turned: list[str] = field(default_factory=list)
     scans: list[ScanFacts] = field(default_factory=list)
     labels: list[LabelFacts] = field(default_factory=list)
-    calibrations: list[tuple[str, KittiCalibration]] = field(default_factory=list)
+    calibrations: list[tuple[str, CameraCalibration]] = field(default_factory=list)
     unreadable: list[tuple[str, DataError]] = field(default_factory=list)
+
+    @contextmanager
+    def noting(self, frame: Frame) -> Iterator[None]:
+        """Note that a file of the frame cannot be read, and go on."""
+        try:
+            yield
+        except DataError as error:
+            self.unreadable.append((frame.frame_id, error))
 
 
 def examine_data_set(
@@ -57,8 +65,7 @@ def examine_data_set(
     are wrong, the place of the labels is not judged: fix the errors and run again.
 
     Args:
-        root: a KITTI folder (the one with ``training/``, or ``training`` itself; labels in ``label_2``), or a
-            folder of scans without labels.
+        root: of any kind that :func:`~perception.data.open_data_set` knows, or a folder of scans.
         classes: classes that training or detection is meant for.
         columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`.
         max_frames: examine only so many frames, spread evenly over the data set.
@@ -71,25 +78,18 @@ def examine_data_set(
     if max_frames is not None and max_frames < 1:
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
     names = None if columns is None else parse_columns(columns)
-    layout = find_layout(Path(root))
-    all_ids = sorted(layout.scans.keys() | layout.labels.keys())
-    frame_ids = _spread_evenly(all_ids, max_frames)
+    data_set = open_data_set(root, having="scan or labels")
+    frame_ids = _spread_evenly(data_set.frame_ids, max_frames)
     survey = _Survey(names, transform or ScanTransform())
     for done, frame_id in enumerate(frame_ids, 1):
-        _survey_frame(frame_id, layout, survey)
+        _survey_frame(data_set.frame(frame_id), survey)
         if on_frame is not None:
             on_frame(done, len(frame_ids))
-    findings = check_layout(layout) + _unreadable_findings(survey.unreadable)
-    if len(frame_ids) < len(all_ids):
-        findings.append(
-            Finding(
-                "info",
-                "sample",
-                f"{len(frame_ids)} of {len(all_ids)} frames were examined.",
-                "Leave out the limit to examine all.",
-            )
-        )
-    findings += _judge(survey, classes, has_frames=bool(all_ids))
+    findings = data_set.check_files() + _unreadable_findings(survey.unreadable)
+    if len(frame_ids) < len(data_set):
+        what = f"{len(frame_ids)} of {len(data_set)} frames were examined."
+        findings.append(Finding("info", "sample", what, "Leave out the limit to examine all."))
+    findings += _judge(survey, classes, data_set) if frame_ids else []
     found = sorted_findings(findings)
     return DoctorReport(str(root), found, _statistics(survey), survey.transform)
 
@@ -100,91 +100,63 @@ def _spread_evenly(frame_ids: list[str], limit: int | None) -> list[str]:
     return [frame_ids[index] for index in np.linspace(0, len(frame_ids) - 1, limit).round().astype(int)]
 
 
-def _survey_frame(frame_id: str, layout: Layout, survey: _Survey) -> None:
+def _survey_frame(frame: Frame, survey: _Survey) -> None:
     """Measure scan and labels of one frame; a damaged file is noted and the rest still measured."""
     xyz: Array = np.zeros((0, 3))
-    if frame_id in layout.scans:
-        try:
-            raw = transformed(
-                read_raw_cloud(layout.scans[frame_id], columns=survey.columns), survey.transform
-            )
-            survey.scans.append(measure_scan(frame_id, raw))
+    if frame.source is not None:
+        with survey.noting(frame):
+            raw = transformed(read_raw_cloud(frame.source, columns=survey.columns), survey.transform)
+            survey.scans.append(measure_scan(frame.frame_id, raw))
             xyz = finite_xyz(raw)
-            if has_other_axes(layout.scans[frame_id], survey.transform):
-                survey.turned.append(frame_id)
-        except DataError as error:
-            survey.unreadable.append((frame_id, error))
-    calibration = _read_calibration(frame_id, layout, survey)
-    if frame_id in layout.labels:
-        try:
-            objects: list[KittiObject] = read_objects(layout.labels[frame_id])
-        except DataError as error:
-            survey.unreadable.append((frame_id, error))
-        else:
-            survey.labels.append(measure_labels(frame_id, objects, xyz, calibration))
-
-
-def _read_calibration(frame_id: str, layout: Layout, survey: _Survey) -> KittiCalibration | None:
-    if frame_id not in layout.calibrations:
-        return None
-    try:
-        calibration = read_calibration(layout.calibrations[frame_id])
-    except DataError as error:
-        survey.unreadable.append((frame_id, error))
-        return None
-    survey.calibrations.append((frame_id, calibration))
-    return calibration
+            if has_other_axes(frame.source, survey.transform):
+                survey.turned.append(frame.frame_id)
+    placed = False
+    if frame.calibrated:
+        with survey.noting(frame):
+            survey.calibrations.append((frame.frame_id, frame.calibration))
+            placed = True
+    if frame.labelled:
+        with survey.noting(frame):
+            survey.labels.append(measure_labels(frame, xyz if placed or not frame.objects else xyz[:0]))
 
 
 def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Finding]:
+    shown, rest = unreadable[:_SHOWN_FILES], unreadable[_SHOWN_FILES:]
+    told: list[tuple[str, tuple[str, ...]]] = [(str(error), (name,)) for name, error in shown]
+    told.append((f"{len(rest)} more files cannot be read.", tuple(frame_id for frame_id, _ in rest)))
     fix = "Repair or replace the file, or take the frame out of the data set."
-    findings = [
-        Finding("error", "unreadable", str(error), fix, (frame_id,))
-        for frame_id, error in unreadable[:_SHOWN_FILES]
-    ]
-    rest = unreadable[_SHOWN_FILES:]
-    if rest:
-        ids = tuple(frame_id for frame_id, _ in rest)
-        findings.append(Finding("error", "unreadable", f"{len(rest)} more files cannot be read.", fix, ids))
-    return findings
+    return with_frames(*(Finding("error", "unreadable", message, fix, ids) for message, ids in told))
 
 
-def _judge(survey: _Survey, classes: Sequence[str], *, has_frames: bool) -> list[Finding]:
-    if not has_frames:
-        return [
-            Finding("error", "empty", "The data set has no frames.", "Put one scan a frame into velodyne/.")
-        ]
+def _judge(survey: _Survey, classes: Sequence[str], data_set: DataSet) -> list[Finding]:
     findings = check_scans(survey.scans, sensor_height_m=survey.transform.sensor_height_m)
     if survey.turned and not any(item.transform and item.transform.axes for item in findings):
-        fix = "Write x = y, y = -x (old values on the right), or say --axes x,y,z if that has been done."
+        fix = f"{NUSCENES_TRANSFORM.instruction}, or say --axes x,y,z if that has been done."
         ids = tuple(survey.turned)
         findings.append(Finding("warning", "axes", f"{NUSCENES_AXES}.", fix, ids, NUSCENES_TRANSFORM))
     astray = any(item.severity == "error" and item.check in PLACEMENT_CHECKS for item in findings)
     calibration = _calibration_findings(survey.calibrations)
-    labels = check_labels(survey.labels, classes, judge_place=not astray) if survey.labels else []
+    known = data_set.classes
+    labels = check_labels(survey.labels, classes, known, judge_place=not astray) if survey.labels else []
     if any(item.check == "units" for item in labels):
         # The ground was judged in the wrong unit.
         findings = [item for item in findings if item.check != "ground"]
     return findings + labels + calibration
 
 
-def _calibration_findings(calibrations: Sequence[tuple[str, KittiCalibration]]) -> list[Finding]:
+def _calibration_findings(calibrations: Sequence[tuple[str, CameraCalibration]]) -> list[Finding]:
     """The camera's optical axis should point along the LiDAR's x, or x is not forward for the labels."""
-    sideways = tuple(
-        frame_id for frame_id, calibration in calibrations if calibration.lidar_from_camera[0, 2] < 0.7
-    )
-    if not sideways:
-        return []
-    return [
+    ids = tuple(name for name, calibration in calibrations if calibration.lidar_from_camera[0, 2] < 0.7)
+    return with_frames(
         Finding(
             "warning",
             "calibration",
-            f"In {len(sideways)} frames the camera does not look along +x of the LiDAR frame.",
+            f"In {len(ids)} frames the camera does not look along +x of the LiDAR frame.",
             "Check the axes in Tr_velo_to_cam: camera x right, y down, z forward; LiDAR x forward, y left,"
             " z up.",
-            sideways,
+            ids,
         )
-    ]
+    )
 
 
 def _statistics(survey: _Survey) -> Statistics:

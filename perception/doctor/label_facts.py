@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import points_in_boxes, wrap_angle
-from perception.io.kitti import DONT_CARE, KittiCalibration, KittiObject, boxes_from_objects
+from perception.data import Frame, boxes_from_objects
+from perception.data.camera import DONT_CARE
 from perception.scans.transform import ScanTransform
 
 Array = npt.NDArray[np.float64]
@@ -40,41 +40,23 @@ TURNS = (
     Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign",
          "Yaw is counter-clockwise from +x in the LiDAR frame; rotation_y is clockwise seen from above."),
     Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame",
-         "Write rotation_y = -yaw - pi/2, or let perception.io.kitti.objects_from_boxes write the labels."),
+         "Write rotation_y = -yaw - pi/2, or let perception.data.objects_from_boxes write the labels."),
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class AxesChange:
-    """A change of the scan's axes or unit that may be missing."""
-
-    check: str
-    transform: ScanTransform
-    message: str
-    fix: str
-
-
-AXES_CHANGES = (
-    AxesChange("units", ScanTransform(0.3048), "the scans seem to be in feet", "Multiply x, y, z by 0.3048."),
-    AxesChange("units", ScanTransform(0.01), "the scans seem to be in centimetres",
-               "Multiply x, y, z by 0.01."),
-    AxesChange("units", ScanTransform(0.001), "the scans seem to be in millimetres",
-               "Multiply x, y, z by 0.001."),
-    AxesChange("axes", ScanTransform(axes="z,-x,-y"), "the scans seem to be in camera axes",
-               "Write x = z, y = -x, z = -y (old values on the right)."),
-    AxesChange("axes", ScanTransform(axes="-z,-x,y"), "the scans seem to have y up and z backward",
-               "Write x = -z, y = -x, z = y (old values on the right)."),
-    AxesChange("axes", ScanTransform(axes="y,-x,z"), "the scans seem to have x right and y forward",
-               "Write x = y, y = -x (old values on the right)."),
-    AxesChange("axes", ScanTransform(axes="-y,x,z"), "the scans seem to have x left and y backward",
-               "Write x = -y, y = x (old values on the right)."),
-    AxesChange("axes", ScanTransform(axes="-x,-y,z"), "the scans seem to have x backward and y right",
-               "Write x = -x, y = -y."),
-    AxesChange("axes", ScanTransform(axes="x,-y,z"), "the scans seem to have y to the right (mirrored)",
-               "Write y = -y."),
-    AxesChange("axes", ScanTransform(axes="x,-y,-z"), "the scans seem to have y right and z down",
-               "Write y = -y, z = -z."),
-)  # fmt: skip
+#: Changes of the scan's unit or axes that may be missing, by what the scans then seem to be.
+AXES_CHANGES = {
+    "to be in feet": ScanTransform(0.3048),
+    "to be in centimetres": ScanTransform(0.01),
+    "to be in millimetres": ScanTransform(0.001),
+    "to be in camera axes": ScanTransform(axes="z,-x,-y"),
+    "to have y up and z backward": ScanTransform(axes="-z,-x,y"),
+    "to have x right and y forward": ScanTransform(axes="y,-x,z"),
+    "to have x left and y backward": ScanTransform(axes="-y,x,z"),
+    "to have x backward and y right": ScanTransform(axes="-x,-y,z"),
+    "to have y to the right (mirrored)": ScanTransform(axes="x,-y,z"),
+    "to have y right and z down": ScanTransform(axes="x,-y,-z"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,33 +96,35 @@ class LabelFacts:
     same_as_another: int
 
 
-def measure_labels(
-    frame_id: str, objects: Sequence[KittiObject], xyz: Array, calibration: KittiCalibration | None
-) -> LabelFacts:
+def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
     """Measure the boxes of one frame.
 
     Args:
-        frame_id: name of the frame.
-        objects: its labels.
-        xyz: (N, 3) finite points in the LiDAR frame.
-        calibration: of the frame; None places no box.
+        frame: its labels, as a camera or the LiDAR sees them.
+        xyz: (N, 3) finite points in the LiDAR frame; without any no box is placed, and no calibration read.
+
+    Raises:
+        DataError: the labels cannot be read.
     """
-    labelled = [item for item in objects if item.type != DONT_CARE]
-    sizes = np.array([(item.length_m, item.width_m, item.height_m) for item in labelled]).reshape(-1, 3)
-    placed = np.asarray(((sizes > 0) & (sizes < _LARGEST_BOX_M)).all(axis=1)) & (
-        calibration is not None and len(xyz) > 0
-    )
-    boxes = np.zeros((0, 7))
-    if calibration is not None and placed.any():
+    labelled = [item for item in frame.objects if item.type != DONT_CARE]
+    types = [item.type for item in labelled] if frame.objects else frame.labels
+    written = [
+        (*item.location, item.length_m, item.width_m, item.height_m, item.rotation_y) for item in labelled
+    ]
+    rows = np.array(written if frame.objects else frame.boxes, np.float64).reshape(-1, 7)
+    sizes = rows[:, 3:6]
+    placed = np.asarray(((sizes > 0) & (sizes < _LARGEST_BOX_M)).all(axis=1)) & (len(xyz) > 0)
+    boxes = rows[placed]
+    if frame.objects and placed.any():
         usable = [item for item, place in zip(labelled, placed, strict=True) if place]
-        boxes = boxes_from_objects(usable, calibration).boxes.astype(np.float64)
+        boxes = boxes_from_objects(usable, frame.calibration).boxes.astype(np.float64)
     inside = _count_inside(xyz, boxes)
     supported = inside[:, 1] >= SUPPORT_POINTS
     return LabelFacts(
-        frame_id=frame_id,
-        types=tuple(item.type for item in labelled),
+        frame_id=frame.frame_id,
+        types=tuple(types),
         sizes=sizes,
-        rotations=np.array([item.rotation_y for item in labelled]),
+        rotations=rows[:, 6],
         placed=placed,
         points=inside[:, 0],
         supported=supported,
@@ -149,7 +133,7 @@ def measure_labels(
         heights_m=boxes[:, 5],
         turned=inside[:, 2:],
         changed=_changed(xyz, boxes, supported),
-        same_as_another=len(labelled) - len({(item.type, item.location) for item in labelled}),
+        same_as_another=len(types) - len({(name, *row[:3]) for name, row in zip(types, rows, strict=True)}),
     )
 
 
@@ -183,7 +167,8 @@ def _count_inside(xyz: Array, boxes: Array) -> npt.NDArray[np.int64]:
 def _changed(xyz: Array, boxes: Array, supported: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     if not len(boxes) or supported.mean() >= 0.5:
         return np.zeros((len(boxes), 0), bool)
-    return np.stack([_supported(xyz @ change.transform.matrix.T, boxes) for change in AXES_CHANGES], axis=1)
+    changes = AXES_CHANGES.values()
+    return np.stack([_supported(xyz @ change.matrix.T, boxes) for change in changes], axis=1)
 
 
 def _supported(xyz: Array, boxes: Array) -> npt.NDArray[np.bool_]:

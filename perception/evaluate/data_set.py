@@ -1,67 +1,54 @@
-"""Run a detector over a KITTI-layout data set and evaluate what it finds."""
+"""Run a detector over a data set and evaluate what it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from perception.data import CameraCalibration, CameraObject, DataSet, Frame, objects_from_boxes
+from perception.data.kitti import write_objects
 from perception.detector import Detector
+from perception.errors import DataError
 from perception.evaluate.kitti import KittiResult, evaluate_kitti
-from perception.io.kitti import KittiCalibration, KittiDataset, KittiObject, objects_from_boxes, write_objects
 from perception.types import Detections
 
 
-def detections_to_objects(detections: Detections, calibration: KittiCalibration) -> list[KittiObject]:
+def detections_to_objects(detections: Detections, calibration: CameraCalibration) -> list[CameraObject]:
     """KITTI result objects of the detections that the camera sees; the protocol knows no others."""
     objects = objects_from_boxes(detections.boxes, detections.labels, detections.scores, calibration)
-    return [entry for entry in objects if _visible(entry)]
-
-
-def _visible(entry: KittiObject) -> bool:
-    left, top, right, bottom = entry.box_2d
-    return entry.location[2] > 0 and right - left > 1 and bottom - top > 1
-
-
-def write_results(
-    detector: Detector,
-    data_set: KittiDataset,
-    directory: str | Path,
-    *,
-    on_frame: Callable[[str, Detections], None] | None = None,
-) -> Path:
-    """Detect in every frame and write KITTI result files, with all scores from ``nms.score_threshold`` on.
-
-    Args:
-        detector: what finds the objects; what it reports by class (``nms.report_thresholds``) is not looked
-            at, as average precision needs low scores too.
-        data_set: frames; their calibration turns boxes into the camera frame.
-        directory: one ``<frame>.txt`` each is written here.
-        on_frame: called after each frame.
-    """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    detector = detector.reporting_everything()
-    for frame_id in data_set.frame_ids:
-        frame = data_set.load(frame_id)
-        detections = detector(frame.cloud)
-        write_objects(directory / f"{frame_id}.txt", detections_to_objects(detections, frame.calibration))
-        if on_frame is not None:
-            on_frame(frame_id, detections)
-    return directory
+    corners = [(entry, *entry.box_2d) for entry in objects if entry.location[2] > 0]
+    return [entry for entry, x0, y0, x1, y1 in corners if x1 - x0 > 1 and y1 - y0 > 1]
 
 
 def evaluate_detector(
     detector: Detector,
-    data_set: KittiDataset,
+    data_set: DataSet,
     directory: str | Path,
     *,
-    on_frame: Callable[[str, Detections], None] | None = None,
+    on_frame: Callable[[Frame, Detections], None] | None = None,
 ) -> KittiResult:
-    """AP of a detector on a data set with labels; result files are left in ``directory``."""
-    results = write_results(detector, data_set, directory, on_frame=on_frame)
-    return evaluate_kitti(
-        data_set.folder / "label_2",
-        results,
-        classes=detector.config.head.classes,
-        frame_ids=list(data_set.frame_ids),
-    )
+    """Detect in every frame, write KITTI result files, and evaluate these against the labels.
+
+    Args:
+        detector: what finds the objects; what it reports by class (``nms.report_thresholds``) is not looked
+            at: all scores from ``nms.score_threshold`` on count.
+        data_set: frames with labels; their calibration turns boxes into the camera frame.
+        directory: one ``<frame>.txt`` each is written here, and left.
+        on_frame: called after each frame.
+
+    Raises:
+        DataError: the data set has no labels, or a frame cannot be read.
+    """
+    if data_set.evaluation != "kitti" or not any(frame.labelled for frame in data_set):
+        raise DataError(f"{data_set.folder}: no labels to evaluate with; name a data set that has labels")
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    detector, labels = detector.reporting_everything(), {}
+    for frame in data_set:
+        detections = detector(frame.cloud)
+        objects = detections_to_objects(detections, frame.calibration)
+        write_objects(directory / f"{frame.frame_id}.txt", objects)
+        labels[frame.frame_id] = frame.objects
+        if on_frame is not None:
+            on_frame(frame, detections)
+    return evaluate_kitti(labels, directory, classes=detector.config.head.classes)

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perception.data.camera import DONT_CARE
 from perception.errors import DataError
 from perception.evaluate.kitti_frames import (
     Float64Array,
@@ -57,7 +58,6 @@ from perception.evaluate.kitti_protocol import (
     OverlapMetric,
     detection_roles,
     has_orientation,
-    is_dont_care,
     label_roles,
     officially_reported,
 )
@@ -78,7 +78,7 @@ def evaluate_kitti(
     """Average precision of result files against label files.
 
     Args:
-        label_dir: folder of KITTI label files, one ``.txt`` a frame; or one list of ``KittiObject`` a frame,
+        label_dir: folder of KITTI label files, one ``.txt`` a frame; or one list of ``CameraObject`` a frame,
             as a sequence or as a mapping from frame id. It defines the frames.
         result_dir: the detections in the same form; each needs a score.
         classes: what to evaluate. Classes that KITTI does not know have no neighbours.
@@ -138,7 +138,7 @@ class _Scene:
 
 
 def _compare(labels: ObjectTable, detections: ObjectTable) -> _Scene:
-    regions = is_dont_care(labels)
+    regions = labels.type == DONT_CARE.lower()
     objects = labels.rows(~regions)
     in_regions = find_overlaps(labels.rows(regions), detections)
     return _Scene(

@@ -10,13 +10,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from perception.data import CameraObject
+from perception.data.kitti import read_objects
 from perception.errors import DataError
-from perception.io.kitti import KittiObject, read_objects
 
 Float64Array = npt.NDArray[np.float64]
 
 #: A folder of KITTI ``.txt`` files, one list of objects a frame, or such lists by frame id.
-FrameSource = str | Path | Sequence[Sequence[KittiObject]] | Mapping[str, Sequence[KittiObject]]
+FrameSource = str | Path | Sequence[Sequence[CameraObject]] | Mapping[str, Sequence[CameraObject]]
 #: What to do with frames that have labels but no results.
 MissingResults = Literal["error", "empty", "skip"]
 
@@ -91,7 +92,7 @@ def load_frames(
         raise ValueError(f"missing_results must be 'error', 'empty' or 'skip', got {missing_results!r}")
     label_frames, result_frames = _open(labels, "labels"), _open(results, "results")
     wanted = _wanted_frames(label_frames, frame_ids)
-    present = set(result_frames.frame_ids)
+    present = result_frames.frames.keys()
     missing = [frame_id for frame_id in wanted if frame_id not in present]
     if len(missing) == len(wanted):
         raise DataError(
@@ -113,72 +114,50 @@ def load_frames(
     )
 
 
-class _Folder:
-    """Frames in a folder of text files, read when asked for."""
+@dataclass(frozen=True, eq=False)
+class _Frames:
+    """Frames that the caller already holds, or files of them, read when asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.name = str(folder)
-        self._folder = folder
-        self.frame_ids = sorted(path.stem for path in folder.glob("*.txt"))
+    name: str
+    frames: Mapping[str, Sequence[CameraObject] | Path]
 
-    def objects(self, frame_id: str) -> Sequence[KittiObject]:
-        return read_objects(self._path(frame_id))
-
-    def place(self, frame_id: str, index: int) -> str:
-        """File and line of an object, for messages."""
-        lines = self._path(frame_id).read_text(encoding="utf-8").splitlines()
-        numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
-        return f"{self._path(frame_id)}: line {numbers[index]}"
-
-    def _path(self, frame_id: str) -> Path:
-        return self._folder / f"{frame_id}.txt"
-
-
-class _Memory:
-    """Frames that the caller already holds."""
-
-    def __init__(self, frames: Mapping[str, Sequence[KittiObject]], name: str) -> None:
-        self.name = name
-        self._frames = frames
-        self.frame_ids = list(frames)
-
-    def objects(self, frame_id: str) -> Sequence[KittiObject]:
-        return self._frames[frame_id]
+    def objects(self, frame_id: str) -> Sequence[CameraObject]:
+        frame = self.frames.get(frame_id, ())
+        return read_objects(frame) if isinstance(frame, Path) else frame
 
     def place(self, frame_id: str, index: int) -> str:
-        """Frame and index of an object, for messages."""
-        return f"{self.name}: frame {frame_id!r}, object {index}"
-
-
-_Frames = _Folder | _Memory
+        """File and line of an object, or frame and index, for messages."""
+        frame = self.frames[frame_id]
+        if not isinstance(frame, Path):
+            return f"{self.name}: frame {frame_id!r}, object {index}"
+        lines = frame.read_text(encoding="utf-8").splitlines()
+        return f"{frame}: line {[number for number, line in enumerate(lines, 1) if line.strip()][index]}"
 
 
 def _open(source: FrameSource, name: str) -> _Frames:
-    if isinstance(source, str | Path):
-        folder = Path(source)
-        if not folder.is_dir():
-            raise DataError(
-                f"{folder}: {'not a' if folder.exists() else 'no such'} folder;"
-                f" name the folder with the {name}, one .txt file a frame"
-            )
-        frames = _Folder(folder)
-        if not frames.frame_ids:
-            hint = f"; did you mean {folder / 'data'}?" if (folder / "data").is_dir() else ""
-            raise DataError(f"{folder}: no .txt files; expected {name}, one file a frame{hint}")
-        return frames
-    if isinstance(source, Mapping):
-        return _Memory(source, name)
-    return _Memory({str(index): objects for index, objects in enumerate(source)}, name)
+    if not isinstance(source, str | Path):
+        held = source if isinstance(source, Mapping) else {str(row): item for row, item in enumerate(source)}
+        return _Frames(name, held)
+    folder = Path(source)
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: {'not a' if folder.exists() else 'no such'} folder;"
+            f" name the folder with the {name}, one .txt file a frame"
+        )
+    files = {path.stem: path for path in sorted(folder.glob("*.txt"), key=lambda path: path.stem)}
+    if not files:
+        hint = f"; did you mean {folder / 'data'}?" if (folder / "data").is_dir() else ""
+        raise DataError(f"{folder}: no .txt files; expected {name}, one file a frame{hint}")
+    return _Frames(str(folder), files)
 
 
 def _wanted_frames(labels: _Frames, frame_ids: Iterable[str] | None) -> list[str]:
-    wanted = list(labels.frame_ids if frame_ids is None else frame_ids)
+    wanted = list(labels.frames if frame_ids is None else frame_ids)
     if not wanted:
         raise DataError(f"{labels.name}: no frames to evaluate; give at least one frame with labels")
     if len(set(wanted)) != len(wanted):
         raise ValueError("frame_ids must not name a frame twice")
-    known = set(labels.frame_ids)
-    unknown = [frame_id for frame_id in wanted if frame_id not in known]
+    unknown = [frame_id for frame_id in wanted if frame_id not in labels.frames]
     if unknown:
         raise DataError(
             f"{labels.name}: no labels for {len(unknown)} of {len(wanted)} frames ({_some(unknown)});"
@@ -192,14 +171,16 @@ def _some(frame_ids: list[str]) -> str:
 
 
 def _read_table(frames: _Frames, frame_ids: list[str], *, scored: bool) -> ObjectTable:
-    present = set(frames.frame_ids)
-    by_frame = [frames.objects(frame_id) if frame_id in present else () for frame_id in frame_ids]
+    by_frame = [frames.objects(frame_id) for frame_id in frame_ids]
     objects = [item for frame in by_frame for item in frame]
-    counts = np.array([len(frame) for frame in by_frame], dtype=np.int64)
-    numbers = np.array([_numbers(item, scored=scored) for item in objects], dtype=np.float64).reshape(-1, 15)
-    _check_numbers(frames, frame_ids, counts, numbers)
+    rows = [
+        _numbers(frames, frame_id, index, item, scored=scored)
+        for frame_id, frame in zip(frame_ids, by_frame, strict=True)
+        for index, item in enumerate(frame)
+    ]
+    numbers = np.array(rows, dtype=np.float64).reshape(-1, 15)
     return ObjectTable(
-        frame=np.repeat(np.arange(len(frame_ids)), counts),
+        frame=np.repeat(np.arange(len(frame_ids)), [len(frame) for frame in by_frame]),
         type=np.array([item.type.lower() for item in objects], dtype=np.str_),
         truncated=numbers[:, 0],
         occluded=numbers[:, 1].astype(np.int64),
@@ -212,23 +193,17 @@ def _read_table(frames: _Frames, frame_ids: list[str], *, scored: bool) -> Objec
     )
 
 
-def _numbers(item: KittiObject, *, scored: bool) -> tuple[float, ...]:
+def _numbers(
+    frames: _Frames, frame_id: str, index: int, item: CameraObject, *, scored: bool
+) -> tuple[float, ...]:
     size = (item.height_m, item.width_m, item.length_m)
     # Labels read from a result file may carry a score; it has no meaning here.
     score = (np.nan if item.score is None else item.score) if scored else 0.0
     head = (item.truncated, item.occluded, item.alpha)
-    return (*head, *item.box_2d, *size, *item.location, item.rotation_y, score)
-
-
-def _check_numbers(
-    frames: _Frames, frame_ids: list[str], counts: npt.NDArray[np.int64], numbers: Float64Array
-) -> None:
-    wrong = ~(np.abs(numbers) <= _LARGEST)
-    if not wrong.any():
-        return
-    row = int(wrong.any(axis=1).argmax())
-    frame = int(np.searchsorted(np.cumsum(counts), row, side="right"))
-    place = frames.place(frame_ids[frame], row - int(counts[:frame].sum()))
-    if wrong[row, :14].any():
-        raise DataError(f"{place}: a number is not finite; correct it or leave the object out")
-    raise DataError(f"{place}: no score; a result needs its score as the 16th field")
+    numbers = (*head, *item.box_2d, *size, *item.location, item.rotation_y, score)
+    fine = [abs(number) <= _LARGEST for number in numbers]
+    if not all(fine):
+        missing = "no score; a result needs its score as the 16th field"
+        wrong = missing if all(fine[:14]) else "a number is not finite; correct it or leave the object out"
+        raise DataError(f"{frames.place(frame_id, index)}: {wrong}")
+    return numbers

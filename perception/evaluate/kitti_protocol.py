@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from perception.data.kitti import KittiDataSet
 from perception.evaluate.kitti_frames import ObjectTable
-from perception.io.kitti import DONT_CARE
 
 #: What a pair of boxes is compared by: image boxes, bird's-eye rectangles or volumes.
 OverlapMetric = Literal["2d", "bev", "3d"]
@@ -31,7 +31,7 @@ MIN_OVERLAPS = {"car": 0.7, "pedestrian": 0.5, "cyclist": 0.5}
 #: Minimum overlap of classes that the benchmark does not know.
 DEFAULT_MIN_OVERLAP = 0.5
 #: Detections matched to a label of the neighbouring class are neither right nor wrong.
-NEIGHBOURS = {"car": "van", "pedestrian": "person_sitting"}
+NEIGHBOURS = {name.lower(): other.lower() for name, other in KittiDataSet.neighbours.items()}
 
 # Roles of labels and detections while one class is evaluated at one difficulty.
 EVALUATED, IGNORED, OTHER = 1, 0, -1
@@ -90,12 +90,6 @@ def detection_roles(detections: ObjectTable, class_name: str, difficulty: Diffic
     own = detections.type == class_name.lower()
     roles = np.where(height < difficulty.min_height_px, IGNORED, np.where(own, EVALUATED, OTHER))
     return roles.astype(np.int8)
-
-
-def is_dont_care(labels: ObjectTable) -> npt.NDArray[np.bool_]:
-    """Which labels are DontCare regions, (M,) bool."""
-    regions: npt.NDArray[np.bool_] = labels.type == DONT_CARE.lower()
-    return regions
 
 
 def officially_reported(detections: ObjectTable, class_name: str, metric: Metric) -> bool:

@@ -127,20 +127,16 @@ def find_point_clouds(paths: Iterable[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         found.update(dict.fromkeys(_scans_in(path)))
     if not found:
-        raise DataError(f"no point cloud given; name files or folders of {_known_suffixes()} files")
+        raise DataError(f"no point cloud given; name files or folders of {known_suffixes()} files")
     return list(found)
 
 
 def _scans_in(path: Path) -> list[Path]:
     if path.is_dir():
-        scans = sorted(
-            entry
-            for entry in path.iterdir()
-            if entry.suffix.lower() in SUPPORTED_SUFFIXES and entry.is_file()
-        )
+        scans = sorted(filter(is_point_cloud, path.iterdir()))
         if not scans:
             raise DataError(
-                f"{path}: no {_known_suffixes()} file in this folder; name the folder that holds the scans"
+                f"{path}: no {known_suffixes()} file in this folder; name the folder that holds the scans"
                 " (in a KITTI data set: training/velodyne)"
             )
         return scans
@@ -150,14 +146,20 @@ def _scans_in(path: Path) -> list[Path]:
     return [path]
 
 
+def is_point_cloud(path: Path) -> bool:
+    """Whether there is a file of this name and a supported suffix."""
+    return path.suffix.lower() in SUPPORTED_SUFFIXES and path.is_file()
+
+
 def _supported_suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUPPORTED_SUFFIXES:
         raise DataError(
-            f"{path}: unknown kind of scan {suffix or '(no suffix)'!r}; convert it to {_known_suffixes()}"
+            f"{path}: unknown kind of scan {suffix or '(no suffix)'!r}; convert it to {known_suffixes()}"
         )
     return suffix
 
 
-def _known_suffixes() -> str:
+def known_suffixes() -> str:
+    """The suffixes of scans in words."""
     return ", ".join(SUPPORTED_SUFFIXES[:-1]) + f" or {SUPPORTED_SUFFIXES[-1]}"

@@ -35,3 +35,8 @@ class Finding:
     def options(self) -> str:
         """Options of ``perceive detect`` that mend it; empty where there are none."""
         return "" if self.transform is None else self.transform.options
+
+
+def with_frames(*findings: Finding) -> list[Finding]:
+    """Those of checks of single frames that concern any: the others noticed nothing."""
+    return [finding for finding in findings if finding.frames]

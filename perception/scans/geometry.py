@@ -88,7 +88,7 @@ def _check_units(scans: Sequence[ScanFacts]) -> Finding | None:
             "units",
             f"The points reach {extent:.0f} units from the sensor, expected are up to"
             f" {_LARGEST_RANGE_M:.0f} metres: the coordinates seem to be in {unit}.",
-            f"Multiply x, y, z by {_UNITS[unit]:g} when exporting the scans.",
+            f"{ScanTransform(_UNITS[unit]).instruction} when exporting the scans.",
             transform=ScanTransform(scale=_UNITS[unit]),
         )
     if extent < _SMALLEST_RANGE_M:
@@ -141,10 +141,10 @@ def _thin_axis_finding(thin: int, spread: npt.NDArray[np.float64], *, points_up:
     name = "xyz"[thin]
     if name == "y" and not points_up:
         what, axes = "these look like camera axes (x right, y down, z forward)", "z,-x,-y"
-        fix = "Write x = z, y = -x, z = -y (old values on the right)"
+        fix = ScanTransform(axes=axes).instruction
     elif name == "y":
         what, axes = "y seems to point up (x right, y up, z backward, as in graphics)", "-z,-x,y"
-        fix = "Write x = -z, y = -x, z = y (old values on the right)"
+        fix = ScanTransform(axes=axes).instruction
     else:
         what, axes = f"x seems to point {'up' if points_up else 'down'}", "-z,y,x" if points_up else "z,y,-x"
         fix = f"Write the {'' if points_up else 'negative '}old x as z, and turn x to forward and y to left"

@@ -83,6 +83,15 @@ class ScanTransform:
         return " ".join(parts)
 
     @property
+    def instruction(self) -> str:
+        """How to write the scans so that their unit and axes are right."""
+        if self.axes is None:
+            return f"Multiply x, y, z by {self.scale:g}"
+        changed = [(new, old) for new, old in zip("xyz", self.axes.split(","), strict=True) if new != old]
+        moved = " (old values on the right)" if any(new != old[-1] for new, old in changed) else ""
+        return f"Write {', '.join(f'{new} = {old}' for new, old in changed)}{moved}"
+
+    @property
     def expression(self) -> str:
         """The same in Python."""
         given = {entry.name: getattr(self, entry.name) for entry in fields(self)}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from perception.io.kitti import KittiDataset
+from perception.data import DataSet, Frame
 from perception.types import FloatArray
 
 IntArray = npt.NDArray[np.int64]
 
 #: Class index of objects that look like a class but do not count, in training as in the KITTI protocol.
 IGNORED = -1
-#: KITTI's neighbouring types: neither a find nor a false alarm.
-NEIGHBOUR_TYPES = ("Van", "Person_sitting")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,23 +34,20 @@ class TrainingFrame:
     labels: IntArray
 
 
-def load_frames(dataset: KittiDataset, classes: Sequence[str]) -> list[TrainingFrame]:
+def load_frames(data_set: DataSet, classes: Sequence[str]) -> list[TrainingFrame]:
     """Read every frame of a data set; types that are neither a class nor a neighbour become background."""
-    return [_training_frame(dataset, frame_id, classes) for frame_id in dataset.frame_ids]
+    index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
+    index |= {name: position for position, name in enumerate(classes)}
+    return [_training_frame(frame, index) for frame in data_set]
 
 
-def _training_frame(dataset: KittiDataset, frame_id: str, classes: Sequence[str]) -> TrainingFrame:
-    frame = dataset.load(frame_id)
-    truth = frame.boxes
-    index = {name: position for position, name in enumerate(classes)}
-    index.update({name: IGNORED for name in NEIGHBOUR_TYPES if name not in index})
-    kept = [row for row, name in enumerate(truth.labels) if name in index]
-    points = frame.cloud.points[np.isfinite(frame.cloud.points).all(axis=1)]
+def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
+    kept = [row for row, name in enumerate(frame.labels) if name in index]
     return TrainingFrame(
-        frame_id,
-        points,
-        truth.boxes[kept],
-        np.array([index[truth.labels[row]] for row in kept], dtype=np.int64),
+        frame.frame_id,
+        frame.points[np.isfinite(frame.points).all(axis=1)],
+        frame.boxes[kept],
+        np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
     )
 
 

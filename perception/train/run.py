@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from perception.config import TrainConfig
+from perception.data import open_data_set
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
-from perception.io.kitti import KittiDataset
 from perception.model.compression import PATTERN, compress_network, save_compressed_weights
 from perception.model.network import Network
 from perception.model.weights import load_weights, save_weights
@@ -52,13 +52,13 @@ def train(
     on_log: OnLog | None = None,
     fine_tune: FineTune | None = None,
 ) -> TrainOutcome:
-    """Train on a KITTI-layout folder, evaluate on its ``val`` split, write weights.
+    """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
 
     Args:
         config: of the run.
-        data: folder with ``training`` and ``ImageSets/train.txt`` (and ``val.txt``).
+        data: folder of a data set that :func:`~perception.data.open_data_set` knows.
         directory: of the run; an unfinished run in it goes on.
-        extra: further KITTI-layout folders whose frames are mixed in.
+        extra: further such folders, whose frames are mixed in.
         device: where to train.
         max_seconds: stop after this long, with weights that can be used; the next call goes on.
         show_progress: draw a progress bar.
@@ -67,8 +67,8 @@ def train(
             compressed by it.
     """
     classes = config.detector.head.classes
-    frames = load_frames(KittiDataset(data, "train"), classes)
-    more = [frame for folder in extra for frame in load_frames(KittiDataset(folder, "train"), classes)]
+    frames = load_frames(open_data_set(data, "train"), classes)
+    more = [frame for folder in extra for frame in load_frames(open_data_set(folder, "train"), classes)]
     trainer = Trainer(config, directory, frames, extra=more, device=device, fine_tune=fine_tune)
     finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
     network = _save(trainer, trainer.directory / "weights.safetensors")
@@ -93,7 +93,7 @@ def _validate(
     network: Network, data: str | Path, directory: Path, device: str | torch.device
 ) -> dict[str, Any] | None:
     try:
-        validation = KittiDataset(data, "val")
+        validation = open_data_set(data, "val")
     except DataError:
         return None
     detector = Detector(network, device=device)

@@ -280,11 +280,11 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
 
 def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> None:
     if len(frames) == 0:
-        raise DataError("no training frame: ImageSets/train.txt is empty")
+        raise DataError("no training frame: the list of the training split is empty")
     counts = class_counts(frames, classes)
     if sum(counts.values()) == 0:
         raise DataError(
-            f"no training frame holds an object of {', '.join(classes)}: check the class names in label_2"
+            f"no training frame holds an object of {', '.join(classes)}: check the class names of the labels"
             " (`perceive doctor` examines a data set)"
         )
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from perception.budget import default_levels
-from perception.io.kitti import KittiCalibration, objects_from_boxes, write_calibration, write_objects
+from perception.data import CameraCalibration, objects_from_boxes
+from perception.data.kitti import write_calibration, write_objects
 from perception.model.weights import load_weights
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ def kitti(tmp_path: Path) -> Path:
         road = generator.uniform([5, -10, -1.75, 0], [30, 10, -1.65, 1], (2000, 4))
         car = generator.uniform([12, -1, -1.6, 0], [16, 1, -0.2, 1], (600, 4))
         np.concatenate([road, car]).astype("<f4").tofile(root / f"training/velodyne_reduced/{name}.bin")
-        calibration = KittiCalibration.default()
+        calibration = CameraCalibration.default()
         write_calibration(root / f"training/calib/{name}.txt", calibration)
         box = np.array([[14, 0, -0.9, 4, 2, 1.4, 0]], np.float32)
         write_objects(

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from perception.config import DetectorConfig, from_dict
-from perception.io.kitti import KittiCalibration, objects_from_boxes, write_calibration, write_objects
+from perception.data import CameraCalibration, objects_from_boxes
+from perception.data.kitti import write_calibration, write_objects
 from perception.model.network import Network
 from perception.model.weights import save_weights
 from perception.train.frames import TrainingFrame
@@ -99,7 +100,7 @@ def kitti_folder(street: Callable[[int], TrainingFrame], tmp_path_factory: pytes
     root = tmp_path_factory.mktemp("streets")
     for name in ("training/velodyne", "training/label_2", "training/calib", "ImageSets"):
         (root / name).mkdir(parents=True)
-    calibration = KittiCalibration.default()
+    calibration = CameraCalibration.default()
     for seed in range(4):
         frame = street(seed)
         frame.points.astype("<f4").tofile(root / f"training/velodyne/{frame.frame_id}.bin")

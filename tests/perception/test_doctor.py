@@ -15,25 +15,20 @@ from rich.console import Console
 
 from perception import PointCloud
 from perception.boxes import points_in_boxes
+from perception.data import CameraCalibration, CameraObject, objects_from_boxes
+from perception.data.kitti import write_calibration, write_objects
 from perception.doctor import DoctorReport, examine_data_set, format_report
 from perception.errors import DataError
 from perception.io import save_point_cloud
-from perception.io.kitti import (
-    KittiCalibration,
-    KittiObject,
-    objects_from_boxes,
-    write_calibration,
-    write_objects,
-)
 
 REAL = Path(os.environ.get("SPARSIGHT_DATA", Path(__file__).parents[2] / ".." / "shared" / "data")) / "kitti"
 FRAMES = 5
 GROUND_M = -1.7
 SIZES = {"Car": (4.0, 1.7, 1.5), "Pedestrian": (0.8, 0.6, 1.75), "Cyclist": (1.8, 0.6, 1.7)}
 LABELS = ["Car"] * 5 + ["Pedestrian", "Cyclist"]
-CALIBRATION = KittiCalibration.default()
+CALIBRATION = CameraCalibration.default()
 
-Objects = list[KittiObject]
+Objects = list[CameraObject]
 
 
 def surface(box: np.ndarray, generator: np.random.Generator, count: int = 200) -> np.ndarray:
@@ -116,11 +111,11 @@ def scaled(factor: float) -> Callable[[np.ndarray], np.ndarray]:
     return linear((factor, 0, 0), (0, factor, 0), (0, 0, factor))
 
 
-def each(change: Callable[[KittiObject], KittiObject]) -> Callable[[Objects], Objects]:
+def each(change: Callable[[CameraObject], CameraObject]) -> Callable[[Objects], Objects]:
     return lambda objects: [change(item) for item in objects]
 
 
-def moved(item: KittiObject, x: float, y: float, z: float) -> KittiObject:
+def moved(item: CameraObject, x: float, y: float, z: float) -> CameraObject:
     return replace(item, location=(item.location[0] + x, item.location[1] + y, item.location[2] + z))
 
 

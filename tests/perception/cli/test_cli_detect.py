@@ -14,7 +14,7 @@ import torch
 from matplotlib.image import imread
 
 from perception.boxes import rotated_iou_bev
-from perception.io.kitti import KittiDataset
+from perception.data import open_data_set
 from perception.model.weights import WEIGHTS_DIRECTORY
 from perception.train.frames import TrainingFrame
 from sparse_core import __version__
@@ -379,16 +379,16 @@ def test_a_checkpoint_is_no_weights(perceive: Perceive, scan: Path, tmp_path: Pa
     not (WEIGHTS_DIRECTORY / "pointpillars-kitti.safetensors").is_file(), reason="weights are not shipped yet"
 )
 def test_the_shipped_weights_find_near_cars(perceive: Perceive, data_directory: Path, tmp_path: Path) -> None:
-    data_set = KittiDataset(data_directory / "kitti", "val")
+    data_set = open_data_set(data_directory / "kitti", "val")
     frame_ids = data_set.frame_ids[:8]
-    paths = [data_set.points_path(frame_id) for frame_id in frame_ids]
+    paths = [data_set.frame(frame_id).source for frame_id in frame_ids]
     assert perceive("detect", *paths, "--out", tmp_path, "--score", 0.2).status == 0
     near = found = 0
     for record, frame_id in zip(records_of(tmp_path), frame_ids, strict=True):
         assert (tmp_path / f"{frame_id}.html").is_file()
-        frame = data_set.load(frame_id)
+        frame = data_set.frame(frame_id)
         clear = [entry for entry in frame.objects if entry.type != "DontCare"]
-        for entry, box in zip(clear, frame.boxes.boxes, strict=True):
+        for entry, box in zip(clear, frame.boxes, strict=True):
             if entry.type != "Car" or entry.occluded > 1 or np.hypot(box[0], box[1]) >= 30:
                 continue
             cars = [

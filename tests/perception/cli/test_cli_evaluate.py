@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from perception.config import DetectorConfig
+from perception.data import CameraCalibration, open_data_set
+from perception.data.kitti import read_objects, write_objects
 from perception.evaluate.data_set import detections_to_objects
-from perception.io.kitti import KittiCalibration, KittiDataset, read_objects, write_objects
 from perception.model.network import Network
 from perception.model.weights import save_weights
 from perception.types import Detections
@@ -163,8 +164,8 @@ def test_an_unknown_folder_is_named(perceive: Perceive, tiny_weights: Path, tmp_
 
 
 def test_only_what_the_camera_sees_becomes_a_result(kitti_folder: Path) -> None:
-    frame = KittiDataset(kitti_folder, "train").load("000000")
-    truth = frame.boxes
+    frame = open_data_set(kitti_folder, "train").frame("000000")
+    truth = frame.truth
     behind = truth.boxes.copy()
     behind[:, 0] = -10
     beside = truth.boxes.copy()
@@ -172,8 +173,15 @@ def test_only_what_the_camera_sees_becomes_a_result(kitti_folder: Path) -> None:
     boxes = np.concatenate([truth.boxes, behind, beside])
     scores = np.linspace(0.9, 0.1, len(boxes)).astype(np.float32)
     found = Detections(boxes, scores, truth.labels * 3)
-    objects = detections_to_objects(found, KittiCalibration.default())
+    objects = detections_to_objects(found, CameraCalibration.default())
     assert [entry.type for entry in objects] == truth.labels
     assert [entry.score for entry in objects] == pytest.approx(scores[: len(objects)].tolist(), abs=1e-4)
     for entry, label in zip(objects, frame.objects, strict=True):
         np.testing.assert_allclose(entry.location, label.location, atol=0.02)
+
+
+def test_a_folder_without_labels_is_named(perceive: Perceive, kitti_folder: Path, tiny_weights: Path) -> None:
+    scans = kitti_folder / "training/velodyne"
+    done = perceive("eval", "--data", scans, "--split", "all", "--weights", tiny_weights)
+    assert done.status == 2
+    assert "no labels to evaluate with" in done.remarks

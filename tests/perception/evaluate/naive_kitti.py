@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from shapely import Polygon
 
-from perception.io.kitti import KittiObject
+from perception.data import CameraObject
 
 _LIMITS = {"easy": (40, 0, 0.15), "moderate": (25, 1, 0.30), "hard": (25, 2, 0.50)}
 _ALMOST = {"car": "van", "pedestrian": "person_sitting", "cyclist": None}
@@ -23,7 +23,7 @@ class NaiveKitti:
     """Curves of one set of frames; pairwise overlaps are remembered."""
 
     def __init__(
-        self, labels: Mapping[str, list[KittiObject]], results: Mapping[str, list[KittiObject]]
+        self, labels: Mapping[str, list[CameraObject]], results: Mapping[str, list[CameraObject]]
     ) -> None:
         self._frames = [(labels[name], results[name]) for name in labels]
         self._memory: dict[tuple[int, int, str, bool], float] = {}
@@ -89,7 +89,7 @@ class NaiveKitti:
         return pairs, false
 
     @staticmethod
-    def _label_kind(item: KittiObject, name: str, difficulty: str) -> str:
+    def _label_kind(item: CameraObject, name: str, difficulty: str) -> str:
         height, occlusion, truncation = _LIMITS[difficulty]
         if item.type.lower() == _ALMOST[name]:
             return "ignored"
@@ -98,7 +98,7 @@ class NaiveKitti:
         low = item.box_2d[3] - item.box_2d[1] <= height
         return "ignored" if low or item.occluded > occlusion or item.truncated > truncation else "wanted"
 
-    def _overlap(self, label: KittiObject, item: KittiObject, metric: str, of_detection: bool) -> float:
+    def _overlap(self, label: CameraObject, item: CameraObject, metric: str, of_detection: bool) -> float:
         key = (id(label), id(item), metric, of_detection)
         if key not in self._memory:
             shared, first, second = _sizes(label, item, metric)
@@ -107,7 +107,7 @@ class NaiveKitti:
         return self._memory[key]
 
 
-def _detection_kind(item: KittiObject, name: str, difficulty: str) -> str:
+def _detection_kind(item: CameraObject, name: str, difficulty: str) -> str:
     if abs(item.box_2d[1] - item.box_2d[3]) < _LIMITS[difficulty][0]:
         return "ignored"
     return "wanted" if item.type.lower() == name else "other"
@@ -132,7 +132,7 @@ def _raised(values: Curve) -> Curve:
     ]
 
 
-def _sizes(label: KittiObject, item: KittiObject, metric: str) -> tuple[float, float, float]:
+def _sizes(label: CameraObject, item: CameraObject, metric: str) -> tuple[float, float, float]:
     """What the boxes share, and the size of each."""
     if metric == "2d":
         a, b = label.box_2d, item.box_2d
@@ -148,11 +148,11 @@ def _sizes(label: KittiObject, item: KittiObject, metric: str) -> tuple[float, f
     return shared, _volume(label), _volume(item)
 
 
-def _volume(item: KittiObject) -> float:
+def _volume(item: CameraObject) -> float:
     return item.height_m * item.width_m * item.length_m
 
 
-def _footprint(item: KittiObject) -> Polygon:
+def _footprint(item: CameraObject) -> Polygon:
     cos, sin = math.cos(item.rotation_y), math.sin(item.rotation_y)
     x, _, z = item.location
     corners = [(0.5, 0.5), (0.5, -0.5), (-0.5, -0.5), (-0.5, 0.5)]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from perception.io.kitti import KittiObject, write_objects
+from perception.data import CameraObject
+from perception.data.kitti import write_objects
 
-Frames = dict[str, list[KittiObject]]
+Frames = dict[str, list[CameraObject]]
 
 _TYPES = (
     "Car",
@@ -67,7 +68,7 @@ def write_frames(folder: Path, frames: Frames) -> Path:
     return folder
 
 
-def _label(random: np.random.Generator, neat: bool) -> KittiObject:
+def _label(random: np.random.Generator, neat: bool) -> CameraObject:
     name = str(random.choice(_TYPES))
     height_px = float(random.choice(_HEIGHTS_PX)) if random.random() < 0.7 else random.uniform(15, 200)
     if neat:
@@ -77,7 +78,7 @@ def _label(random: np.random.Generator, neat: bool) -> KittiObject:
     if random.random() < 0.05:
         name = name.upper() if random.random() < 0.5 else name.lower()
     return _rounded(
-        KittiObject(
+        CameraObject(
             type=name,
             truncated=0.0 if neat else float(random.choice((0.0, 0.0, 0.15, 0.16, 0.3, 0.31, 0.5, 0.7))),
             occluded=int(random.choice((0, 0, 0, 1) if neat else (0, 0, 1, 2, 3))),
@@ -92,7 +93,7 @@ def _label(random: np.random.Generator, neat: bool) -> KittiObject:
     )
 
 
-def _neighbour(random: np.random.Generator, item: KittiObject) -> KittiObject:
+def _neighbour(random: np.random.Generator, item: CameraObject) -> CameraObject:
     """Another label in nearly the same place, so that they compete for detections."""
     kinds = {"Car": ("Van", "Car"), "Pedestrian": ("Person_sitting", "Cyclist", "Pedestrian")}
     name = str(random.choice(kinds.get(item.type, (item.type,))))
@@ -100,18 +101,18 @@ def _neighbour(random: np.random.Generator, item: KittiObject) -> KittiObject:
     return replace(near, occluded=int(random.choice((0, 1, 2, 3))))
 
 
-def _region(random: np.random.Generator) -> KittiObject:
+def _region(random: np.random.Generator) -> CameraObject:
     left, top = random.uniform(0, 1100), random.uniform(100, 200)
     box = (left, top, left + random.uniform(20, 200), top + random.uniform(20, 120))
     name = "DontCare" if random.random() < 0.9 else "dontcare"
-    unknown = KittiObject(name, -1, -1, -10, box, -1, -1, -1, (-1000, -1000, -1000), -10)
+    unknown = CameraObject(name, -1, -1, -10, box, -1, -1, -1, (-1000, -1000, -1000), -10)
     if random.random() < 0.1:  # KITTI has none like this, but the program would use it
         place = (random.uniform(-20, 20), 1.5, random.uniform(5, 60))
         unknown = replace(unknown, height_m=3.0, width_m=9.0, length_m=9.0, location=place, rotation_y=0.4)
     return _rounded(unknown)
 
 
-def _hits(random: np.random.Generator, item: KittiObject, neat: bool) -> list[KittiObject]:
+def _hits(random: np.random.Generator, item: CameraObject, neat: bool) -> list[CameraObject]:
     count = int(random.choice((0, 1, 1, 1, 1) if neat else (0, 1, 1, 2, 3)))
     hits = []
     for _ in range(count):
@@ -135,7 +136,7 @@ def _hits(random: np.random.Generator, item: KittiObject, neat: bool) -> list[Ki
     return hits
 
 
-def _shifted(random: np.random.Generator, item: KittiObject, noise: float) -> KittiObject:
+def _shifted(random: np.random.Generator, item: CameraObject, noise: float) -> CameraObject:
     left, top, right, bottom = item.box_2d
     width, height = right - left, bottom - top
     box = np.array(item.box_2d) + noise * random.normal(size=4) * (width, height, width, height)
@@ -156,11 +157,11 @@ def _shifted(random: np.random.Generator, item: KittiObject, noise: float) -> Ki
     )
 
 
-def _false_positive(random: np.random.Generator) -> KittiObject:
+def _false_positive(random: np.random.Generator) -> CameraObject:
     return replace(_label(random, neat=False), truncated=-1, occluded=-1, score=_score(random))
 
 
-def _in_region(random: np.random.Generator, region: KittiObject) -> KittiObject:
+def _in_region(random: np.random.Generator, region: CameraObject) -> CameraObject:
     """A detection that lies in a DontCare region, more or less."""
     hit = _false_positive(random)
     hit = replace(hit, box_2d=_shifted(random, region, 0.1).box_2d)
@@ -176,7 +177,7 @@ def _score(random: np.random.Generator) -> float:
     return round(random.uniform(-0.2, 1.0), int(random.choice((1, 2, 6))))
 
 
-def _rounded(item: KittiObject) -> KittiObject:
+def _rounded(item: CameraObject) -> CameraObject:
     left, top, right, bottom = (round(value, 2) for value in item.box_2d)
     x, y, z = (round(value, 2) for value in item.location)
     return replace(

@@ -12,25 +12,26 @@ import numpy as np
 import pytest
 from random_kitti import write_frames
 
+from perception.data import CameraObject
+from perception.data.kitti import read_objects
 from perception.errors import DataError
 from perception.evaluate.kitti import KittiResult, evaluate_kitti
-from perception.io.kitti import KittiObject, read_objects
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("SPARSIGHT_DATA", REPOSITORY / "../shared/data"))
 METRICS = ("2d", "bev", "3d", "aos")
 
-LABEL = KittiObject("Car", 0.0, 0, 0.3, (100, 100, 200, 180), 1.5, 1.6, 4.0, (1.0, 1.7, 20.0), 0.25)
+LABEL = CameraObject("Car", 0.0, 0, 0.3, (100, 100, 200, 180), 1.5, 1.6, 4.0, (1.0, 1.7, 20.0), 0.25)
 # Far from LABEL in the image and in space.
 FALSE = replace(LABEL, box_2d=(600, 100, 700, 180), location=(-15.0, 1.7, 40.0), score=0.99)
-DONT_CARE = KittiObject(
+DONT_CARE = CameraObject(
     "DontCare", -1, -1, -10, (590, 90, 710, 190), -1, -1, -1, (-1000, -1000, -1000), -10
 )  # fmt: skip
 
 
 def one_label_a_frame(
-    count: int, label: KittiObject = LABEL, score: float = 0.5
-) -> tuple[list[list[KittiObject]], list[list[KittiObject]]]:
+    count: int, label: CameraObject = LABEL, score: float = 0.5
+) -> tuple[list[list[CameraObject]], list[list[CameraObject]]]:
     """Perfect detections of ``count`` labels."""
     return [[label] for _ in range(count)], [[replace(label, score=score)] for _ in range(count)]
 

@@ -8,7 +8,6 @@ import json
 import shutil
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,14 @@ from mutations import mutations
 
 from perception import PointCloud
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
+from perception.data import CameraCalibration, objects_from_boxes
+from perception.data.kitti import read_calibration, read_objects, write_calibration, write_objects
 from perception.doctor import examine_data_set
 from perception.errors import ConfigError, DataError
 from perception.io import foxglove, load_point_cloud, ros, save_point_cloud
 from perception.io.bag_poses import BagPoses
 from perception.io.bag_scans import BagScans
 from perception.io.bags import BagMessage, Topic, open_bag
-from perception.io.kitti import (
-    KittiCalibration,
-    objects_from_boxes,
-    read_calibration,
-    read_image_size,
-    read_objects,
-    write_calibration,
-    write_objects,
-)
 from perception.scans.watch import ScanWatch
 
 #: Mutated copies of each file: a few by default, many in the slow suite.
@@ -91,14 +83,7 @@ def nuscenes(path: Path) -> None:
 
 def labels(path: Path) -> None:
     boxes = np.array([[12.0, 3, -0.9, 3.9, 1.6, 1.5, 0.3], [8.0, -2, -0.8, 0.8, 0.6, 1.7, 2.0]])
-    write_objects(path, objects_from_boxes(boxes, ["Car", "Pedestrian"], None, KittiCalibration.default()))
-
-
-def png(path: Path) -> None:
-    chunk = b"IHDR" + struct.pack(">IIBBBBB", 1242, 375, 8, 2, 0, 0, 0)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    )
+    write_objects(path, objects_from_boxes(boxes, ["Car", "Pedestrian"], None, CameraCalibration.default()))
 
 
 def config(made: object) -> Callable[[Path], None]:
@@ -110,7 +95,7 @@ def configured(kind: type) -> Reader:
 
 
 def calibration(path: Path) -> None:
-    write_calibration(path, KittiCalibration.default())
+    write_calibration(path, CameraCalibration.default())
 
 
 FILES: dict[str, tuple[Callable[[Path], object], Reader, type[Exception]]] = {
@@ -124,7 +109,6 @@ FILES: dict[str, tuple[Callable[[Path], object], Reader, type[Exception]]] = {
     "ascii.ply": (ascii_ply, load_point_cloud, DataError),
     "label.txt": (labels, read_objects, DataError),
     "calib.txt": (calibration, read_calibration, DataError),
-    "image.png": (png, read_image_size, DataError),
     "detector.yaml": (config(DetectorConfig()), configured(DetectorConfig), ConfigError),
     "train.yaml": (config(TrainConfig()), configured(TrainConfig), ConfigError),
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perception.io.kitti import KittiCalibration, KittiDataset, in_image
+from perception.data import CameraCalibration, in_image, open_data_set
 from perception.simulate import SceneConfig, SensorModel, export_kitti, simulate_scan
 
 pytest.importorskip("open3d", exc_type=ImportError)
@@ -23,22 +23,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_frames_come_back_through_the_reader(folder: Path) -> None:
-    dataset = KittiDataset(folder)
+    dataset = open_data_set(folder, "train")
     assert dataset.frame_ids == ["000001", "000002"]
     for seed, frame in zip(SEEDS, dataset, strict=True):
         scan = simulate_scan(seed, scene=SMALL, sensor=SENSOR)
-        seen = in_image(scan.cloud.points, KittiCalibration.default())
+        seen = in_image(scan.cloud.points, CameraCalibration.default())
         np.testing.assert_array_equal(frame.cloud.points, scan.cloud.points[seen])
 
 
 def test_labels_are_the_boxes_of_objects_with_points_in_the_image(folder: Path) -> None:
-    frame = KittiDataset(folder)[0]
+    frame = open_data_set(folder, "train")[0]
     scan = simulate_scan(SEEDS[0], scene=SMALL, sensor=SENSOR)
     owners = scan.point_object[in_image(scan.cloud.points, frame.calibration)]
     rows = [row for row in range(len(scan.boxes)) if (owners == row).any() and scan.boxes.boxes[row, 0] > 0.3]
     assert rows
-    assert frame.boxes.labels == [scan.boxes.labels[row] for row in rows]
-    np.testing.assert_allclose(frame.boxes.boxes, scan.boxes.boxes[rows], atol=2e-3)
+    assert frame.labels == [scan.boxes.labels[row] for row in rows]
+    np.testing.assert_allclose(frame.boxes, scan.boxes.boxes[rows], atol=2e-3)
     assert [item.occluded for item in frame.objects] == scan.occlusion_level[rows].tolist()
     assert all(0 <= item.truncated <= 1 for item in frame.objects)
 
@@ -78,7 +78,7 @@ def test_every_fourth_frame_is_held_out(tmp_path: Path, monkeypatch: pytest.Monk
 def test_whole_turns_go_to_velodyne(tmp_path: Path) -> None:
     sensor = SensorModel.preset("16")
     export_kitti(tmp_path, [3], field_of_view_only=False, scene=SMALL, sensor=sensor)
-    frame = KittiDataset(tmp_path, points="velodyne")[0]
+    frame = open_data_set(tmp_path, "train", scans="velodyne")[0]
     assert (frame.cloud.points[:, 0] < 0).any()
     assert not (tmp_path / "training/velodyne_reduced").exists()
 

@@ -10,7 +10,7 @@ import pytest
 
 from perception.boxes import points_in_boxes, rotated_iou_bev
 from perception.config import AugmentConfig, TrainConfig
-from perception.io.kitti import KittiDataset
+from perception.data import open_data_set
 from perception.train.augment import augment, disturb_objects, drop_points, paste_objects, transform_scene
 from perception.train.batches import SampleSequence, batches, collate
 from perception.train.frames import IGNORED, TrainingFrame, class_counts, load_frames
@@ -229,7 +229,7 @@ def test_batches_are_padded(street: Street, without_objects: TrainingFrame) -> N
 
 
 def test_frames_of_a_folder(kitti_folder: object, street: Street) -> None:
-    frames = load_frames(KittiDataset(str(kitti_folder), "train"), CLASSES)
+    frames = load_frames(open_data_set(str(kitti_folder), "train"), CLASSES)
     assert [frame.frame_id for frame in frames] == ["000000", "000001", "000002"]
     for frame, expected in zip(frames, (street(number) for number in range(3)), strict=True):
         np.testing.assert_array_equal(frame.points, expected.points)
@@ -239,6 +239,6 @@ def test_frames_of_a_folder(kitti_folder: object, street: Street) -> None:
 
 
 def test_neighbouring_types_are_ignored_and_others_background(kitti_folder: object) -> None:
-    frames = load_frames(KittiDataset(str(kitti_folder), "train"), ("Pedestrian",))
+    frames = load_frames(open_data_set(str(kitti_folder), "train"), ("Pedestrian",))
     assert all(set(frame.labels) == {0} for frame in frames)
     assert class_counts(frames, ("Pedestrian",)) == {"Pedestrian": 6}

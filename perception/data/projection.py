@@ -1,4 +1,4 @@
-"""Between KITTI's labels in the camera frame and boxes in the LiDAR frame (docs/conventions.md)."""
+"""Between labels in the camera frame and boxes in the LiDAR frame (docs/conventions.md)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import wrap_angle
-from perception.io.kitti_calibration import KittiCalibration, Matrix
-from perception.io.kitti_objects import DONT_CARE, KittiObject
+from perception.data.camera import DEFAULT_IMAGE_SIZE, DONT_CARE, CameraCalibration, CameraObject, Matrix
 from perception.types import Boxes3D
 
-#: Width and height in pixels of most KITTI images.
-DEFAULT_IMAGE_SIZE = (1242, 375)
 #: ``box_2d`` of an object wholly behind the camera: it has no image.
 BEHIND_CAMERA_BOX = (0.0, 0.0, 0.0, 0.0)
 
@@ -23,7 +20,7 @@ BEHIND_CAMERA_BOX = (0.0, 0.0, 0.0, 0.0)
 _NEAR_PLANE_M = 0.1
 
 
-def boxes_from_objects(objects: Iterable[KittiObject], calibration: KittiCalibration) -> Boxes3D:
+def boxes_from_objects(objects: Iterable[CameraObject], calibration: CameraCalibration) -> Boxes3D:
     """Labelled boxes in the LiDAR frame, in the order of the objects; DontCare is left out.
 
     The centre is the exact image of the box centre in the camera frame, and yaw the bearing of the heading
@@ -47,11 +44,11 @@ def objects_from_boxes(
     boxes: npt.ArrayLike,
     labels: Sequence[str],
     scores: npt.ArrayLike | None,
-    calibration: KittiCalibration,
+    calibration: CameraCalibration,
     *,
     image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
-) -> list[KittiObject]:
-    """The inverse of ``boxes_from_objects``: KITTI objects with 2-D box and observation angle. Drops nothing.
+) -> list[CameraObject]:
+    """The inverse of ``boxes_from_objects``: objects with 2-D box and observation angle. Drops nothing.
 
     ``box_2d`` holds the projection of the part of the box in front of the camera, clipped to the image; a box
     beside the image gets an empty one on its border, a box behind the camera ``BEHIND_CAMERA_BOX``. Without
@@ -85,15 +82,15 @@ def objects_from_boxes(
 
 
 def _object_from_box(
-    box: Matrix, label: str, score: float | None, calibration: KittiCalibration, image_size: tuple[int, int]
-) -> KittiObject:
+    box: Matrix, label: str, score: float | None, calibration: CameraCalibration, image_size: tuple[int, int]
+) -> CameraObject:
     length, width, height = (float(size) for size in box[3:6])
     centre = calibration.camera_from_lidar @ [box[0], box[1], box[2], 1.0]
     location = (float(centre[0]), float(centre[1] + height / 2), float(centre[2]))
     rotation_y = _rotation_y(float(box[6]), calibration)
     corners = _camera_corners(location, (length, width, height), rotation_y)
     box_2d, outside = _project_box(corners, calibration.image_from_camera, image_size)
-    return KittiObject(
+    return CameraObject(
         type=label,
         truncated=outside if score is None else -1.0,
         occluded=0 if score is None else -1,
@@ -108,7 +105,7 @@ def _object_from_box(
     )
 
 
-def _rotation_y(yaw_rad: float, calibration: KittiCalibration) -> float:
+def _rotation_y(yaw_rad: float, calibration: CameraCalibration) -> float:
     """The rotation_y whose heading, seen from above in the LiDAR frame, has this yaw: exact for any tilt."""
     lidar_from_camera = calibration.lidar_from_camera
     ground = lidar_from_camera[np.ix_([0, 1], [0, 2])]
@@ -163,7 +160,7 @@ def _in_front(corners: Matrix) -> Matrix:
 
 def in_image(
     points: npt.ArrayLike,
-    calibration: KittiCalibration,
+    calibration: CameraCalibration,
     image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
 ) -> npt.NDArray[np.bool_]:
     """Which points the camera sees.

@@ -1,0 +1,19 @@
+"""Data sets behind one protocol: frames of points, boxes and labels, whatever the layout of the folder."""
+
+from perception.data.camera import CameraCalibration, CameraObject
+from perception.data.kinds import KINDS, open_data_set, truth_beside
+from perception.data.projection import boxes_from_objects, in_image, objects_from_boxes
+from perception.data.types import DataSet, Frame
+
+__all__ = [
+    "KINDS",
+    "CameraCalibration",
+    "CameraObject",
+    "DataSet",
+    "Frame",
+    "boxes_from_objects",
+    "in_image",
+    "objects_from_boxes",
+    "open_data_set",
+    "truth_beside",
+]

@@ -1,0 +1,46 @@
+"""The kinds of data sets: one line each, and one file each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perception.data.kitti.data_set import KittiDataSet
+from perception.data.scans import ScanFolder
+from perception.data.types import DataSet, Part
+from perception.errors import DataError
+from perception.types import Boxes3D
+
+#: In the order in which they are asked whether they recognise a folder.
+KINDS: tuple[type[DataSet], ...] = (KittiDataSet, ScanFolder)
+
+
+def open_data_set(
+    folder: str | Path, split: str | None = None, *, having: Part = "scan", scans: str | None = None
+) -> DataSet:
+    """The frames of a folder, whatever its kind; nothing is read but the names of its files.
+
+    Args:
+        folder: of the data set; its layout tells the kind.
+        split: only the frames of this list (KITTI: ``ImageSets/{split}.txt``), in its order; None takes all.
+        having: what each frame must have. Other frames are left out of all, and an error in a split.
+        scans: name of the scans, where a data set holds several for a frame (KITTI: ``velodyne_reduced``,
+            the points that the camera sees, or ``velodyne``, whole turns); None: the first of them.
+
+    Raises:
+        DataError: there is no such folder or split, no kind recognises the folder, or what a frame must have
+            is missing.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        wrong = "not a folder" if folder.exists() else "no such folder"
+        raise DataError(f"{folder}: {wrong}; name the folder of a data set")
+    for kind in KINDS:
+        if kind.recognises(folder):
+            return kind(folder, split, having, scans)
+    looked = "; ".join(f"no {kind.layout} ({kind.kind})" for kind in KINDS)
+    raise DataError(f"{folder}: not a data set of a known kind: {looked}")
+
+
+def truth_beside(scan: Path) -> Boxes3D | None:
+    """The labels of a scan that lies in a data set, if any; ``DataError`` where they are damaged."""
+    return next((truth for kind in KINDS if (truth := kind.truth_beside(scan)) is not None), None)

@@ -1,0 +1,60 @@
+"""Writes frames in KITTI's object layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from perception.data.camera import CameraCalibration, CameraObject
+from perception.data.kitti.files import write_calibration, write_objects
+from perception.data.kitti.folder import KittiFolder
+from perception.io.point_cloud import save_point_cloud
+from perception.io.text import write_text
+from perception.types import PointCloud
+
+
+class KittiWriter:
+    """A KITTI object folder that is being written; every file of a frame appears whole or not at all.
+
+    Args:
+        root: ``training/`` and ``ImageSets/`` are made in it.
+        scans: name of the folder of the scans.
+    """
+
+    def __init__(self, root: Path, scans: str) -> None:
+        (root / "training" / scans).mkdir(parents=True, exist_ok=True)
+        self._files = KittiFolder(root, scans)
+        for path in (*self._paths("")[1:], self._files.list_path("")):
+            path.parent.mkdir(exist_ok=True)
+
+    def _paths(self, frame_id: str) -> tuple[Path, Path, Path]:
+        scan = self._files.scans_folder / f"{frame_id}.bin"
+        return scan, self._files.path("label_2", frame_id), self._files.path("calib", frame_id)
+
+    def holds(self, frame_id: str) -> bool:
+        """Whether all files of a frame are there."""
+        return all(path.exists() for path in self._paths(frame_id))
+
+    def write(
+        self, frame_id: str, cloud: PointCloud, objects: Sequence[CameraObject], camera: CameraCalibration
+    ) -> None:
+        """Write scan, labels and calibration of a frame.
+
+        Raises:
+            DataError: a file cannot be written.
+        """
+        scan_path, labels_path, calibration_path = self._paths(frame_id)
+        _whole(calibration_path, lambda path: write_calibration(path, camera))
+        _whole(labels_path, lambda path: write_objects(path, objects))
+        _whole(scan_path, lambda path: save_point_cloud(path, cloud))
+
+    def write_split(self, split: str, frame_ids: Sequence[str]) -> None:
+        """Write the list of the frames of a split."""
+        write_text(self._files.list_path(split), "".join(f"{frame_id}\n" for frame_id in frame_ids))
+
+
+def _whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside ``path`` and move into place, so that an interrupted run leaves no half file."""
+    partial = path.with_name("partial-" + path.name)
+    write(partial)
+    partial.replace(path)
