@@ -22,7 +22,7 @@ from benchmarks.published_text import (
 )
 
 
-def _bars(rows: Sequence[tuple[str, str, str]], heads: Sequence[str], values: Values) -> str:
+def _bars(rows: Sequence[tuple[str, ...]], heads: Sequence[str], values: Values) -> str:
     """Aims in words, each with a template that is filled from the measured bars."""
     return markdown_table(
         heads, [[words, *(form.format(**values["bars"]) for form in forms)] for words, *forms in rows]

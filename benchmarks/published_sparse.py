@@ -72,8 +72,10 @@ _KERNELS = (
     "CSR pattern",
     "ELL",
     "SlicedELL",
+    "CompactCSR",
+    "BSR 64",
+    "dense",
 )
-_KERNELS += ("CompactCSR", "BSR 64", "dense")
 
 
 def _kernel(name: str, case: Values) -> str | None:
