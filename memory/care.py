@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
-from memory.explaining import without_names
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.observer import AWAY, Observer
@@ -27,6 +26,7 @@ from memory.persistence.sights import Seen
 from memory.persistence.sqlite import Database
 from memory.retrieve import Retriever
 from memory.types import Memory, State, check_integer
+from memory.wording.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
 
@@ -135,13 +135,9 @@ class Care:
                 merged.append((result, tuple(proposal.ids)))
                 generations.append(generation)
         write_accesses()
-        forgotten, maps_of = self._forget_over_capacity(now_ns)
+        forgotten = self._forget_over_capacity(now_ns)
         if forgotten:
-            # The log outlives the memories and therefore names nothing of them.
-            reasons = {
-                str(id): reason.replace(f"map {map_id!r} ", "its map ", 1)
-                for (id, reason), map_id in zip(forgotten.items(), maps_of, strict=True)
-            }
+            reasons = {str(id): reason.to_json() for id, reason in forgotten.items()}
             generations.append(self._database.remove(forgotten, detail={"reasons": reasons}))
         trimmed = Trimmed(0, 0, 0)
         if self._config.undo_keep_s is not None:
@@ -150,7 +146,8 @@ class Care:
                 keep_operations=self._config.undo_keep_operations,
             )
         self._database.tidy()
-        return Consolidated(merged, forgotten, generations, trimmed, failed)
+        told = {id: str(reason) for id, reason in forgotten.items()}
+        return Consolidated(merged, told, generations, trimmed, failed)
 
     def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> Trimmed:
         """See :meth:`memory.store.MemoryStore.trim`."""
@@ -209,7 +206,7 @@ class Care:
 
     def _merge(self, proposal: MergeProposal) -> tuple[int, int]:
         """Id of the result, and the operation."""
-        detail: dict[str, Any] = {"reason": without_names(proposal), "sources": list(proposal.ids)}
+        detail: dict[str, Any] = {"reason": proposal.why.to_json(), "sources": list(proposal.ids)}
         if proposal.gone_ns is not None:
             detail["gone_ns"] = proposal.gone_ns
         applied = self._database.apply(
@@ -239,18 +236,18 @@ class Care:
         self._retriever.drop(self._indexes)
         self._observer.leave_out(ids)
 
-    def _forget_over_capacity(self, now_ns: int) -> tuple[dict[int, str], list[str]]:
-        """Reasons by id of what is to be forgotten, and the map of each."""
+    def _forget_over_capacity(self, now_ns: int) -> dict[int, Reason]:
+        """Reasons by id of what is to be forgotten."""
         capacity, policy = self._config.capacity, self._config.forgetting
         if capacity is None and policy.least is None:
-            return {}, []
+            return {}
         parts = []
         after = 0
         while len((columns := self._database.scan_columns(after)).ids):
             parts.append(columns)
             after = int(columns.ids[-1])
         if not parts:
-            return {}, []
+            return {}
         values = np.concatenate([np.nan_to_num(part.importance, nan=0.5) for part in parts])
         records = Records(
             ids=np.concatenate([part.ids for part in parts]),
@@ -261,9 +258,7 @@ class Care:
             map_ids=[name for part in parts for name in part.map_ids],
         )
         chosen = select_to_forget(records, policy, capacity, now_ns)
-        rows = np.searchsorted(records.ids, chosen.ids)
-        maps_of = [records.map_ids[row] for row in rows]
-        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True)), maps_of
+        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True))
 
     def _last_used_ns(self, parts: Sequence[Columns]) -> NDArray[np.int64]:
         """When memories were last given as an answer or seen, whichever is later."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import DimensionError
-from memory.explaining import kept_because
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
 from memory.observing import Batch, Near
@@ -24,6 +23,7 @@ from memory.persistence.sqlite import Database
 from memory.reservoir import Decision, Reservoir
 from memory.retrieve import Retriever
 from memory.types import Memory, State, Visit
+from memory.wording.reasons import Plain, Reason
 
 RESERVOIR_FILE = "reservoir.npz"
 #: Sights wait for a commit at most so long, by the robot's clock, in nanoseconds.
@@ -37,7 +37,7 @@ class Kept(NamedTuple):
 
     Attributes:
         id: of the memory, or ``None`` when it was not worth keeping.
-        reason: why, in words.
+        why: the reason; ``reason`` says it in words.
         importance: from 0 to 1.
         like: id of the memory that stands for it, on which it is counted where it was not kept; ``None``
             where there is none.
@@ -45,10 +45,15 @@ class Kept(NamedTuple):
     """
 
     id: int | None
-    reason: str
+    why: Reason
     importance: float
     like: int | None = None
     similarity: float = math.nan
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        return str(self.why)
 
 
 class Observed(NamedTuple):
@@ -183,21 +188,20 @@ class Observer:
                 self._database.flush()
             return Observed(_told(decisions, dropped, {}), (), None)
         keys = list(chosen)
-        words = batch.explain([-1 - key for key in keys])
+        scores = batch.explain([-1 - key for key in keys])
         why = [
-            kept_because(chosen[key], decisions[-1 - key][0].reason, told)
-            for key, told in zip(keys, words, strict=True)
+            [decisions[-1 - key][0].why.to_json(), score.to_json()]
+            for key, score in zip(keys, scores, strict=True)
         ]
         displaced = np.array(sorted(gone), dtype=np.int64)
         displaced = displaced[self._retriever.there(displaced)]
         passed_on = self._passed_on({id: gone[id] for id in displaced.tolist()}, sights)
-        reason = "displaced by more important observations of the same place and time"
         try:
             applied = self._database.apply(
                 add=[_seen_again(chosen[key], sights.get(key, [])) for key in keys],
                 remove=displaced.tolist(),
                 operation="observe",
-                detail={"reason": reason, "kept": why, **(detail or {})},
+                detail={"reason": Plain(sort="gave way").to_json(), "kept": why, **(detail or {})},
                 seen=passed_on,
             )
         except BaseException:
@@ -231,8 +235,8 @@ class Observer:
                 found.dropped[-1 - key] = decision.evicted_like
                 batch.leave_out(-1 - key)
                 before, its_total = found.decisions[-1 - key]
-                why = "displaced by a more important one"
-                found.decisions[-1 - key] = (before._replace(kept=False, reason=why), its_total)
+                why = Plain(sort="displaced")
+                found.decisions[-1 - key] = (before._replace(kept=False, why=why), its_total)
             elif key is not None:
                 found.gone[key] = decision.evicted_like
                 batch.forget(key, self._database.columns([key]).labels)
@@ -329,5 +333,5 @@ def _told(
     for row, (decision, total) in enumerate(decisions):
         like = dropped.get(row, decision.like)
         stands = ids.get(like) if like is not None and like < 0 else like
-        found.append(Kept(ids.get(-1 - row), decision.reason, total, stands, decision.similarity))
+        found.append(Kept(ids.get(-1 - row), decision.why, total, stands, decision.similarity))
     return found

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from memory.merging.fusion import unit
 from memory.types import Memory, check_integer, check_numbers, check_vector
+from memory.wording.reasons import First, Plain, Ranked, Reason, Unlike
 from sparse_core.files import replacing
 
 FORMAT = "sparsight-reservoir"
@@ -89,7 +90,7 @@ class Decision(NamedTuple):
     Attributes:
         kept: whether it is.
         evicted: key of the memory that gave way to it, or ``None``.
-        reason: a sentence.
+        why: the reason; it names no key below zero, which is the caller's for what has no id yet.
         similarity: cosine to the most similar unique memory that it could be the same thing as; NaN where
             there is none.
         like: key of that one, which stands for it where it is not kept; ``None`` where there is none.
@@ -98,7 +99,7 @@ class Decision(NamedTuple):
 
     kept: bool
     evicted: int | None
-    reason: str
+    why: Reason
     similarity: float
     like: int | None = None
     evicted_like: int | None = None
@@ -329,25 +330,25 @@ class Reservoir:
         self.seen += 1
         window.seen += 1
         if thing is None or unique:
-            reason = (
-                f"the first {label or kind} at this place"
+            why: Reason = (
+                First(thing=label or kind)
                 if thing is None
-                else "the first with an embedding at this place"
+                else Plain(sort="first vector")
                 if first
-                else "another event than the one before at this place"
+                else Plain(sort="again")
                 if again
-                else f"unlike everything unique at this place, similarity {similarity:.2f}"
+                else Unlike(similarity=similarity)
             )
             thing, unique_key = self.seen, (*place, kind, label)
             among = self._unique.setdefault(unique_key, _Unique(0 if vector is None else len(vector)))
             among.append(key, thing, (x, y), vector)
             self._openers[thing] = key
             gone = self._protect(key, window_key, window, unique_key, thing)
-            return Decision(True, gone.key, reason, similarity, None, gone.like)
+            return Decision(True, gone.key, why, similarity, None, gone.like)
         like = self._openers.get(thing)
         if marked:
             gone = self._protect(key, window_key, window, (), thing)
-            return Decision(True, gone.key, "marked by the user", similarity, like, gone.like)
+            return Decision(True, gone.key, Plain(sort="marked"), similarity, like, gone.like)
         return self._rank(key, importance, window_key, window, similarity, thing)
 
     def offer_memory(self, memory: Memory, *, key: int | None = None) -> Decision:
@@ -590,20 +591,18 @@ class Reservoir:
         """Keep an ordinary memory if it is among the best of its thing, as far as the thing has room."""
         window.push(thing, (float(importance), -self.seen, key))
         self._kept[key] = (window_key, None, thing)
-        room = self.config.room(window.seen, window.things)
-        share = f"of {window.seen} at this place and time, {room} are kept"
+        seen, room = window.seen, self.config.room(window.seen, window.things)
         like = self._openers.get(thing)
         if window.ordinary <= self._room(window):
-            return Decision(True, None, f"{share}, and there is room", similarity, like)
+            return Decision(True, None, Ranked(sort="room", seen=seen, room=room), similarity, like)
         gone = self._evict(window)
         if gone.key == key:
-            said = "" if math.isnan(similarity) else f"like one that is kept, similarity {similarity:.2f}; "
-            return Decision(False, None, f"{said}{share}, and others matter more", similarity, like)
-        # A key below zero is provisional: the caller's for what has no id yet, and now never gets one.
-        than = (
-            f"memory {gone.key}" if gone.key is not None and gone.key >= 0 else "one that came just before it"
-        )
-        return Decision(True, gone.key, f"{share}; it matters more than {than}", similarity, like, gone.like)
+            cosine = None if math.isnan(similarity) else similarity
+            why = Ranked(sort="less", seen=seen, room=room, similarity=cosine)
+            return Decision(False, None, why, similarity, like)
+        than = gone.key if gone.key is not None and gone.key >= 0 else None
+        why = Ranked(sort="more", seen=seen, room=room, than=than)
+        return Decision(True, gone.key, why, similarity, like, gone.like)
 
     def _room(self, window: _Window) -> int:
         """For ordinary memories of a window."""

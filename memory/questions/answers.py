@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.questions.visits import first_within
-from memory.questions.words import (
+from memory.types import Hit, Memory, State
+from memory.wording.words import (
     counted,
     duration,
     hits_json,
@@ -23,7 +24,6 @@ from memory.questions.words import (
     plural,
     point,
 )
-from memory.types import Hit, Memory, State
 
 #: How a thing that was asked for was found.
 How = Literal["id", "label", "text", "similar"]

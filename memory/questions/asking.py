@@ -29,10 +29,10 @@ from memory.questions.counting import tally, tally_of
 from memory.questions.driving import most_trusted, standing_off
 from memory.questions.meaning import Meanings, Meant, What, is_id
 from memory.questions.visits import visits_of
-from memory.questions.words import duration, first_seen, last_seen, moment, plural, point
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, Query, check_integer, check_numbers
 from memory.visibility import Views
+from memory.wording.words import duration, first_seen, last_seen, moment, plural, point
 
 #: Later sights, and candidates to drive to, that are looked at.
 _LATEST = 256

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memory.persistence.filters import Filter
-from memory.questions.words import first_seen, last_seen
 from memory.store import MemoryStore
 from memory.types import Memory
+from memory.wording.words import first_seen, last_seen
 
 
 class Tally(NamedTuple):

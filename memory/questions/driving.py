@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memory.questions.words import last_seen
 from memory.types import Memory, check_numbers
+from memory.wording.words import last_seen
 
 #: Standard deviation of a position that has no covariance, in metres.
 SIGMA_M = 0.3

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from memory.persistence.filters import Filter
 from memory.questions.answers import How
-from memory.questions.words import first_seen, last_seen
 from memory.store import MemoryStore
 from memory.types import Memory, Query
 from memory.wording.meaning import Labels
+from memory.wording.words import first_seen, last_seen
 
 #: What is asked for: a label or words, the id of a memory, or a vector.
 What = str | int | ArrayLike

@@ -11,9 +11,9 @@ from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
-from memory.questions.words import counted, hits_json, listed, moment, name, plural, point
 from memory.retrieve import filter_of
 from memory.types import Hit, Kind, Query
+from memory.wording.words import counted, hits_json, listed, moment, name, plural, point
 
 
 class IncompleteError(ValueError):

@@ -11,10 +11,10 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from memory.persistence.journal import LogEntry
-from memory.questions.words import memory_json
 from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept
 from memory.types import Explanation, Memory
+from memory.wording.words import memory_json
 
 #: Of an operation's detail, what is told: the rest names files and is for programs.
 _TOLD = ("reason", "sources")
@@ -71,7 +71,7 @@ def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, An
         undone: whether it was taken back.
     """
     ids = {"first": entry.added[0], "last": entry.added[-1]} if entry.added else None
-    detail = {name: entry.detail[name] for name in _TOLD if name in entry.detail}
+    detail = {name: value for name, value in entry.told().items() if name in _TOLD}
     return {
         "generation": entry.generation,
         "time_ns": entry.time_ns,

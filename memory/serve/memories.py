@@ -11,7 +11,6 @@ from fastapi.responses import StreamingResponse
 
 from memory.exchange.records import record_of
 from memory.persistence.filters import Filter
-from memory.questions.words import hits_json
 from memory.serve.answers import Answer, explanation_answer, kept_answer, memory_answer
 from memory.serve.asking import answer, asked_of
 from memory.serve.errors import ServiceError
@@ -27,6 +26,7 @@ from memory.serve.responses import (
 from memory.serve.schema import answers
 from memory.serve.service import Service, ServiceOf
 from memory.types import Kind, Memory, State
+from memory.wording.words import hits_json
 
 router = APIRouter(prefix="/api")
 #: The id of a memory in an address.

@@ -18,11 +18,11 @@ from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.times import since_of, span_of
 from memory.questions.understanding import understand
-from memory.questions.words import hits_json
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.serve.errors import problem_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, Query
+from memory.wording.words import hits_json
 
 _LOG = logging.getLogger(__name__)
 #: Memories in a list of changes.
