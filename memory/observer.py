@@ -219,11 +219,7 @@ class Observer:
         for row, memory in enumerate(memories):
             total = batch.importance(row)
             # A key below zero stands for a memory that has no id yet.
-            decision = reservoir.offer(
-                -1 - row, importance=total, time_ns=memory.time_ns, position=memory.position,
-                map_id=memory.map_id, kind=memory.kind, label=memory.label, embedding=memory.embedding,
-                marked=memory.marked,
-            )  # fmt: skip
+            decision = reservoir.offer(-1 - row, memory, total)
             if decision.kept:
                 found.chosen[-1 - row] = dataclasses.replace(memory, importance=total)
                 batch.keep(row)

@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.reservoir import Decision, Reservoir, ReservoirConfig
-from memory.types import Memory
+from memory.types import Kind, Memory
 
 HOUR_NS = 3600 * 10**9
 AXES = np.eye(8, dtype=np.float32)
 
 
 def offer(reservoir: Reservoir, key: int, **values: object) -> Decision:
-    given_values = {"importance": 0.5, "time_ns": 0, "position": (0.5, 0.5, 0.0), **values}
-    return reservoir.offer(key, **given_values)  # type: ignore[arg-type]
+    importance = values.pop("importance", 0.5)
+    x, y, *_ = values.pop("position", (0.5, 0.5))  # type: ignore[misc]
+    memory = Memory(**{"time_ns": 0, "position": (x, y, 0.0), **values})  # type: ignore[arg-type]
+    return reservoir.offer(key, memory, importance)  # type: ignore[arg-type]
 
 
 OFFERS = st.lists(
@@ -134,25 +136,14 @@ def test_a_day_in_front_of_one_wall_shrinks_a_hundredfold_and_loses_no_event() -
     importance = np.where(np.isin(np.arange(seconds), at), 0.0, rng.random(seconds))
     vectors = scenes.astype(np.float32)
     for second in range(seconds):
-        reservoir.offer(
-            second,
-            importance=float(importance[second]),
-            time_ns=second * 10**9,
-            position=(0.4, 0.6),
-            kind="place",
-            embedding=vectors[second],
+        place = Memory(
+            time_ns=second * 10**9, position=(0.4, 0.6, 0.0), kind="place", embedding=vectors[second]
         )
+        reservoir.offer(second, place, float(importance[second]))
     assert len(reservoir) * 100 <= seconds
     assert np.isin(at, reservoir.kept).all()
-    marked = reservoir.offer(
-        seconds,
-        importance=0.0,
-        time_ns=0,
-        position=(0.4, 0.6),
-        kind="place",
-        embedding=vectors[0],
-        marked=True,
-    )
+    place = Memory(time_ns=0, position=(0.4, 0.6, 0.0), kind="place", embedding=vectors[0], marked=True)
+    marked = reservoir.offer(seconds, place, 0.0)
     assert marked.kept
     assert str(marked.why) == "marked by the user"
 
@@ -266,28 +257,6 @@ def test_provisional_keys_become_ids() -> None:
         reservoir.rename({7: 1, 9: 1})
 
 
-def test_closed_windows_keep_what_they_kept() -> None:
-    reservoir = Reservoir()
-    for key in range(6):
-        offer(reservoir, key, embedding=AXES[0], time_ns=key // 2 * HOUR_NS)
-    before = reservoir.kept
-    assert reservoir.close_before(2 * HOUR_NS) == 2
-    np.testing.assert_array_equal(reservoir.kept, before)
-    reservoir.discard(int(before[0]))
-    assert offer(reservoir, 10, embedding=AXES[0], time_ns=0).kept
-
-
-def test_memories_are_offered_by_their_fields() -> None:
-    reservoir = Reservoir()
-    memory = Memory(time_ns=5, id=3, importance=0.5, label="Car", embedding=AXES[0])
-    assert reservoir.offer_memory(memory).kept
-    assert not reservoir.offer_memory(memory, key=4).kept
-    with pytest.raises(ValueError, match="no id"):
-        reservoir.offer_memory(Memory(time_ns=5, importance=0.5))
-    with pytest.raises(ValueError, match="importance of the memory is not set"):
-        reservoir.offer_memory(Memory(time_ns=5, id=9))
-
-
 def test_bad_offers_change_nothing() -> None:
     reservoir = Reservoir()
     offer(reservoir, 1, embedding=AXES[0])
@@ -342,11 +311,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_events_with_a_pause_between_them_are_several(tmp_path: Path) -> None:
     reservoir = Reservoir(ReservoirConfig(share=0.0, least=1, event_gap_s=60.0))
 
-    def offer(key: int, second: int, kind: str = "event") -> Decision:
-        return reservoir.offer(
-            key, importance=0.5, time_ns=second * 10**9, position=(0.0, 0.0), kind=kind, label="fall",
-            embedding=AXES[0],
-        )  # fmt: skip
+    def offer(key: int, second: int, kind: Kind = "event") -> Decision:
+        fall = Memory(time_ns=second * 10**9, kind=kind, label="fall", embedding=AXES[0])
+        return reservoir.offer(key, fall, 0.5)
 
     falls = [*range(0, 50, 10), *range(200, 260, 10), *range(900, 905)]
     kept = [offer(key, second).kept for key, second in enumerate(falls)]

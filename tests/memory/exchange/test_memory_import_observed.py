@@ -154,7 +154,7 @@ def test_every_reason_has_its_sort() -> None:
         dataclasses.replace(memory, importance=0.1),
         *(dataclasses.replace(memory, time_ns=10**15, importance=value) for value in (0.4, 0.5, 0.6, 0.1)),
     ]
-    said = [reservoir.offer_memory(one, key=at) for at, one in enumerate(offers)]
+    said = [reservoir.offer(at, one, one.importance or 0.0) for at, one in enumerate(offers)]
     reasons = [decision.why for decision in said] + [Plain(sort="displaced")]
     causes = [cause_of(Kept(None, reason, 0.5)) for reason in reasons]
     assert set(causes) == set(CAUSES.values())
