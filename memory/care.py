@@ -21,7 +21,7 @@ from memory.persistence.deadline import check_deadline
 from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Trimmed
-from memory.persistence.reading import Columns
+from memory.persistence.scanning import Columns
 from memory.persistence.sights import Seen
 from memory.persistence.sqlite import Database
 from memory.retrieve import Retriever

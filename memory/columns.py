@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence.filters import Filter, in_circle, in_polygon
-from memory.persistence.reading import Columns
+from memory.persistence.scanning import Columns
 from memory.persistence.sqlite import Database
 
 _FIRST_ROOM = 1024
