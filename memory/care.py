@@ -184,13 +184,9 @@ class Care:
     def _memories_of(self, map_id: str) -> list[Memory]:
         """Those of a map that may be merged, the oldest first."""
         kinds = list(self._config.merging.kinds)
-        ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest").tolist()
-        while True:
-            try:
-                return self._database.get(ids)
-            except UnknownMemoryError:
-                there = set(self._database.columns(ids).ids.tolist())
-                ids = [id for id in ids if id in there]
+        return self._database.present(
+            self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest").tolist()
+        )
 
     def _changed(self, memories: Sequence[Memory]) -> bool:
         """Whether any of them is not as it was, but for its pose: a re-posing is no reason to wait."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.errors import UnknownMemoryError
 from memory.persistence import journal, meta, poses, reading, scanning, sights, tables, visits, vocabulary
 from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
@@ -38,6 +39,15 @@ class Queries(Handle):
         known = check_ids(ids)
         with self._read() as connection:
             return [image.memory() for image in tables.read_images(connection, known, vectors=vectors)]
+
+    def present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
+        """Those of the memories that are still there: another thread or process may just have removed one."""
+        while True:
+            try:
+                return self.get(ids, vectors=vectors)
+            except UnknownMemoryError:
+                there = set(self.columns(ids).ids.tolist())
+                ids = [id for id in ids if id in there]
 
     def ids(
         self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None
