@@ -91,8 +91,8 @@ class Questions:
         meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
         best = self._latest(meant)
         if best is None:
-            return Sighting("last", meant.words, None, None, meant.how)
-        return Sighting("last", meant.words, best, last_seen(best), meant.how, meant.similarity(best))
+            return Sighting("last_seen", meant.words, None, None, meant.how)
+        return Sighting("last_seen", meant.words, best, last_seen(best), meant.how, meant.similarity(best))
 
     def first_seen(
         self,
@@ -119,9 +119,9 @@ class Questions:
         if meant.ids is None:
             found += self._store.find_merged(meant.filter)
         if not found:
-            return Sighting("first", meant.words, None, None, meant.how)
+            return Sighting("first_seen", meant.words, None, None, meant.how)
         best = min(found, key=lambda memory: (first_seen(memory), memory.id))
-        return Sighting("first", meant.words, best, first_seen(best), meant.how, meant.similarity(best))
+        return Sighting("first_seen", meant.words, best, first_seen(best), meant.how, meant.similarity(best))
 
     def near(
         self,
@@ -150,7 +150,7 @@ class Questions:
             circle=(position[0], position[1], radius_m), map_id=map_id, labels=labels, kinds=kinds
         )
         total = len(hits) if len(hits) < k else self._store.count(inside)
-        return Nearby(tuple(position), radius_m, tuple(hits), total)
+        return Nearby(tuple(position), radius_m, total, tuple(hits))
 
     def between(
         self,
@@ -187,7 +187,7 @@ class Questions:
             text=text,
         )
         memories, total = self._store.find_seen(wanted, limit=limit)
-        return Happened((first_ns, last_ns), tuple(memories), total)
+        return Happened((first_ns, last_ns), total, tuple(memories))
 
     def changed_since(
         self,
@@ -414,12 +414,12 @@ class Questions:
             Query(k=k, map_id=map_id, kinds=kinds, encoder=self._encoder, aggregate=True, **asked)
         )
         if not hits:
-            return Similar((), None, None)
+            return Similar(None, None, ())
         rewards = np.array([hit.memory.reward for hit in hits])
         weights = np.array([hit.attention or 0.0 for hit in hits])
         mean = float(np.average(rewards, weights=weights))
         deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
-        return Similar(tuple(hits), mean, deviation)
+        return Similar(mean, deviation, tuple(hits))
 
     def pose_to(
         self,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.questions.answers import Changed, Happened, Similar, Summary, between_words
+from memory.questions.answers import Changed, Happened, Searched, Similar, Summary, between_words
 from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
 from memory.retrieve import filter_of
 from memory.types import Hit, Kind, Query
-from memory.wording.words import counted, hits_json, listed, moment, name, plural, point
+from memory.wording.words import counted, moment, plural, point
 
 
 class IncompleteError(ValueError):
@@ -56,49 +56,12 @@ class Reply(NamedTuple):
     Attributes:
         asked: what was understood, with the label that the store has for it.
         sentence: for people.
-        answer: one of :mod:`memory.questions.answers`, or :class:`Searched`.
+        answer: one of :mod:`memory.questions.answers`.
     """
 
     asked: Understood
     sentence: str
     answer: Any
-
-
-class Searched:
-    """Memories that were searched for.
-
-    Attributes:
-        words: that were asked for.
-        hits: the best first.
-        total: how many there are; ``None`` where that was not counted.
-        within: place and time that were given, in words.
-    """
-
-    def __init__(self, words: str, hits: list[Hit], total: int | None, within: str) -> None:
-        self.words = words
-        self.hits = hits
-        self.total = total
-        self.within = within
-
-    def __str__(self) -> str:
-        """A sentence."""
-        of = f" of {self.words}" if self.words else ""
-        if not self.hits:
-            return f"Nothing is remembered{of}{self.within}."
-        shown = []
-        for hit in self.hits:
-            far = f", {hit.parts['distance_m']:.1f} m away" if "distance_m" in hit.parts else ""
-            shown.append(f"{name(hit.memory)} at {point(hit.memory.position)}{far}")
-        maps = sorted({hit.memory.map_id for hit in self.hits})
-        note = f" ({self.hits[0].reason})" if self.hits[0].reason else ""
-        where = f" in map {maps[0]}" if len(maps) == 1 else f" in {len(maps)} maps"
-        count = plural(len(self.hits) if self.total is None else self.total, "memory", "memories")
-        few = "The first " if self.total is None else ""
-        return f"{few}{count}{of}{note}{self.within}{where}: {listed(shown, total=self.total)}."
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"question": "search", "what": self.words, "hits": hits_json(self.hits)}
 
 
 def reply(questions: Questions, asked: Understood, options: ReplyOptions | None = None) -> Reply:
@@ -194,7 +157,7 @@ def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> S
         k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
-    return Searched(words, hits, _total(questions, query, hits), _within(asked))
+    return Searched(words, tuple(hits), _total(questions, query, hits), _within(asked))
 
 
 def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:

@@ -11,10 +11,10 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from memory.persistence.journal import LogEntry
+from memory.plain import to_plain
 from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept
 from memory.types import Explanation, Memory
-from memory.wording.words import memory_json
 
 #: Of an operation's detail, what is told: the rest names files and is for programs.
 _TOLD = ("reason", "sources")
@@ -54,8 +54,7 @@ def problem_answer(problem: Problem) -> Answer:
 
 def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:
     """Everything of a memory, with or without its vectors."""
-    found = memory_json(memory)
-    assert found is not None
+    found: dict[str, Any] = to_plain(memory)
     if vectors:
         found["embedding"] = None if memory.embedding is None else memory.embedding.tolist()
         found["embeddings"] = {name: vector.tolist() for name, vector in memory.embeddings.items()}

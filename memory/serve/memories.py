@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from memory.exchange.records import record_of
 from memory.persistence.filters import Filter
+from memory.plain import to_plain
 from memory.serve.answers import Answer, explanation_answer, kept_answer, memory_answer
 from memory.serve.asking import answer, asked_of
 from memory.serve.errors import ServiceError
@@ -20,13 +21,11 @@ from memory.serve.responses import (
     AskAnswer,
     ExplainAnswer,
     HitsAnswer,
-    MemoryAnswer,
     PageAnswer,
 )
 from memory.serve.schema import answers
 from memory.serve.service import Service, ServiceOf
 from memory.types import Kind, Memory, State
-from memory.wording.words import hits_json
 
 router = APIRouter(prefix="/api")
 #: The id of a memory in an address.
@@ -128,7 +127,7 @@ async def list_memories(
     return await service.read(read)
 
 
-@router.get("/memories/{id}", summary="One memory", responses=answers(MemoryAnswer, named=True))
+@router.get("/memories/{id}", summary="One memory", responses=answers(Memory, named=True))
 async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = False) -> Answer:
     """Everything of it, with its vectors if wanted."""
 
@@ -153,7 +152,7 @@ async def query(request: Request, service: ServiceOf) -> Answer:
             context = vector.tolist() if hits else None
         else:
             hits = service.store.query(wanted)
-        found = {"hits": hits_json(hits)}
+        found = {"hits": to_plain(hits)}
         return found | {"context": context} if wanted.aggregate else found
 
     return await service.asked(request, QueryBody, read)
@@ -180,7 +179,7 @@ async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
 
     def read() -> dict[str, Any]:
         found = service.store.explain(id)
-        there = service.reading.present([id], vectors=True)
+        there = service.store.database.present([id])
         return explanation_answer(found, there[0] if there else None)
 
     return await service.read(read)

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import UnknownMemoryError
 from memory.exchange.exporting import PORTION
 from memory.persistence import integrity, journal
 from memory.persistence.filters import Filter
@@ -110,12 +109,12 @@ class Reading:
                 continue
             times = dict(self._times(rest[:limit]))
             if len(rest) <= limit:
-                return Page(self.present(rest.tolist(), vectors=vectors), None)
+                return Page(self._database.present(rest.tolist(), vectors=vectors), None)
             if times:
                 break  # Otherwise all of them are gone just now.
         last = next(id for id in reversed(rest[:limit].tolist()) if id in times)
         following = write_cursor(order, times[last], last)
-        return Page(self.present(rest[:limit].tolist(), vectors=vectors), following)
+        return Page(self._database.present(rest[:limit].tolist(), vectors=vectors), following)
 
     def _after(self, ids: NDArray[np.int64], order: PageOrder, start: tuple[int, int]) -> NDArray[np.bool_]:
         times = self._times(ids)
@@ -126,20 +125,11 @@ class Reading:
         columns = self._database.columns(ids)
         return list(zip(columns.ids.tolist(), columns.time_ns.tolist(), strict=True))
 
-    def present(self, ids: Sequence[int], *, vectors: bool = False) -> list[Memory]:
-        """Those of the memories that are there."""
-        while True:
-            try:
-                return self.get(ids, vectors=vectors)
-            except UnknownMemoryError:
-                there = set(self._database.columns(ids).ids.tolist())
-                ids = [id for id in ids if id in there]
-
     def portions(self, filter: Filter, *, vectors: bool, size: int = PORTION // 4) -> Iterator[list[Memory]]:
         """Everything that passes, the oldest first, without what is removed meanwhile."""
         ids = self._database.ids(filter, order="oldest").tolist()
         for start in range(0, len(ids), size):
-            yield self.present(ids[start : start + size], vectors=vectors)
+            yield self._database.present(ids[start : start + size], vectors=vectors)
 
     def operations(self, after: int, limit: int) -> list[Operation]:
         """Operations after one, in order."""

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from memory.errors import RecallError
 from memory.exchange.times import format_time, parse_time
+from memory.plain import to_plain
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.times import since_of, span_of
@@ -22,7 +23,6 @@ from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.serve.errors import problem_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, Query
-from memory.wording.words import hits_json
 
 _LOG = logging.getLogger(__name__)
 #: Memories in a list of changes.
@@ -90,7 +90,7 @@ class StoreTools:
                 kinds=kinds, map_id=map_id, order=order, k=k,
             )
         )  # fmt: skip
-        return {"hits": hits_json(hits)}
+        return {"hits": to_plain(hits)}
 
     def ask(
         self,

@@ -1,12 +1,11 @@
-"""Times, places and things in words, and as JSON."""
+"""Times, places and things in words."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from memory.types import Hit, Memory
+from memory.types import Memory
 
 DAY_S = 86_400.0
 #: Things that a sentence names; the rest is counted.
@@ -67,51 +66,3 @@ def first_seen(memory: Memory) -> int:
 def last_seen(memory: Memory) -> int:
     """Nanoseconds of the last observation that it stands for."""
     return memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns
-
-
-def memory_json(memory: Memory | None) -> dict[str, Any] | None:
-    """What an answer says of a memory: everything but vectors."""
-    if memory is None:
-        return None
-    return {
-        "id": memory.id,
-        "time_ns": memory.time_ns,
-        "map_id": memory.map_id,
-        "position": list(memory.position),
-        "yaw": memory.yaw,
-        "covariance": None if memory.covariance is None else memory.covariance.tolist(),
-        "kind": memory.kind,
-        "label": memory.label,
-        "caption": memory.caption,
-        "confidence": memory.confidence,
-        "reward": memory.reward,
-        "payload": dict(memory.payload),
-        "evidence": memory.evidence,
-        "provenance": memory.provenance,
-        "marked": memory.marked,
-        "count": memory.count,
-        "first_seen_ns": first_seen(memory),
-        "last_seen_ns": last_seen(memory),
-        "visits": [list(visit) for visit in memory.visits],
-        "state": memory.state,
-        "importance": memory.importance,
-    }
-
-
-def memories_json(memories: Iterable[Memory]) -> list[dict[str, Any] | None]:
-    """The same of several."""
-    return [memory_json(memory) for memory in memories]
-
-
-def hits_json(hits: Iterable[Hit]) -> list[dict[str, Any]]:
-    """Hits with their scores."""
-    return [
-        {
-            "memory": memory_json(hit.memory),
-            "score": hit.score,
-            "parts": dict(hit.parts),
-            "attention": hit.attention,
-            "reason": hit.reason,
-        }
-        for hit in hits
-    ]
