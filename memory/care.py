@@ -269,4 +269,4 @@ class Care:
 
 def last_seen_ns(memory: Memory) -> int:
     """When something was last seen, as far as its memory knows."""
-    return memory.time_ns if memory.last_seen_ns is None else max(memory.time_ns, memory.last_seen_ns)
+    return max(memory.time_ns, memory.last_sight_ns)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from memory.types import Memory
-from memory.wording.words import first_seen, last_seen
 
 #: Metadata of a field that is not told.
 UNTOLD = {"told": False}
@@ -25,7 +24,7 @@ def to_plain(value: Any) -> Any:
     """Plain values of a record, a list or a mapping; memories without vectors, and with the times of their
     sights filled in."""
     if isinstance(value, Memory):
-        seen = {"first_seen_ns": first_seen(value), "last_seen_ns": last_seen(value)}
+        seen = {"first_seen_ns": value.first_sight_ns, "last_seen_ns": value.last_sight_ns}
         return {name: to_plain(getattr(value, name)) for name in MEMORY} | seen
     if is_dataclass(value):
         told = (entry.name for entry in fields(value) if entry.metadata != UNTOLD)

@@ -117,6 +117,16 @@ class Memory:
     importance: float | None = None
     id: int | None = None
 
+    @property
+    def first_sight_ns(self) -> int:
+        """Nanoseconds of the first observation that it stands for, as far as it knows."""
+        return self.time_ns if self.first_seen_ns is None else self.first_seen_ns
+
+    @property
+    def last_sight_ns(self) -> int:
+        """Nanoseconds of the last observation that it stands for, as far as it knows."""
+        return self.time_ns if self.last_seen_ns is None else self.last_seen_ns
+
     def __repr__(self) -> str:
         """What is set, without the numbers of vectors."""
         return _told(self)

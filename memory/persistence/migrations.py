@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from memory.errors import StoreVersionError
+from memory.persistence.connection import transaction
 
 #: "RCLL" in ASCII; ``PRAGMA application_id`` of every store.
 APPLICATION_ID = 0x52434C4C
@@ -207,15 +208,9 @@ def migrate(
     check_version(found, latest=len(migrations), name=name)
     reached = []
     for version, migration in enumerate(migrations[found:], start=found + 1):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             for statement in migration.statements:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         reached.append(version)
     return reached

@@ -15,7 +15,6 @@ from memory.types import Hit, Memory, State
 from memory.wording.words import (
     counted,
     duration,
-    last_seen,
     listed,
     moment,
     name,
@@ -268,7 +267,7 @@ class StillThere(Answer):
             "unknown": "may still be there",
         }[self.state]
         to = "" if self.moved_to is None else f" to {point(self.moved_to.position)}"
-        seen = f"last seen on {moment(last_seen(self.memory))} at {point(self.memory.position)}"
+        seen = f"last seen on {moment(self.memory.last_sight_ns)} at {point(self.memory.position)}"
         return f"{self.what} {said}{to}: {'; '.join(self.reasons)}; {seen}."
 
 

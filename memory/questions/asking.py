@@ -32,7 +32,7 @@ from memory.questions.visits import visits_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, Query, check_integer, check_numbers
 from memory.visibility import Views
-from memory.wording.words import duration, first_seen, last_seen, moment, plural, point
+from memory.wording.words import duration, moment, plural, point
 
 #: Later sights, and candidates to drive to, that are looked at.
 _LATEST = 256
@@ -92,7 +92,7 @@ class Questions:
         best = self._latest(meant)
         if best is None:
             return Sighting("last_seen", meant.words, None, None, meant.how)
-        return Sighting("last_seen", meant.words, best, last_seen(best), meant.how, meant.similarity(best))
+        return Sighting("last_seen", meant.words, best, best.last_sight_ns, meant.how, meant.similarity(best))
 
     def first_seen(
         self,
@@ -120,8 +120,9 @@ class Questions:
             found += self._store.find_merged(meant.filter)
         if not found:
             return Sighting("first_seen", meant.words, None, None, meant.how)
-        best = min(found, key=lambda memory: (first_seen(memory), memory.id))
-        return Sighting("first_seen", meant.words, best, first_seen(best), meant.how, meant.similarity(best))
+        best = min(found, key=lambda memory: (memory.first_sight_ns, memory.id))
+        when, alike = best.first_sight_ns, meant.similarity(best)
+        return Sighting("first_seen", meant.words, best, when, meant.how, alike)
 
     def near(
         self,
@@ -213,7 +214,7 @@ class Questions:
         check_integer("time_ns", time_ns)
         place = Filter(map_id=map_id, circle=_circle(near, radius_m))
         recent = replace(place, between_ns=(time_ns, 2**63 - 1), states=("present", "unknown"))
-        new = [m for m in self._store.find(recent, newest_first=False) if first_seen(m) >= time_ns]
+        new = [m for m in self._store.find(recent, newest_first=False) if m.first_sight_ns >= time_ns]
         start = operation_before(self._store, time_ns) if after is None else after
         gone = became(self._store, "gone", place, start)
         moved = became(self._store, "moved", place, start)
@@ -378,13 +379,8 @@ class Questions:
                 changed = _only(changed, inside)
         return Summary(
             place=_place(map_id, near, radius_m, polygon),
-            memories=len(memories),
-            sightings=sum(memory.count for memory in memories),
-            by_label=dict(Counter(memory.label for memory in memories)),
+            **tally_of(memories)._asdict(),
             by_kind=dict(Counter(memory.kind for memory in memories)),
-            by_state=dict(Counter(memory.state for memory in memories)),
-            first_ns=min(map(first_seen, memories), default=None),
-            last_ns=max(map(last_seen, memories), default=None),
             important=tuple(ranked[:most]),
             changed=changed,
         )
@@ -461,10 +457,10 @@ class Questions:
         best = most_trusted(there, half_life_s)
         away = 0.0 if best.kind == "place" else distance_m
         position, yaw = standing_off(best, away, coming_from)
-        old = (max(map(last_seen, there)) - last_seen(best)) / 1e9
+        old = (max(each.last_sight_ns for each in there) - best.last_sight_ns) / 1e9
         reason = (
             f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
-            f" {best.confidence:.2f}, seen on {moment(last_seen(best))}"
+            f" {best.confidence:.2f}, seen on {moment(best.last_sight_ns)}"
             + (f", {duration(old)} before the newest" if old > 0.0 else "")
             + ("" if best.state in ("present", "unknown") else f", but it is believed to be {best.state}")
         )
@@ -474,8 +470,8 @@ class Questions:
         """The memory that stands for the latest sight, which is not always the one of the latest time."""
         found = self._meanings.memories(meant, newest_first=True, limit=1)
         if found and meant.ids is None:
-            found += self._store.find_last_seen(meant.filter, last_seen(found[0]))
-        return max(found, key=lambda memory: (last_seen(memory), memory.id or 0), default=None)
+            found += self._store.find_last_seen(meant.filter, found[0].last_sight_ns)
+        return max(found, key=lambda memory: (memory.last_sight_ns, memory.id or 0), default=None)
 
     def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
         """The memory closest to a point; of equally close ones the latest."""
@@ -488,7 +484,7 @@ class Questions:
             map_id=known.map_id,
             kinds=(known.kind,),
             labels=(known.label,),
-            between_ns=(min(last_seen(known) + 1, 2**63 - 1), 2**63 - 1),
+            between_ns=(min(known.last_sight_ns + 1, 2**63 - 1), 2**63 - 1),
         )
         return [memory for memory in self._store.find(later, limit=_LATEST) if memory.id != known.id]
 

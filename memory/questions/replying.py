@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.questions.answers import Changed, Happened, Searched, Similar, Summary, between_words
+from memory.questions.answers import (
+    Answer,
+    Changed,
+    Happened,
+    Searched,
+    Similar,
+    Summary,
+    between_words,
+)
 from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
 from memory.questions.times import until_now
@@ -61,7 +69,7 @@ class Reply(NamedTuple):
 
     asked: Understood
     sentence: str
-    answer: Any
+    answer: Answer
 
 
 def reply(questions: Questions, asked: Understood, options: ReplyOptions | None = None) -> Reply:
@@ -88,8 +96,22 @@ def reply(questions: Questions, asked: Understood, options: ReplyOptions | None 
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
-    found = _ASKED[asked.question](questions, asked, options)
+    found = answer_of(questions, asked, options)
     return Reply(asked, _sentence(questions, asked, found), found)
+
+
+def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
+    """The answer to exactly what was asked.
+
+    Args:
+        questions: to the store.
+        asked: the question.
+        options: what else was said.
+
+    Raises:
+        IncompleteError, UnknownMemoryError, DimensionError: as of :func:`reply`.
+    """
+    return _ASKED[asked.question](questions, asked, options)
 
 
 def _known(questions: Questions, what: Any) -> Any:
@@ -180,7 +202,7 @@ def _within(asked: Understood) -> str:
     return "".join(parts)
 
 
-def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     if asked.near is None and asked.what is not None:
         seen = questions.last_seen(asked.what, map_id=asked.map_id)
         if seen.memory is None:
@@ -222,7 +244,7 @@ def _similar(questions: Questions, asked: Understood, options: ReplyOptions) -> 
     return questions.similar_situations(_needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds)
 
 
-def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.pose_to(
         _needed(asked),
         map_id=asked.map_id,
@@ -231,11 +253,11 @@ def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> An
     )
 
 
-def _how_often(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _how_often(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.how_often(_needed(asked), **_place(asked), between_ns=_time(asked), gap_s=options.gap_s)
 
 
-def _how_many(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _how_many(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
 
 
@@ -247,7 +269,7 @@ def _needed(asked: Understood) -> Any:
     return asked.what
 
 
-_ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Any]] = {
+_ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
     "first_seen": lambda questions, asked, _: questions.first_seen(_needed(asked), **_place(asked)),
     "still_there": lambda questions, asked, _: questions.still_there(_needed(asked), **_place(asked)),

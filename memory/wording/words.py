@@ -56,13 +56,3 @@ def counted(counts: Mapping[str, int]) -> str:
     """How many of each, the most first."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return listed([f"{count} {what or 'without a label'}" for what, count in ordered], most=5)
-
-
-def first_seen(memory: Memory) -> int:
-    """Nanoseconds of the first observation that it stands for."""
-    return memory.time_ns if memory.first_seen_ns is None else memory.first_seen_ns
-
-
-def last_seen(memory: Memory) -> int:
-    """Nanoseconds of the last observation that it stands for."""
-    return memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns
