@@ -90,12 +90,14 @@ class Care:
     def mark(self, ids: Iterable[int], state: State, *, at_ns: int | None, why: str, newest_ns: int) -> int:
         """See :meth:`memory.store.MemoryStore.mark`."""
         known = check_ids(ids)
+        if not known:
+            return self._database.generation
         with self._observer.lock:
             self._database.flush()
             memories = self._database.get(known, vectors=False)
             last = {memory.id: last_seen_ns(memory) for memory in memories}
             if at_ns is None:
-                moment = max([newest_ns, *last.values()]) if known else newest_ns
+                moment = max([newest_ns, *last.values()])
             else:
                 moment = check_integer("at_ns", at_ns)
                 later = [id for id in known if last[id] > moment]

@@ -15,7 +15,6 @@ from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.observer import Kept, Observed, Observer
-from memory.persistence.ids import check_ids
 from memory.persistence.integrity import CheckReport
 from memory.persistence.operations import Trimmed
 from memory.persistence.sqlite import Database
@@ -201,10 +200,7 @@ class MemoryStore(StoreReader):
             UnknownMemoryError: one is not there; nothing was changed.
             ValueError: no such state, or one was seen after it is said to be gone.
         """
-        known = check_ids(ids)
-        if not known:
-            return self.generation
-        return self._care.mark(known, state, at_ns=at_ns, why=why, newest_ns=self.newest_ns)
+        return self._care.mark(ids, state, at_ns=at_ns, why=why, newest_ns=self.newest_ns)
 
     def trim(self, *, keep_ns: int | None = None, keep_operations: int | None = None) -> Trimmed:
         """Drop what old operations keep for their undoing; what they did, and when, stays in the log.

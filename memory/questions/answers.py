@@ -55,7 +55,6 @@ class Sighting(Answer):
     similarity: float | None = None
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.memory is None or self.time_ns is None:
             return f"{self.what} is not remembered."
         alike = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
@@ -83,7 +82,6 @@ class Nearby(Answer):
     hits: tuple[Hit, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         around = f"within {self.radius_m:g} m of {point(self.position)}"
         if not self.hits:
             return f"Nothing is remembered {around}."
@@ -107,7 +105,6 @@ class Happened(Answer):
     memories: tuple[Memory, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         span = between_words(self.between_ns)
         if not self.total:
             return f"Nothing is remembered {span}."
@@ -135,7 +132,6 @@ class Changed(Answer):
     moved: tuple[Memory, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         parts = [
             f"{len(found)} {what} ({listed([name(memory) for memory in found])})"
             for what, found in (("new", self.new), ("gone", self.gone), ("moved", self.moved))
@@ -171,7 +167,6 @@ class HowOften(Answer):
     last_ns: int | None
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.first_ns is None or self.last_ns is None:
             return f"{self.what} is not remembered."
         return (
@@ -207,7 +202,6 @@ class HowMany(Answer):
     last_ns: int | None
 
     def __str__(self) -> str:
-        """A sentence."""
         where = "" if self.place == "all maps" else f" in {self.place}".replace(" in the ", " within the ")
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:
@@ -257,7 +251,6 @@ class StillThere(Answer):
     moved_to: Memory | None = None
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.memory is None:
             return f"{self.what} is not remembered."
         said = {
@@ -298,7 +291,6 @@ class Summary(Answer):
     changed: Changed | None = None
 
     def __str__(self) -> str:
-        """A few sentences."""
         if self.first_ns is None or self.last_ns is None:
             return f"Nothing is remembered of {self.place}."
         text = (
@@ -326,7 +318,6 @@ class Similar(Answer):
     hits: tuple[Hit, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.expected_reward is None or self.deviation is None:
             return "Nothing like this is remembered."
         parts = [f"{name(hit.memory)} with reward {hit.memory.reward:g}" for hit in self.hits]
@@ -360,7 +351,6 @@ class DrivePose(Answer):
     reason: str = ""
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.memory is None or self.position is None or self.yaw is None:
             return f"{self.what} is not remembered: there is nowhere to drive to."
         x, y, _ = self.position
@@ -388,7 +378,6 @@ class Searched(Answer):
     within: str = field(metadata=UNTOLD)
 
     def __str__(self) -> str:
-        """A sentence."""
         of = f" of {self.what}" if self.what else ""
         if not self.hits:
             return f"Nothing is remembered{of}{self.within}."

@@ -89,14 +89,8 @@ def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, A
         {"time_ns": when, "operation": operation, "detail": detail}
         for when, operation, detail in found.history
     ]
-    return {
-        "id": found.id,
-        "status": found.status,
-        "reasons": list(found.reasons),
-        "parts": dict(found.parts),
+    return to_plain(found) | {
         "history": history,
-        "into": found.into,
-        "sources": list(found.sources),
         "vectors": [] if memory is None else vector_names(memory),
         "memory": None if memory is None else memory_answer(memory),
     }

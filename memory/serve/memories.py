@@ -122,7 +122,7 @@ async def list_memories(
             "memories": [memory_answer(memory, vectors=vectors) for memory in page.memories],
             "cursor": page.cursor,
         }
-        return found | {"total": service.reading.count(filter)} if total else found
+        return found | {"total": service.store.count(filter)} if total else found
 
     return await service.read(read)
 
@@ -132,7 +132,7 @@ async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = Fals
     """Everything of it, with its vectors if wanted."""
 
     def read() -> dict[str, Any]:
-        (memory,) = service.reading.get([id], vectors=vectors)
+        (memory,) = service.store.database.get([id], vectors=vectors)
         return memory_answer(memory, vectors=vectors)
 
     return await service.read(read)

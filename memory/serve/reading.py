@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -65,14 +65,6 @@ class Reading:
     def generation(self) -> int:
         """Number of the last operation."""
         return self._database.generation
-
-    def count(self, filter: Filter) -> int:
-        """How many pass, exactly."""
-        return self._database.count(filter)
-
-    def get(self, ids: Sequence[int], *, vectors: bool = False) -> list[Memory]:
-        """Memories by their ids, all of them or :class:`UnknownMemoryError`."""
-        return self._database.get(ids, vectors=vectors)
 
     def check(self) -> CheckReport:
         """Look for damage as a reader can, while others write."""
