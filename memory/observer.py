@@ -205,7 +205,7 @@ class Observer:
                 judged.gone[key] = decision.evicted_like
                 batch.forget(key, self._database.columns([key]).labels)
             judged.decisions.append((decision, total))
-        scores = batch.explain([-1 - key for key in judged.chosen])
+        scores = batch.explain([-1 - key for key in judged.chosen]) if judged.chosen else []
         for key, score in zip(judged.chosen, scores, strict=True):
             judged.why.append([judged.decisions[-1 - key][0].why.to_json(), score.to_json()])
         for row, like in judged.dropped.items():
