@@ -89,7 +89,8 @@ def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, A
         {"time_ns": when, "operation": operation, "detail": detail}
         for when, operation, detail in found.history
     ]
-    return to_plain(found) | {
+    told: dict[str, Any] = to_plain(found)
+    return told | {
         "history": history,
         "vectors": [] if memory is None else vector_names(memory),
         "memory": None if memory is None else memory_answer(memory),
