@@ -21,18 +21,19 @@ from memory.errors import StoreError, UnknownMemoryError
 from memory.explaining import explained
 from memory.hits import hits_of
 from memory.index import Neighbours
+from memory.index.neighbours import unit_rows
 from memory.observer import Kept, Observed, Observer
-from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import LogEntry
 from memory.persistence.operations import Trimmed
 from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
+from memory.query import Filter, Query
 from memory.readout import read_out
-from memory.retrieve import Retriever, unit_rows
+from memory.retrieve import Retriever
 from memory.tiers import Tier
-from memory.types import Explanation, Hit, Memory, Query, State
+from memory.types import Explanation, Hit, Memory, State
 from memory.wording.meaning import read_query
 
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
@@ -64,7 +65,7 @@ class MemoryStore:
         self._retriever = Retriever(
             database, index_from=config.index_from, index=config.index, tiers=config.tiers
         )
-        self._retriever.load(self.folder / _INDEX_FOLDER)
+        self._retriever.indexes.load(self.folder / _INDEX_FOLDER)
         self._observer = Observer(database, self._retriever, config)
         self._care = Care(database, self._retriever, self._observer, config, self.folder / _INDEX_FOLDER)
         self._accessed: list[int] = []
@@ -117,12 +118,12 @@ class MemoryStore:
         if self._closed:
             return
         self._closed = True
-        self._retriever.stop()
+        self._retriever.indexes.stop()
         try:
             if not self._database.readonly:
                 self._database.flush()
                 self._write_accesses()
-                self._retriever.save(self.folder / _INDEX_FOLDER)
+                self._retriever.indexes.save(self.folder / _INDEX_FOLDER)
                 self._observer.save()
         finally:
             self._database.close()
@@ -203,7 +204,7 @@ class MemoryStore:
             ValueError: nothing has a vector of that encoder.
         """
         hits = self._answered(query)
-        if not hits or len(query.labels or ()) > 1:
+        if not hits or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
             if meant.notes:
                 reason = "; ".join(meant.notes)
@@ -526,11 +527,11 @@ class MemoryStore:
 
     def tiers(self) -> dict[str, Tier]:
         """Sizes of the recent and the long-term tier, by encoder, of what was searched since opening."""
-        return self._retriever.tiers()
+        return self._retriever.indexes.tiers()
 
     def settle(self) -> None:
         """Move vectors to the tiers where they belong now, which otherwise happens in the background."""
-        self._retriever.settle()
+        self._retriever.indexes.settle()
 
     def encoders(self) -> dict[str, int]:
         """Length of the vectors by the name of their encoder."""

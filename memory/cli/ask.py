@@ -79,6 +79,7 @@ def _reply(questions: Questions, text: str, options: argparse.Namespace) -> Repl
     more = ReplyOptions(
         labels=options.label,
         kinds=options.kind,
+        states=options.state,
         k=options.k,
         gap_s=options.gap,
         distance_m=1.0 if options.distance is None else options.distance,
@@ -121,6 +122,7 @@ def _near(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
         map_id=options.map,
         labels=options.label,
         kinds=options.kind,
+        states=options.state,
         k=options.k,
     )
 
@@ -135,6 +137,7 @@ def _between(questions: Questions, what: Any, options: argparse.Namespace) -> An
         **_place(options),
         labels=options.label,
         kinds=options.kind,
+        states=options.state,
         text=options.text,
         limit=options.k,
     )
@@ -155,7 +158,9 @@ def _summarise(questions: Questions, what: Any, options: argparse.Namespace) -> 
 def _similar(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
     if isinstance(what, str):
         raise UsageError("similar takes the id of a memory, or --embedding")
-    return questions.similar_situations(what, k=options.k, map_id=options.map, kinds=options.kind)
+    return questions.similar_situations(
+        what, k=options.k, map_id=options.map, kinds=options.kind, states=options.state
+    )
 
 
 def _go_to(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
@@ -186,14 +191,14 @@ _ASKED: dict[str, Callable[[Questions, Any, argparse.Namespace], Any]] = {
 }
 #: Options that a question takes beside the map; --embedding is checked with WHAT.
 _TAKES = {
-    "": ("now", "label", "kind", "k", "gap", "distance", "coming_from"),
-    "near": ("near", "radius", "label", "kind", "k"),
-    "between": ("between", "near", "radius", "label", "kind", "text", "k"),
+    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from"),
+    "near": ("near", "radius", "label", "kind", "state", "k"),
+    "between": ("between", "near", "radius", "label", "kind", "state", "text", "k"),
     "changed": ("since", "near", "radius"),
     "how-often": ("between", "gap"),
     "how-many": ("between", "near", "radius"),
     "summarise": ("since", "near", "radius", "polygon"),
-    "similar": ("kind", "k"),
+    "similar": ("kind", "state", "k"),
     "go-to": ("distance", "coming_from"),
 }
 _ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "how-many", "still-there", "similar", "go-to")

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence import journal, meta, poses, reading, sights, tables, visits, vocabulary
-from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
@@ -18,6 +17,7 @@ from memory.persistence.sights import Sighted
 from memory.persistence.statistics import Stats, read_stats
 from memory.persistence.tables import Vectors
 from memory.persistence.visits import Overlapping
+from memory.query import Filter
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()

@@ -13,15 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence import places, poses, visits, vocabulary
-from memory.persistence.filters import (
-    Condition,
-    Filter,
-    column_conditions,
-    is_any,
-    judge,
-)
+from memory.persistence.filters import Condition, column_conditions, is_any, judge
 from memory.persistence.records import SLOTS, Slot
 from memory.persistence.tables import Vectors, as_vectors, chunks
+from memory.query import Filter
 from memory.types import MOST_COUNT
 
 Order = Literal["id", "newest", "oldest"]

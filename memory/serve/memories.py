@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from memory.exchange.records import record_of
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.questions.words import hits_json
 from memory.serve.answers import Answer, explanation_answer, kept_answer, memory_answer
 from memory.serve.asking import answer, asked_of
