@@ -18,12 +18,12 @@ from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.observer import AWAY, Observer
 from memory.persistence.deadline import check_deadline
-from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Trimmed
 from memory.persistence.scanning import Columns
 from memory.persistence.sights import Seen
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.retrieve import Retriever
 from memory.types import Memory, State, check_integer
 from memory.wording.reasons import Reason
@@ -231,7 +231,7 @@ class Care:
 
     def _leave_out_of_caches(self, ids: Sequence[int]) -> None:
         """Copies of vectors, labels and places go from the files beside the database."""
-        self._retriever.drop(self._indexes)
+        self._retriever.indexes.drop(self._indexes)
         self._observer.leave_out(ids)
 
     def _forget_over_capacity(self, now_ns: int) -> dict[int, Reason]:

@@ -16,14 +16,15 @@ from memory.errors import StoreError, UnknownMemoryError
 from memory.explaining import explained
 from memory.hits import hits_of
 from memory.index import Neighbours
-from memory.persistence.filters import Filter
+from memory.index.neighbours import unit_rows
 from memory.persistence.journal import LogEntry
 from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
+from memory.query import Filter, Query
 from memory.readout import read_out
-from memory.retrieve import Retriever, unit_rows
+from memory.retrieve import Retriever
 from memory.tiers import Tier
-from memory.types import Explanation, Hit, Memory, Query, State
+from memory.types import Explanation, Hit, Memory, State
 from memory.wording.meaning import read_query
 
 INDEX_FOLDER = "indexes"
@@ -49,7 +50,7 @@ class StoreReader:
         self._retriever = Retriever(
             database, index_from=config.index_from, index=config.index, tiers=config.tiers
         )
-        self._retriever.load(self.folder / INDEX_FOLDER)
+        self._retriever.indexes.load(self.folder / INDEX_FOLDER)
         self._accessed: list[int] = []
         self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
 
@@ -65,7 +66,7 @@ class StoreReader:
             ValueError: nothing has a vector of that encoder.
         """
         hits = self._answered(query)
-        if not hits or len(query.labels or ()) > 1:
+        if not hits or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
             if meant.notes:
                 reason = "; ".join(meant.notes)
@@ -275,7 +276,7 @@ class StoreReader:
 
     def tiers(self) -> dict[str, Tier]:
         """Sizes of the recent and the long-term tier, by encoder, of what was searched since opening."""
-        return self._retriever.tiers()
+        return self._retriever.indexes.tiers()
 
     def _count_accesses(self, memories: Sequence[Memory]) -> None:
         """Note what was given as an answer; least used memories are forgotten first."""

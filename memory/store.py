@@ -89,12 +89,12 @@ class MemoryStore(StoreReader):
         if self._closed:
             return
         self._closed = True
-        self._retriever.stop()
+        self._retriever.indexes.stop()
         try:
             if not self._database.readonly:
                 self._database.flush()
                 self._write_accesses()
-                self._retriever.save(self.folder / INDEX_FOLDER)
+                self._retriever.indexes.save(self.folder / INDEX_FOLDER)
                 self._observer.save()
         finally:
             self._database.close()
@@ -293,7 +293,7 @@ class MemoryStore(StoreReader):
 
     def settle(self) -> None:
         """Move vectors to the tiers where they belong now, which otherwise happens in the background."""
-        self._retriever.settle()
+        self._retriever.indexes.settle()
 
 
 def _keep(database: Database, config: StoreConfig, told: bool) -> None:

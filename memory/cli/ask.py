@@ -81,6 +81,7 @@ def _reply_options(options: argparse.Namespace) -> ReplyOptions:
         labels=options.label,
         kinds=options.kind,
         polygon=filter_values(options)["polygon"],
+        states=options.state,
         k=options.k,
         gap_s=options.gap,
         distance_m=1.0 if options.distance is None else options.distance,
@@ -145,14 +146,14 @@ _NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("sinc
 _USAGE = {"near": "--near and --radius", "between": "--between FROM TO", "changed": "--since"}
 #: Options that a question takes beside the map; --embedding is checked with WHAT.
 _TAKES = {
-    "": ("now", "label", "kind", "k", "gap", "distance", "coming_from"),
-    "near": ("near", "radius", "label", "kind", "k"),
-    "between": ("between", "near", "radius", "label", "kind", "text", "k"),
+    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from"),
+    "near": ("near", "radius", "label", "kind", "state", "k"),
+    "between": ("between", "near", "radius", "label", "kind", "state", "text", "k"),
     "changed": ("since", "near", "radius"),
     "how-often": ("between", "gap"),
     "how-many": ("between", "near", "radius"),
     "summarise": ("since", "near", "radius", "polygon"),
-    "similar": ("kind", "k"),
+    "similar": ("kind", "state", "k"),
     "go-to": ("distance", "coming_from"),
 }
 _ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "how-many", "still-there", "similar", "go-to")

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from memory.errors import UnknownMemoryError
 from memory.persistence import journal, meta, poses, reading, scanning, sights, tables, visits, vocabulary
-from memory.persistence.filters import Filter
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
@@ -20,6 +19,7 @@ from memory.persistence.sights import Sighted
 from memory.persistence.statistics import Stats, read_stats
 from memory.persistence.tables import Vectors
 from memory.persistence.visits import Overlapping
+from memory.query import Filter
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()

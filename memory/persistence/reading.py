@@ -13,14 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence import places, visits, vocabulary
-from memory.persistence.filters import (
-    Condition,
-    Filter,
-    column_conditions,
-    is_any,
-    judge,
-)
+from memory.persistence.filters import Condition, column_conditions, is_any, judge
 from memory.persistence.tables import chunks
+from memory.query import Filter
 
 Order = Literal["id", "newest", "oldest"]
 ORDERS: dict[Order, str] = {

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memory.persistence.filters import Filter
 from memory.presence import Presence, PresenceOptions, look_again
+from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
     DrivePose,
@@ -30,7 +30,7 @@ from memory.questions.driving import most_trusted, standing_off
 from memory.questions.meaning import Meanings, Meant, What, is_id
 from memory.questions.visits import visits_of
 from memory.store import MemoryStore
-from memory.types import Kind, Memory, Query, check_integer, check_numbers
+from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.visibility import Views
 from memory.wording.words import duration, moment, plural, point
 
@@ -132,6 +132,7 @@ class Questions:
         map_id: str | None = None,
         labels: Sequence[str] | None = None,
         kinds: Sequence[Kind] | None = None,
+        states: Sequence[State] | None = None,
         k: int = 20,
     ) -> Nearby:
         """What is within a radius of a point, the closest first.
@@ -140,17 +141,13 @@ class Questions:
             position: x, y (and z, which then counts for the distance) in metres.
             radius_m: in the plane.
             map_id: ``None`` for all maps.
-            labels, kinds: any of them.
+            labels, kinds, states: any of them.
             k: most answers; the total counts all.
         """
-        query = Query(
-            near=position, radius_m=radius_m, map_id=map_id, labels=labels, kinds=kinds, k=k, order="distance"
-        )
+        which = Filter(map_id=map_id, labels=labels, kinds=kinds, states=states)
+        query = Query(near=position, radius_m=radius_m, where=which, k=k, order="distance")
         hits = self._store.query(query)
-        inside = Filter(
-            circle=(position[0], position[1], radius_m), map_id=map_id, labels=labels, kinds=kinds
-        )
-        total = len(hits) if len(hits) < k else self._store.count(inside)
+        total = len(hits) if len(hits) < k else self._store.count(query.where)
         return Nearby(tuple(position), radius_m, total, tuple(hits))
 
     def between(
@@ -163,6 +160,7 @@ class Questions:
         radius_m: float | None = None,
         labels: Sequence[str] | None = None,
         kinds: Sequence[Kind] | None = None,
+        states: Sequence[State] | None = None,
         text: str | None = None,
         limit: int = 100,
     ) -> Happened:
@@ -175,7 +173,7 @@ class Questions:
             first_ns, last_ns: nanoseconds.
             map_id: ``None`` for all maps.
             near, radius_m: metres; only around this point.
-            labels, kinds: any of them.
+            labels, kinds, states: any of them.
             text: words that they must have.
             limit: most answers; the total counts all.
         """
@@ -185,6 +183,7 @@ class Questions:
             circle=_circle(near, radius_m),
             labels=labels,
             kinds=kinds,
+            states=states,
             text=text,
         )
         memories, total = self._store.find_seen(wanted, limit=limit)
@@ -392,6 +391,7 @@ class Questions:
         k: int = 10,
         map_id: str | None = None,
         kinds: Sequence[Kind] | None = None,
+        states: Sequence[State] | None = None,
     ) -> Similar:
         """Situations like one, and the reward that they let expect.
 
@@ -399,16 +399,15 @@ class Questions:
             what: the id of a memory, or a vector.
             k: most of them.
             map_id: ``None`` for all maps.
-            kinds: any of them.
+            kinds, states: any of them.
 
         Raises:
             UnknownMemoryError: an id that no memory has, or a memory without a vector.
             DimensionError: a vector of another length.
         """
         asked = {"like": int(what)} if is_id(what) else {"embedding": np.asarray(what, np.float32)}
-        hits = self._store.query(
-            Query(k=k, map_id=map_id, kinds=kinds, encoder=self._encoder, aggregate=True, **asked)
-        )
+        where = Filter(map_id=map_id, kinds=kinds, states=states)
+        hits = self._store.query(Query(k=k, where=where, encoder=self._encoder, aggregate=True, **asked))
         if not hits:
             return Similar(None, None, ())
         rewards = np.array([hit.memory.reward for hit in hits])

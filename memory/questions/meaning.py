@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.questions.answers import How
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 from memory.wording.meaning import Labels
 
 #: What is asked for: a label or words, the id of a memory, or a vector.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from memory.query import Query
 from memory.questions.answers import (
     Answer,
     Changed,
@@ -19,8 +20,7 @@ from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
-from memory.retrieve import filter_of
-from memory.types import Hit, Kind, Query
+from memory.types import Hit, Kind, State
 from memory.wording.words import counted, moment, plural, point
 
 
@@ -41,7 +41,7 @@ class ReplyOptions:
     """What can be said beside a question.
 
     Attributes:
-        labels, kinds: of memories in lists, any of them.
+        labels, kinds, states: of memories in lists, any of them.
         polygon: corners in metres, for searches and summaries.
         k: most memories in a list.
         gap_s: pause that ends a visit.
@@ -51,6 +51,7 @@ class ReplyOptions:
 
     labels: Sequence[str] | None = None
     kinds: Sequence[Kind] | None = None
+    states: Sequence[State] | None = None
     polygon: Sequence[tuple[float, float]] | None = None
     k: int = 10
     gap_s: float = 60.0
@@ -157,6 +158,10 @@ def _place(asked: Understood) -> dict[str, Any]:
     return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m}
 
 
+def _of(options: ReplyOptions, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
+
+
 def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> Searched:
     """By label or words, or what is like a memory or vector; in the time and place that were given."""
     values: dict[str, Any] = {}
@@ -176,7 +181,7 @@ def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> S
     nearest = asked.near is not None and asked.radius_m is None
     query = Query(
         **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
-        k=options.k, order="distance" if nearest else None, **values,
+        states=options.states, k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
     return Searched(words, tuple(hits), _total(questions, query, hits), _within(asked))
@@ -188,7 +193,7 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
         return len(hits)
     if query.like is not None or query.embedding is not None or hits[0].reason:
         return None
-    return questions.store.count(replace(filter_of(query), text=query.text))
+    return questions.store.count(query.filter)
 
 
 def _within(asked: Understood) -> str:
@@ -214,7 +219,7 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
     if _time(asked) is not None:
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds, k=options.k
+        asked.near, radius, map_id=asked.map_id, **_of(options, "labels", "kinds", "states"), k=options.k
     )
 
 
@@ -224,7 +229,7 @@ def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> 
         raise IncompleteError("between", "give the first and last time")
     text = asked.what if isinstance(asked.what, str) else None
     return questions.between(
-        *when, **_place(asked), labels=options.labels, kinds=options.kinds, text=text, limit=options.k
+        *when, **_place(asked), **_of(options, "labels", "kinds", "states"), text=text, limit=options.k
     )
 
 
@@ -241,7 +246,8 @@ def _summarise(questions: Questions, asked: Understood, options: ReplyOptions) -
 def _similar(questions: Questions, asked: Understood, options: ReplyOptions) -> Similar:
     if isinstance(asked.what, str):
         raise IncompleteError("what", "similar_situations takes an id or a vector")
-    return questions.similar_situations(_needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds)
+    which = _of(options, "kinds", "states")
+    return questions.similar_situations(_needed(asked), k=options.k, map_id=asked.map_id, **which)
 
 
 def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.serve.answers import Answer
 from memory.serve.requests import plain
 from memory.serve.responses import PathAnswer

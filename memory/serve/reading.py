@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from memory.exchange.exporting import PORTION
 from memory.persistence import integrity, journal
-from memory.persistence.filters import Filter
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import LogEntry
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.serve.errors import ServiceError
 from memory.types import Memory
 

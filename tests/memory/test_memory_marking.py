@@ -12,7 +12,7 @@ import pytest
 from memory.config import StoreConfig
 from memory.errors import UndoError, UnknownMemoryError
 from memory.merging import propose_merges
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
 from memory.types import Memory

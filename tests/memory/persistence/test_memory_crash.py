@@ -17,8 +17,8 @@ import pytest
 
 from memory.persistence import connection as connections
 from memory.persistence import places
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 PROGRAM = Path(__file__).with_name("crash_trials.py")

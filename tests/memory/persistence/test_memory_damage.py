@@ -27,10 +27,10 @@ from memory.errors import (
     StoreReadOnlyError,
 )
 from memory.persistence import places
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter, Query
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 
 
 def rows_of(count: int, seed: int = 0) -> list[Memory]:

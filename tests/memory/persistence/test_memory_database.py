@@ -21,8 +21,8 @@ from memory.errors import (
     UnknownMemoryError,
 )
 from memory.persistence import operations, places, poses, reading
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 DIM = 8

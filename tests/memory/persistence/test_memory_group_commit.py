@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from memory.errors import UnknownMemoryError
-from memory.persistence.filters import Filter
 from memory.persistence.group_commit import GroupCommit
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 

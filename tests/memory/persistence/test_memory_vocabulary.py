@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 
 CAPTIONS = [
     ("Car", "parked beside the bakery"),

@@ -18,10 +18,11 @@ import pytest
 
 from memory.errors import QueryInterruptedError
 from memory.persistence.deadline import Deadline, reading_until, without_limit
+from memory.query import Query
 from memory.serve import create_app
 from memory.serve.options import ServeOptions
 from memory.store import MemoryStore
-from memory.types import MOST_CORNERS, MOST_LABELS, MOST_WORDS, Memory, Query
+from memory.types import MOST_CORNERS, MOST_LABELS, MOST_WORDS, Memory
 
 JSON = {"content-type": "application/json"}
 BODY = 16 << 20
