@@ -169,20 +169,11 @@ class Query:
     aggregate: bool = False
 
     def __init__(
-        self,
-        *,
-        text: str | None = None,
-        embedding: ArrayLike | None = None,
-        like: int | None = None,
-        encoder: str = "default",
-        near: Sequence[float] | None = None,
-        radius_m: float | None = None,
-        where: Filter | None = None,
-        k: int = 10,
-        order: Order | None = None,
-        aggregate: bool = False,
+        self, *, text: str | None = None, embedding: ArrayLike | None = None, like: int | None = None,
+        encoder: str = "default", near: Sequence[float] | None = None, radius_m: float | None = None,
+        where: Filter | None = None, k: int = 10, order: Order | None = None, aggregate: bool = False,
         **parts: Unpack[FilterParts],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Check everything, and put the parts of a filter into ``where``.
 
         Args:
@@ -193,6 +184,15 @@ class Query:
         Raises:
             ValueError, TypeError: names the field that is wrong.
         """
+        if check_integer("k", k) < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        if embedding is not None and like is not None:
+            raise ValueError("give embedding or like, not both")
+        if text is not None:
+            check_words("text", text)
+        check_text("encoder", encoder)
+        if like is not None:
+            check_integer("like", like)
         if near is not None:
             if len(near) not in (2, 3):
                 raise ValueError(f"near must have two or three numbers, got {len(near)}")
@@ -205,42 +205,22 @@ class Query:
             if parts.get("circle") is not None:
                 raise ValueError("give radius_m or circle, not both")
             parts["circle"] = (near[0], near[1], radius_m)
-        values = {
-            "text": text,
-            "embedding": None if embedding is None else check_vector("embedding", embedding),
-            "like": like,
-            "encoder": encoder,
-            "near": near,
-            "where": Filter(**parts) if where is None else replace(where, **parts) if parts else where,
-            "k": k,
-            "order": order,
-            "aggregate": aggregate,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-        self._check()
-
-    def _check(self) -> None:
-        """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
-        check_integer("k", self.k)
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
-        if self.embedding is not None and self.like is not None:
-            raise ValueError("give embedding or like, not both")
-        if self.text is not None:
-            check_words("text", self.text)
-        check_text("encoder", self.encoder)
-        if self.like is not None:
-            check_integer("like", self.like)
+        where = Filter(**parts) if where is None else replace(where, **parts) if parts else where
         for name in ("labels", "kinds", "states"):
-            count = len(getattr(self.where, name) or ())
+            count = len(getattr(where, name) or ())
             if count > MOST_LABELS:
                 raise ValueError(f"{name} must be at most {MOST_LABELS}, got {count}")
-        if self.order is not None:
-            check_choice("order", self.order, ORDERS)
-        if self.order == "distance" and self.near is None:
+        vector = None if embedding is None else check_vector("embedding", embedding)
+        # Not by assignment, which a frozen class refuses.
+        vars(self).update(
+            text=text, embedding=vector, like=like, encoder=encoder, near=near, where=where, k=k, order=order,
+            aggregate=aggregate,
+        )  # fmt: skip
+        if order is not None:
+            check_choice("order", order, ORDERS)
+        if order == "distance" and near is None:
             raise ValueError("order='distance' needs near")
-        if self.order == "relevance" and not self._compares:
+        if order == "relevance" and not self._compares:
             raise ValueError("order='relevance' needs text, embedding or like")
 
     def __repr__(self) -> str:

@@ -81,16 +81,15 @@ class Retriever:
             best_first = query.ordered_by == "relevance"
             hits = self._database.search_text(query.text, query.where, limit=query.k if best_first else 2**62)
             with self._lock:
-                self._follow()
-                return self._ordered(query, Found(hits.ids, text=hits.scores))
+                return _ordered(self._follow(), query, Found(hits.ids, text=hits.scores))
         chosen = self._looked_up(filter)
         with self._lock:
-            self._follow()
+            columns = self._follow()
             if vector is not None:
-                found = self._similar(query, filter, vector, chosen)
+                found = self._similar(columns, query, filter, vector, chosen)
             else:
-                found = Found(self._columns_of().column("ids")[self._passing(filter, chosen)])
-            return self._ordered(query, found)
+                found = Found(columns.column("ids")[_passing(columns, filter, chosen)])
+            return _ordered(columns, query, found)
 
     def neighbours(
         self,
@@ -111,7 +110,7 @@ class Retriever:
             aim: share of the ten nearest that is to be found.
         """
         with self._lock:
-            columns = self._followed()
+            columns = self._follow()
             index = self.indexes.of(encoder, len(columns))
             among = None
             if map_id is not None and columns.names("map_ids") != [map_id]:
@@ -122,8 +121,8 @@ class Retriever:
         """Rising ids of what passes a filter without text; with ``several`` only of merged memories."""
         chosen = self._looked_up(filter)
         with self._lock:
-            columns = self._followed()
-            kept = self._passing(filter, chosen)
+            columns = self._follow()
+            kept = _passing(columns, filter, chosen)
             if several:
                 kept &= columns.column("counts") > 1
             found: NDArray[np.int64] = columns.column("ids")[kept]
@@ -132,12 +131,12 @@ class Retriever:
     def there(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the ids are of memories that are there."""
         with self._lock:
-            return self._followed().rows(ids) >= 0
+            return self._follow().rows(ids) >= 0
 
     def label_counts(self) -> dict[str, int]:
         """Memories by label."""
         with self._lock:
-            columns = self._followed()
+            columns = self._follow()
             codes, counts = np.unique(columns.column("labels")[columns.column("alive")], return_counts=True)
             names = columns.names("labels")
             return {names[code]: int(count) for code, count in zip(codes, counts, strict=True)}
@@ -162,7 +161,7 @@ class Retriever:
         ids: NDArray[np.int64] | None = None
         if filter.polygon is not None:
             with self._lock:
-                columns = self._followed()
+                columns = self._follow()
                 near = columns.matches(replace(filter, text=None, polygon=None))
                 ids, points = columns.column("ids")[near], columns.column("positions")[near, :2]
             ids = ids[in_polygon(points, filter.polygon)]
@@ -171,25 +170,14 @@ class Retriever:
             ids = said if ids is None else np.intersect1d(ids, said, assume_unique=True)
         return ids
 
-    def _passing(self, filter: Filter, chosen: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-        """Which rows pass a filter, of which :meth:`_looked_up` found a part."""
-        columns = self._columns_of()
-        if chosen is None:
-            return columns.matches(filter)
-        rows = columns.rows(chosen)
-        rows = rows[rows >= 0]
-        kept = np.zeros(len(columns.column("ids")), np.bool_)
-        kept[rows] = columns.matches(replace(filter, text=None, polygon=None), rows)
-        return kept
-
-    def _columns_of(self) -> ColumnCache:
-        assert self._columns is not None
-        return self._columns
-
     def _similar(
-        self, query: Query, filter: Filter, vector: NDArray[np.float32], said: NDArray[np.int64] | None
+        self,
+        columns: ColumnCache,
+        query: Query,
+        filter: Filter,
+        vector: NDArray[np.float32],
+        said: NDArray[np.int64] | None,
     ) -> Found:
-        columns = self._columns_of()
         index = self.indexes.of(query.encoder, len(columns))
         question = unit_rows(vector[None], index.dim)
         wanted = query.k + (1 if query.like is not None else 0)
@@ -201,8 +189,8 @@ class Retriever:
                 found = index.search(question, wanted, aim=THOROUGH)
             else:
                 found = index.search(question, wanted, among=Among(ids, columns.column("alive")), aim=1.0)
-            return self._found(query, found, chosen)
-        kept = self._passing(filter, said)
+            return _found(query, found, chosen)
+        kept = _passing(columns, filter, said)
         matches = int(np.count_nonzero(kept))
         total = max(len(index), matches)
         chosen = plan(total, matches, wanted, costs=costs)
@@ -214,48 +202,12 @@ class Retriever:
             found = index.search(question, wanted, among=marked, aim=THOROUGH)
             # Fewer than there are: what matches lies apart from the buckets or lists of the query.
             if np.count_nonzero(found.ids >= 0) >= min(wanted, matches):
-                return self._found(query, found, chosen)
+                return _found(query, found, chosen)
         # Few are gathered; else all are passed, and those that do not match left out.
         among = Among(ids[kept]) if chosen.method == "subset" else Among(ids, kept)
-        return self._found(query, index.search(question, wanted, among=among, aim=1.0), chosen)
+        return _found(query, index.search(question, wanted, among=among, aim=1.0), chosen)
 
-    def _found(self, query: Query, found: Neighbours, chosen: Plan) -> Found:
-        ids, scores = found.ids[0], found.scores[0]
-        kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))[: query.k]
-        return Found(ids[kept], scores[kept], plan=chosen)
-
-    def _ordered(self, query: Query, found: Found) -> Found:
-        """Cut to ``k`` in the order that was asked for; equal ones by rising id."""
-        assert self._columns is not None
-        ids = found.ids
-        order = query.ordered_by
-        if order == "relevance":
-            return _take(found, np.arange(min(query.k, len(ids))))
-        rows = self._columns.rows(ids)
-        if (rows < 0).any():
-            # What came or went after the columns were brought up to date.
-            found = _take(found, np.flatnonzero(rows >= 0))
-            ids, rows = found.ids, rows[rows >= 0]
-        if order == "recency":
-            # Not minus, which the least number of 64 bits does not have.
-            key = ~self._columns.column("time_ns")[rows]
-        else:
-            assert query.near is not None
-            key = distances(self._columns.column("positions")[rows], query.near)
-        if found.similarity is None and found.text is None and len(ids) > 4 * query.k:
-            # Only the first few have to be in order.
-            first = np.sort(np.argpartition(key, query.k)[: query.k + 1])
-            bound = key[first].max()
-            first = np.flatnonzero(key <= bound)
-            return _take(found, first[np.lexsort((ids[first], key[first]))][: query.k])
-        return _take(found, np.lexsort((ids, key))[: query.k])
-
-    def _followed(self) -> ColumnCache:
-        self._follow()
-        assert self._columns is not None
-        return self._columns
-
-    def _follow(self) -> None:
+    def _follow(self) -> ColumnCache:
         generation = self._database.generation
         with without_limit():
             if self._columns is None:
@@ -263,6 +215,50 @@ class Retriever:
             elif self._columns.generation != generation:
                 self._columns.follow(self._database)
             self.indexes.follow(generation)
+            return self._columns
+
+
+def _passing(columns: ColumnCache, filter: Filter, chosen: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    """Which rows pass a filter, of which :meth:`Retriever._looked_up` found a part."""
+    if chosen is None:
+        return columns.matches(filter)
+    rows = columns.rows(chosen)
+    rows = rows[rows >= 0]
+    kept = np.zeros(len(columns.column("ids")), np.bool_)
+    kept[rows] = columns.matches(replace(filter, text=None, polygon=None), rows)
+    return kept
+
+
+def _found(query: Query, found: Neighbours, chosen: Plan) -> Found:
+    ids, scores = found.ids[0], found.scores[0]
+    kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))[: query.k]
+    return Found(ids[kept], scores[kept], plan=chosen)
+
+
+def _ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
+    """Cut to ``k`` in the order that was asked for; equal ones by rising id."""
+    ids = found.ids
+    order = query.ordered_by
+    if order == "relevance":
+        return _take(found, np.arange(min(query.k, len(ids))))
+    rows = columns.rows(ids)
+    if (rows < 0).any():
+        # What came or went after the columns were brought up to date.
+        found = _take(found, np.flatnonzero(rows >= 0))
+        ids, rows = found.ids, rows[rows >= 0]
+    if order == "recency":
+        # Not minus, which the least number of 64 bits does not have.
+        key = ~columns.column("time_ns")[rows]
+    else:
+        assert query.near is not None
+        key = distances(columns.column("positions")[rows], query.near)
+    if found.similarity is None and found.text is None and len(ids) > 4 * query.k:
+        # Only the first few have to be in order.
+        first = np.sort(np.argpartition(key, query.k)[: query.k + 1])
+        bound = key[first].max()
+        first = np.flatnonzero(key <= bound)
+        return _take(found, first[np.lexsort((ids[first], key[first]))][: query.k])
+    return _take(found, np.lexsort((ids, key))[: query.k])
 
 
 def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArray[np.float64]:

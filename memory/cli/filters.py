@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memory.exchange.times import parse_time
-from memory.query import Filter
+from memory.query import Filter, Query
 from memory.types import KINDS, STATES
 
 
@@ -56,14 +56,9 @@ def filter_from(options: argparse.Namespace) -> Filter:
     Raises:
         ValueError: an option is not right.
     """
-    circle = None
-    if options.near is not None or options.radius is not None:
-        if options.near is None or options.radius is None:
-            raise ValueError("--near and --radius belong together here")
-        if len(options.near) not in (2, 3):
-            raise ValueError(f"--near takes two or three numbers, got {len(options.near)}")
-        circle = (options.near[0], options.near[1], options.radius)
-    return Filter(**filter_values(options), circle=circle)
+    if (options.near is None) != (options.radius is None):
+        raise ValueError("--near and --radius belong together here")
+    return Query(**filter_values(options), near=options.near, radius_m=options.radius).filter
 
 
 def between(words: Sequence[str] | None) -> tuple[int, int] | None:

@@ -35,6 +35,24 @@ class Held(NamedTuple):
     rows: Rows
 
 
+class Asked(NamedTuple):
+    """A search that does not compare all.
+
+    Attributes:
+        queries: (queries, dim) unit vectors.
+        k: neighbours of each.
+        total: rows that there were when it began.
+        mask: (total,) which of them count; ``None`` for all.
+        effort: that is to be made.
+    """
+
+    queries: Floats
+    k: int
+    total: int
+    mask: NDArray[np.bool_] | None
+    effort: Effort
+
+
 StateT = TypeVar("StateT", bound=State)
 
 
@@ -165,19 +183,11 @@ class RowIndex(Generic[StateT]):
             effort = self._effort_for(USUAL if aim is None else aim, len(asked), k).for_share(share)
         if effort == EXACT:
             return rows.exact(asked, k, 0, count, mask)
-        return self._nearest(state, count, asked, k, effort, mask)
+        return self._nearest(state, Asked(asked, k, count, mask, effort))
 
-    def _nearest(
-        self,
-        state: StateT,
-        count: int,
-        asked: Floats,
-        k: int,
-        effort: Effort,
-        mask: NDArray[np.bool_] | None,
-    ) -> Neighbours:
-        """The k best of (queries, dim) unit vectors among the first ``count`` rows, or those of the mask."""
-        return state.rows.exact(asked, k, 0, count, mask)
+    def _nearest(self, state: StateT, asked: Asked) -> Neighbours:
+        """The k best that the effort finds."""
+        return state.rows.exact(asked.queries, asked.k, 0, asked.total, asked.mask)
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:
         """What is done for an aim where so many queries are asked together; see :meth:`search`."""

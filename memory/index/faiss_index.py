@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.index.base import Held, RowIndex
+from memory.index.base import Asked, Held, RowIndex
 from memory.index.effort import EXACT, MEASURED_K, Effort
 from memory.index.files import IndexFile
 from memory.index.neighbours import Floats, Neighbours, best, check_dim, check_units, single
@@ -139,23 +139,16 @@ class FaissIndex(RowIndex[Held]):
             last = min(first + _ROWS_AT_ONCE, self._state.rows.count)
             self._index.add(single(self._state.rows.vectors.between(first, last)))
 
-    def _nearest(
-        self,
-        state: Held,
-        count: int,
-        asked: Floats,
-        k: int,
-        effort: Effort,
-        mask: NDArray[np.bool_] | None,
-    ) -> Neighbours:
+    def _nearest(self, state: Held, asked: Asked) -> Neighbours:
+        queries, k, count, mask, effort = asked
         if not self.trained or count == 0:
-            return state.rows.exact(asked, k, 0, count, mask)
+            return state.rows.exact(queries, k, 0, count, mask)
         # The multiple of k that is usual with faiss.
         wanted = max(k, -(-k * effort.rerank // MEASURED_K))
         # The lists change while they are read otherwise: faiss locks neither.
         with self._writing:
-            places = self._candidates(asked, min(wanted, count), mask, effort.probes)
-            return self._compared(asked, places, k)
+            places = self._candidates(queries, min(wanted, count), mask, effort.probes)
+            return self._compared(queries, places, k)
 
     def _usual(self, aim: float) -> Effort:
         return Effort(self.probes, self.refine * MEASURED_K)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.index.base import RowIndex
+from memory.index.base import Asked, RowIndex
 from memory.index.effort import Effort
 from memory.index.files import IndexFile
 from memory.index.growing import GrowingRows
@@ -113,24 +113,17 @@ class ITQIndex(RowIndex[_State]):
         sides = np.packbits((vectors - self._mean) @ self._directions > 0, axis=1, bitorder="little")
         return sides.view("<u8").astype(np.uint64, copy=False)
 
-    def _nearest(
-        self,
-        state: _State,
-        count: int,
-        asked: Floats,
-        k: int,
-        effort: Effort,
-        mask: NDArray[np.bool_] | None,
-    ) -> Neighbours:
+    def _nearest(self, state: _State, asked: Asked) -> Neighbours:
+        queries, k, count, mask, effort = asked
         count = min(count, len(state.codes))  # Those of the last rows are made after these are there.
         kept = None if mask is None else np.flatnonzero(mask[:count])
-        found = nothing(len(asked), k)
+        found = nothing(len(queries), k)
         if count == 0 or (kept is not None and len(kept) == 0):
             return found
         codes = state.codes.between(0, count) if kept is None else state.codes.take(kept)
-        for number, code in enumerate(self._encode(asked)):
+        for number, code in enumerate(self._encode(queries)):
             near = _closest(codes, code, max(effort.rerank, k), self.bits)
-            answer = state.rows.within(asked[number : number + 1], near if kept is None else kept[near], k)
+            answer = state.rows.within(queries[number : number + 1], near if kept is None else kept[near], k)
             found.scores[number], found.ids[number] = answer.scores[0], answer.ids[0]
         return found
 

@@ -16,21 +16,21 @@ from memory.index.lsh import LSHIndex
 from memory.index.neighbours import LongTermIndex
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexKind:
     """One kind of index.
 
     Attributes:
         name: in ``StoreConfig(index=...)``.
         finds: neighbours, how.
-        package: that has to be installed, by the name it is imported by, or ``""``.
-        gpu: whether it needs an NVIDIA GPU.
         exact: whether it compares all vectors whatever the aim.
         trains: whether it has to see vectors before it can sort them.
         changes: what additions and removals take.
         filters: what a search does that may give some vectors only.
-        bytes_a_vector: of the whole index, at 256 numbers a vector and without room to grow; 0: not measured.
         repeatable: what the answers depend on.
+        bytes_a_vector: of the whole index, at 256 numbers a vector and without room to grow; 0: not measured.
+        package: that has to be installed, by the name it is imported by, or ``""``.
+        gpu: whether it needs an NVIDIA GPU.
         why_not: it cannot be the index of a store; empty where it can.
         suffix: of its files in a store.
         make: an empty one, for vectors of so many numbers and so many of them.
@@ -39,12 +39,12 @@ class IndexKind:
 
     name: str
     finds: str
-    exact: bool
-    trains: bool
-    changes: str
-    filters: str
-    bytes_a_vector: int
-    repeatable: str
+    exact: bool = False
+    trains: bool = False
+    changes: str = "additions go into their lists, removals leave a mark"
+    filters: str = "lists or marks of rows, as many buckets or cells more as few of them count"
+    repeatable: str = "the seed, and what was added in which portions"
+    bytes_a_vector: int = 0
     package: str = ""
     gpu: bool = False
     why_not: str = ""
@@ -70,10 +70,6 @@ class IndexKind:
         return {name: getattr(self, name) for name in (*names, "needs", "missing")}
 
 
-def _hashed(dim: int, count: int) -> LongTermIndex:
-    return LSHIndex(dim, expected=count)
-
-
 def _faiss(lists: Any, refine: int) -> dict[str, Any]:
     """How an index of faiss with such lists is made and loaded; the package is imported then."""
 
@@ -95,96 +91,42 @@ def _faiss(lists: Any, refine: int) -> dict[str, Any]:
     return {"package": "faiss", "suffix": "faissindex", "make": make, "load": load}
 
 
-_MARKS = "lists or marks of rows, as many buckets or cells more as few of them count"
-_SEED = "the seed, and what was added in which portions"
-_AS_THEY_COME = "additions go into their lists, removals leave a mark"
 _TABLE = (
     IndexKind(
-        "flat",
-        "all, compared one after the other",
-        exact=True,
-        trains=False,
-        changes="additions go to the end, removals leave a mark",
-        filters="lists or marks of rows, exactly",
-        bytes_a_vector=529,
-        repeatable="the vectors",
-        why_not="every store has it, for its newest vectors and up to index_from of them",
-        suffix="flatindex",
-        make=lambda dim, count: FlatIndex(dim),
-        load=FlatIndex.load,
+        name="flat", finds="all, compared one after the other", exact=True, bytes_a_vector=529,
+        changes="additions go to the end, removals leave a mark", filters="lists or marks of rows, exactly",
+        repeatable="the vectors", why_not="every store has it, for its newest vectors and up to index_from",
+        suffix="flatindex", make=lambda dim, count: FlatIndex(dim), load=FlatIndex.load,
     ),
     IndexKind(
-        "lsh",
-        "by hash tables that nothing is learned for, then exactly",
-        exact=False,
-        trains=False,
+        name="lsh", finds="by hash tables that nothing is learned for, then exactly", bytes_a_vector=705,
         changes="additions are compared until 2048 are sorted in, removals leave a mark",
-        filters=_MARKS,
-        bytes_a_vector=705,
-        repeatable=_SEED,
-        suffix="lshindex",
-        make=_hashed,
-        load=LSHIndex.load,
+        suffix="lshindex", make=lambda dim, count: LSHIndex(dim, expected=count), load=LSHIndex.load,
     ),
     IndexKind(
-        "itq",
-        "by the Hamming distance of learned codes, all of which are read, then exactly",
-        exact=False,
-        trains=True,
-        changes=_AS_THEY_COME,
-        filters="lists or marks of rows: only their codes are read",
-        bytes_a_vector=545,
-        repeatable=_SEED,
+        name="itq", finds="by the Hamming distance of learned codes, all of which are read, then exactly",
+        trains=True, bytes_a_vector=545, filters="lists or marks of rows: only their codes are read",
         why_not="it takes no vectors before it was trained, none below 64 numbers, and measures no efforts",
     ),
     IndexKind(
-        "faiss",
-        "by inverted lists of vectors around learned centres, then exactly",
-        exact=False,
-        trains=True,
-        changes=_AS_THEY_COME,
-        filters=_MARKS,
-        bytes_a_vector=1561,
-        repeatable=_SEED,
-        **_faiss("flat", 1),
+        name="faiss", finds="by inverted lists of vectors around learned centres, then exactly",
+        trains=True, bytes_a_vector=1561, **_faiss("flat", 1),
     ),
     IndexKind(
-        "faiss-rabitq",
-        "by inverted lists of a bit a number around learned centres, then exactly",
-        exact=False,
-        trains=True,
-        changes=_AS_THEY_COME,
-        filters=_MARKS,
-        bytes_a_vector=577,
-        repeatable=_SEED,
-        **_faiss("rabitq", 10),
+        name="faiss-rabitq", finds="by inverted lists of a bit a number around learned centres, then exactly",
+        trains=True, bytes_a_vector=577, **_faiss("rabitq", 10),
     ),
     IndexKind(
-        "faiss-gpu",
-        "by the inverted lists of faiss on a GPU",
-        exact=False,
-        trains=True,
-        changes=_AS_THEY_COME,
-        filters="lists of rows",
-        bytes_a_vector=0,
-        repeatable=_SEED,
-        package="faiss",
-        gpu=True,
-        why_not="there is no such index here yet",
+        name="faiss-gpu", finds="by the inverted lists of faiss on a GPU", trains=True,
+        package="faiss", gpu=True, why_not="there is no such index here yet",
     ),
     IndexKind(
-        "cuda",
-        "by cells around vectors drawn at random and packed codes, then exactly",
-        exact=False,
-        trains=False,
-        changes="additions are compared until 4096 are sorted in, removals leave a mark",
-        filters="lists or marks of rows, exactly",
-        bytes_a_vector=594,
-        repeatable="the seed and what was added",
-        gpu=True,
+        name="cuda", finds="by cells around vectors drawn at random and packed codes, then exactly",
+        bytes_a_vector=594, changes="additions are compared until 4096 are sorted in, removals leave a mark",
+        filters="lists or marks of rows, exactly", repeatable="the seed and what was added", gpu=True,
         why_not="what it costs was not measured for stores yet: use memory.index.cuda.CudaIndex on its own",
     ),
-)
+)  # fmt: skip
 #: By name.
 KINDS: dict[str, IndexKind] = {kind.name: kind for kind in _TABLE}
 #: Those that a store can have.

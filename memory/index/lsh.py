@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.index.base import RowIndex
+from memory.index.base import Asked, RowIndex
 from memory.index.buckets import Buckets, build_buckets
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
@@ -175,25 +175,18 @@ class LSHIndex(RowIndex[_State]):
             state.sketches.append(self._hash.sketches(projected))
             state.codes.append(self._hash.codes(projected))
 
-    def _nearest(
-        self,
-        state: _State,
-        count: int,
-        asked: Floats,
-        k: int,
-        effort: Effort,
-        mask: NDArray[np.bool_] | None,
-    ) -> Neighbours:
-        found = state.rows.exact(asked, k, state.hashed, count, mask)
+    def _nearest(self, state: _State, asked: Asked) -> Neighbours:
+        queries, k, count, mask, effort = asked
+        found = state.rows.exact(queries, k, state.hashed, count, mask)
         if not state.buckets:
             return found
         effort = effort._replace(rerank=max(effort.rerank, 2 * k))
-        for first in range(0, len(asked), _PROJECTED_AT_ONCE):
-            projected = self._hash.project(asked[first : first + _PROJECTED_AT_ONCE])
+        for first in range(0, len(queries), _PROJECTED_AT_ONCE):
+            projected = self._hash.project(queries[first : first + _PROJECTED_AT_ONCE])
             for start in range(0, len(projected), _QUERIES_AT_ONCE):
                 part = projected[start : start + _QUERIES_AT_ONCE]
                 some = slice(first + start, first + start + len(part))
-                hashed = self._search_tables(state, asked[some], part, k, effort, mask)
+                hashed = self._search_tables(state, queries[some], part, k, effort, mask)
                 if count > state.hashed:
                     hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
                 found.scores[some], found.ids[some] = hashed

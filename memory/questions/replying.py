@@ -158,10 +158,6 @@ def _place(asked: Understood) -> dict[str, Any]:
     return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m}
 
 
-def _of(options: ReplyOptions, *names: str) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in names}
-
-
 def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> Searched:
     """By label or words, or what is like a memory or vector; in the time and place that were given."""
     values: dict[str, Any] = {}
@@ -219,8 +215,9 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
     if _time(asked) is not None:
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, **_of(options, "labels", "kinds", "states"), k=options.k
-    )
+        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds,
+        states=options.states, k=options.k,
+    )  # fmt: skip
 
 
 def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> Happened:
@@ -229,8 +226,9 @@ def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> 
         raise IncompleteError("between", "give the first and last time")
     text = asked.what if isinstance(asked.what, str) else None
     return questions.between(
-        *when, **_place(asked), **_of(options, "labels", "kinds", "states"), text=text, limit=options.k
-    )
+        *when, **_place(asked), labels=options.labels, kinds=options.kinds, states=options.states,
+        text=text, limit=options.k,
+    )  # fmt: skip
 
 
 def _changed(questions: Questions, asked: Understood, options: ReplyOptions) -> Changed:
@@ -246,8 +244,9 @@ def _summarise(questions: Questions, asked: Understood, options: ReplyOptions) -
 def _similar(questions: Questions, asked: Understood, options: ReplyOptions) -> Similar:
     if isinstance(asked.what, str):
         raise IncompleteError("what", "similar_situations takes an id or a vector")
-    which = _of(options, "kinds", "states")
-    return questions.similar_situations(_needed(asked), k=options.k, map_id=asked.map_id, **which)
+    return questions.similar_situations(
+        _needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds, states=options.states
+    )
 
 
 def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
