@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import add_command, output, print_json, table
+from memory.cli.console import add_command, output, print_json
 from memory.index.kinds import KINDS
+from sparse_core.table import Table
 
 
 def add_parser(commands: Any) -> None:
@@ -33,5 +34,6 @@ def run(options: argparse.Namespace) -> int:
         ]
         for kind in KINDS.values()
     ]
-    output().print(table("kinds of index, at 256 numbers a vector", columns, rows, right="bytes a vector"))
+    title = "kinds of index, at 256 numbers a vector"
+    output().print(Table(columns, rows, title=title, right=["bytes a vector"]))
     return 0
