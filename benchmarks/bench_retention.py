@@ -14,7 +14,6 @@ left.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import tempfile
 import time
@@ -244,7 +243,7 @@ def _config_for(observations: Sequence[Observation], wanted: int) -> ReservoirCo
 def _count(observations: Sequence[Observation], share: float, window_s: float) -> int:
     reservoir = Reservoir(ReservoirConfig(share=share, most=None, window_s=window_s))
     for row, entry in enumerate(observations):
-        reservoir.offer_memory(dataclasses.replace(entry.memory, importance=0.0), key=row)
+        reservoir.offer(row, entry.memory, 0.0)
     return len(reservoir)
 
 

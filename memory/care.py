@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
-from memory.explaining import without_names
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.observer import AWAY, Observer
 from memory.persistence.deadline import check_deadline
-from memory.persistence.filters import Filter
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Trimmed
-from memory.persistence.reading import Columns
+from memory.persistence.scanning import Columns
 from memory.persistence.sights import Seen
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.retrieve import Retriever
 from memory.types import Memory, State, check_integer
+from memory.wording.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
 
@@ -90,12 +90,14 @@ class Care:
     def mark(self, ids: Iterable[int], state: State, *, at_ns: int | None, why: str, newest_ns: int) -> int:
         """See :meth:`memory.store.MemoryStore.mark`."""
         known = check_ids(ids)
+        if not known:
+            return self._database.generation
         with self._observer.lock:
             self._database.flush()
             memories = self._database.get(known, vectors=False)
             last = {memory.id: last_seen_ns(memory) for memory in memories}
             if at_ns is None:
-                moment = max([newest_ns, *last.values()]) if known else newest_ns
+                moment = max([newest_ns, *last.values()])
             else:
                 moment = check_integer("at_ns", at_ns)
                 later = [id for id in known if last[id] > moment]
@@ -135,13 +137,9 @@ class Care:
                 merged.append((result, tuple(proposal.ids)))
                 generations.append(generation)
         write_accesses()
-        forgotten, maps_of = self._forget_over_capacity(now_ns)
+        forgotten = self._forget_over_capacity(now_ns)
         if forgotten:
-            # The log outlives the memories and therefore names nothing of them.
-            reasons = {
-                str(id): reason.replace(f"map {map_id!r} ", "its map ", 1)
-                for (id, reason), map_id in zip(forgotten.items(), maps_of, strict=True)
-            }
+            reasons = {str(id): reason.to_json() for id, reason in forgotten.items()}
             generations.append(self._database.remove(forgotten, detail={"reasons": reasons}))
         trimmed = Trimmed(0, 0, 0)
         if self._config.undo_keep_s is not None:
@@ -150,7 +148,8 @@ class Care:
                 keep_operations=self._config.undo_keep_operations,
             )
         self._database.tidy()
-        return Consolidated(merged, forgotten, generations, trimmed, failed)
+        told = {id: str(reason) for id, reason in forgotten.items()}
+        return Consolidated(merged, told, generations, trimmed, failed)
 
     def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> Trimmed:
         """See :meth:`memory.store.MemoryStore.trim`."""
@@ -187,13 +186,9 @@ class Care:
     def _memories_of(self, map_id: str) -> list[Memory]:
         """Those of a map that may be merged, the oldest first."""
         kinds = list(self._config.merging.kinds)
-        ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest").tolist()
-        while True:
-            try:
-                return self._database.get(ids)
-            except UnknownMemoryError:
-                there = set(self._database.columns(ids).ids.tolist())
-                ids = [id for id in ids if id in there]
+        return self._database.present(
+            self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest").tolist()
+        )
 
     def _changed(self, memories: Sequence[Memory]) -> bool:
         """Whether any of them is not as it was, but for its pose: a re-posing is no reason to wait."""
@@ -209,7 +204,7 @@ class Care:
 
     def _merge(self, proposal: MergeProposal) -> tuple[int, int]:
         """Id of the result, and the operation."""
-        detail: dict[str, Any] = {"reason": without_names(proposal), "sources": list(proposal.ids)}
+        detail: dict[str, Any] = {"reason": proposal.why.to_json(), "sources": list(proposal.ids)}
         if proposal.gone_ns is not None:
             detail["gone_ns"] = proposal.gone_ns
         applied = self._database.apply(
@@ -236,21 +231,21 @@ class Care:
 
     def _leave_out_of_caches(self, ids: Sequence[int]) -> None:
         """Copies of vectors, labels and places go from the files beside the database."""
-        self._retriever.drop(self._indexes)
+        self._retriever.indexes.drop(self._indexes)
         self._observer.leave_out(ids)
 
-    def _forget_over_capacity(self, now_ns: int) -> tuple[dict[int, str], list[str]]:
-        """Reasons by id of what is to be forgotten, and the map of each."""
+    def _forget_over_capacity(self, now_ns: int) -> dict[int, Reason]:
+        """Reasons by id of what is to be forgotten."""
         capacity, policy = self._config.capacity, self._config.forgetting
         if capacity is None and policy.least is None:
-            return {}, []
+            return {}
         parts = []
         after = 0
         while len((columns := self._database.scan_columns(after)).ids):
             parts.append(columns)
             after = int(columns.ids[-1])
         if not parts:
-            return {}, []
+            return {}
         values = np.concatenate([np.nan_to_num(part.importance, nan=0.5) for part in parts])
         records = Records(
             ids=np.concatenate([part.ids for part in parts]),
@@ -261,9 +256,7 @@ class Care:
             map_ids=[name for part in parts for name in part.map_ids],
         )
         chosen = select_to_forget(records, policy, capacity, now_ns)
-        rows = np.searchsorted(records.ids, chosen.ids)
-        maps_of = [records.map_ids[row] for row in rows]
-        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True)), maps_of
+        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True))
 
     def _last_used_ns(self, parts: Sequence[Columns]) -> NDArray[np.int64]:
         """When memories were last given as an answer or seen, whichever is later."""
@@ -278,4 +271,4 @@ class Care:
 
 def last_seen_ns(memory: Memory) -> int:
     """When something was last seen, as far as its memory knows."""
-    return memory.time_ns if memory.last_seen_ns is None else max(memory.time_ns, memory.last_seen_ns)
+    return max(memory.time_ns, memory.last_sight_ns)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.filters import Filter, in_circle, in_polygon
-from memory.persistence.reading import Columns
+from memory.persistence.filters import in_circle, in_polygon
+from memory.persistence.scanning import Columns
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 
 _FIRST_ROOM = 1024
 _FIELDS: dict[str, tuple[type, tuple[int, ...]]] = {

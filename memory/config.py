@@ -6,11 +6,12 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from memory.errors import StoreReadOnlyError
 from memory.forgetting import Policy
 from memory.importance import ImportanceWeights
+from memory.index.kinds import check_store_kind
 from memory.merging import MergeOptions
 from memory.reservoir import LONGEST_S, ReservoirConfig
 from memory.tiers import TierOptions
@@ -20,7 +21,6 @@ from sparse_core.files import replacing
 FILE_NAME = "config.json"
 #: What a file holds whose content was lost.
 _NOTHING = "\0 \r\n\t"
-IndexName = Literal["lsh", "faiss", "faiss-rabitq"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,8 @@ class StoreConfig:
         merging: when two memories are the same thing.
         forgetting: what is forgotten first when a map holds more than its capacity.
         capacity: most memories of a map; ``None`` for no limit.
-        index: what finds similar vectors where there are many: ``"lsh"`` needs no training; ``"faiss"`` is
-            faster, trains, and needs the extra of that name; ``"faiss-rabitq"`` also keeps a bit a dimension
-            instead of vectors, and reads vectors for the best candidates only.
+        index: what finds similar vectors where there are many: the name of one of
+            :data:`memory.index.kinds.STORE_KINDS`; ``recall indexes`` prints what each does and needs.
         index_from: number of vectors above which there is an index; up to it, all are compared.
         tiers: which vectors stay out of the index, and how the others move there.
         half_life_s: seconds in which the recency part of a score halves.
@@ -49,7 +48,7 @@ class StoreConfig:
     merging: MergeOptions = field(default_factory=MergeOptions)
     forgetting: Policy = field(default_factory=Policy)
     capacity: int | None = None
-    index: IndexName = "lsh"
+    index: str = "lsh"
     index_from: int = 20_000
     tiers: TierOptions = field(default_factory=TierOptions)
     half_life_s: float = 7 * 24 * 3600.0
@@ -58,8 +57,7 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
-        if self.index not in get_args(IndexName):
-            raise ValueError(f"index must be one of {', '.join(get_args(IndexName))}; got {self.index!r}")
+        check_store_kind(self.index)
         for name in ("index_from", "capacity"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))

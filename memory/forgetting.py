@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.types import check_choice, check_integer
+from memory.wording.reasons import Forgotten, Reason
+from memory.wording.words import DAY_S
 
 PolicyName = Literal["lru", "frequency", "decay", "value_freshness"]
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
-DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,13 +156,13 @@ class ToForget:
     Attributes:
         ids: (M,) int64.
         keep_values: (M,) float64.
-        reasons: M sentences.
+        reasons: M of them.
         over: by map, how many memories are above the capacity because the user marked them.
     """
 
     ids: NDArray[np.int64]
     keep_values: NDArray[np.float64]
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     over: Mapping[str, int]
 
     def __len__(self) -> int:
@@ -195,7 +196,7 @@ def select_to_forget(
     number = {name: index for index, name in enumerate(names)}
     map_index = np.array([number[name] for name in records.map_ids], dtype=np.int64)
     rows: list[NDArray[np.int64]] = []
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     over: dict[str, int] = {}
     for name in names:
         ranked = order[map_index[order] == number[name]]
@@ -207,10 +208,23 @@ def select_to_forget(
         faded = 0 if policy.least is None else int((values[free] < policy.least).sum())
         chosen = free[: max(excess, faded)]
         rows.append(chosen)
-        full = "" if limit is None else f"map {name!r} holds {len(ranked)} of at most {limit}"
-        for place, row in enumerate(chosen):
-            why = full if place < excess else f"its keep-value is below {policy.least:g}"
-            reasons.append(f"{why}: {_words(policy, records, int(row), float(values[row]), now_ns)}")
+        for place, row in enumerate(chosen.tolist()):
+            full = place < excess
+            reasons.append(
+                Forgotten(
+                    sort="full" if full else "faded",
+                    policy=policy.name,
+                    half_life_s=policy.half_life_s,
+                    keep_value=float(values[row]),
+                    value=float(records.value[row]),
+                    unused_s=max(0.0, (now_ns - int(records.last_used_ns[row])) / 1e9),
+                    uses=int(records.use_count[row]),
+                    held=len(ranked) if full else None,
+                    most=limit if full else None,
+                    least=None if full else policy.least,
+                    map_id=name,
+                )
+            )
     picked = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
     return ToForget(records.ids[picked], values[picked], tuple(reasons), over)
 
@@ -224,24 +238,3 @@ def _limits(names: Sequence[str], capacity: int | Mapping[str, int] | None) -> d
         if check_integer(f"capacity of map {name!r}", limit) < 0:
             raise ValueError(f"capacity of map {name!r} must not be negative, got {limit}")
     return limits
-
-
-def _words(policy: Policy, records: Records, row: int, value: float, now_ns: int) -> str:
-    """The keep-value of one memory in words."""
-    unused = f"not used for {_duration(max(0.0, (now_ns - int(records.last_used_ns[row])) / 1e9))}"
-    if policy.name == "lru":
-        return unused
-    if policy.name == "frequency":
-        return f"used {int(records.use_count[row])} times"
-    half_life = f"half-life {_duration(policy.half_life_s)}"
-    if policy.name == "decay":
-        return f"decayed to {value:.3g}, {unused}, {half_life}"
-    return f"value {records.value[row]:.2f} has decayed to {value:.3g}, {unused}, {half_life}"
-
-
-def _duration(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
-    for size, unit in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} seconds"

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from memory.query import Query
 from memory.retrieve import Found, distances
-from memory.types import Hit, Memory, Query
+from memory.types import Hit, Memory
 
 
 def hits_of(

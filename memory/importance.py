@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.types import Memory
+from memory.wording.reasons import Scored
 
 #: Parts that are averaged; a mark is added on top of them.
 PARTS = ("novelty", "reward", "uncertainty", "rarity")
@@ -91,18 +91,12 @@ class Importance:
     def __len__(self) -> int:
         return len(self.total)
 
-    def numbers(self, row: int) -> dict[str, float]:
-        """The parts of one memory."""
-        return {name: float(values[row]) for name, values in self.parts.items()}
-
-    def explain(self, row: int = 0) -> tuple[str, ...]:
-        """Sentences about one memory: the total, then what added to it, the most first."""
+    def explain(self, row: int = 0) -> Scored:
+        """The total of one memory, and what added to it, the most first."""
         added = {name: float(values[row]) for name, values in self.contributions.items()}
         names = sorted((name for name in added if added[name] > 0.0), key=lambda name: -added[name])
-        sentences = [f"importance {self.total[row]:.2f}"]
-        for name in names:
-            sentences.append(f"{_words(name, float(self.parts[name][row]))} (+{added[name]:.2f})")
-        return tuple(sentences)
+        parts = {name: (float(self.parts[name][row]), added[name]) for name in names}
+        return Scored(total=float(self.total[row]), parts=parts)
 
 
 def importance(
@@ -120,7 +114,7 @@ def importance(
         nearest_similarity: cosine to the most similar memory known here; NaN where nothing is known.
         reward: any finite number; good and bad outcomes count alike.
         uncertainty: from 0 to 1.
-        rarity: from 0 to 1, see :func:`class_rarity`.
+        rarity: from 0 to 1, see :func:`rarity_of`.
         marked: by the user.
         weights: the defaults where not given.
 
@@ -158,84 +152,21 @@ def importance(
     return Importance(np.clip(base + contributions["mark"], 0.0, 1.0), parts, contributions)
 
 
-def class_rarity(labels: Sequence[str], counts: Mapping[str, int]) -> NDArray[np.float64]:
-    """How seldom each label is: minus the log of its smoothed frequency, as a share of the largest there is.
-
-    With ``n`` memories of ``c`` classes so far (this one's included in ``c``), a label seen ``m`` times has
-    frequency ``(m + 1) / (n + c)``: rarity is 1 for a label never seen and 0 where there is no other.
-
-    Args:
-        labels: N of them.
-        counts: memories so far by label.
-
-    Returns:
-        (N,) float64 from 0 to 1.
-
-    Raises:
-        ValueError: a negative count.
-    """
-    if any(count < 0 for count in counts.values()):
-        raise ValueError("counts must not be negative")
-    seen, classes = sum(counts.values()), len(counts)
-    by_label = {
-        label: rarity_of(counts.get(label, 0), seen, classes + (label not in counts)) for label in set(labels)
-    }
-    return np.array([by_label[label] for label in labels], dtype=np.float64)
-
-
 def rarity_of(count: int, seen: int, classes: int) -> float:
-    """Rarity of a label from 0 to 1: see :func:`class_rarity`.
+    """How seldom a label is: minus the log of its smoothed frequency, as a share of the largest there is.
+
+    With ``seen`` memories of ``classes`` labels so far, a label seen ``count`` times has frequency
+    ``(count + 1) / (seen + classes)``: rarity is 1 for a label never seen and 0 where there is no other.
 
     Args:
         count: memories that have it.
         seen: all memories.
         classes: labels that there are, this one included.
+
+    Returns:
+        From 0 to 1.
     """
     size = seen + classes
     if size <= 1:
         return 1.0
     return min(max(-math.log((count + 1) / size) / math.log(size), 0.0), 1.0)
-
-
-def memory_importance(
-    memories: Sequence[Memory],
-    *,
-    nearest_similarity: ArrayLike,
-    counts: Mapping[str, int],
-    weights: ImportanceWeights | None = None,
-) -> Importance:
-    """Score memories by their fields: uncertainty is what is missing to full confidence.
-
-    Args:
-        memories: N of them.
-        nearest_similarity: (N,) cosine to the most similar memory known here; NaN where nothing is known.
-        counts: memories so far by label.
-        weights: the defaults where not given.
-
-    Raises:
-        ValueError: a number out of its range, or lengths that do not fit.
-    """
-    similarity = np.broadcast_to(np.asarray(nearest_similarity, dtype=np.float64), (len(memories),))
-    return importance(
-        nearest_similarity=similarity,
-        reward=np.array([memory.reward for memory in memories], dtype=np.float64),
-        uncertainty=np.array([1.0 - memory.confidence for memory in memories], dtype=np.float64),
-        rarity=class_rarity([memory.label for memory in memories], counts),
-        marked=np.array([memory.marked for memory in memories], dtype=bool),
-        weights=weights,
-    )
-
-
-def _words(name: str, value: float) -> str:
-    """A part in words."""
-    if name == "mark":
-        return "marked by the user"
-    if name == "novelty":
-        if value >= 1.0:
-            return "nothing like it is known here"
-        return f"{'unlike' if value >= 0.3 else 'much like'} what is known here, novelty {value:.2f}"
-    if name == "reward":
-        return f"{'much' if value >= 0.5 else 'something'} came of it, {value:.2f}"
-    if name == "uncertainty":
-        return f"the detector was {'unsure' if value >= 0.3 else 'nearly sure'}, uncertainty {value:.2f}"
-    return f"its class is {'rare' if value >= 0.5 else 'common'}, rarity {value:.2f}"

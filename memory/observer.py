@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import DimensionError
-from memory.explaining import kept_because
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
 from memory.observing import Batch, Near
-from memory.persistence.filters import Filter
 from memory.persistence.operations import Applied
 from memory.persistence.sights import Seen
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.reservoir import Decision, Reservoir
 from memory.retrieve import Retriever
 from memory.types import Memory, State, Visit
+from memory.wording.reasons import Plain, Reason
 
 RESERVOIR_FILE = "reservoir.npz"
 #: Sights wait for a commit at most so long, by the robot's clock, in nanoseconds.
@@ -37,7 +37,7 @@ class Kept(NamedTuple):
 
     Attributes:
         id: of the memory, or ``None`` when it was not worth keeping.
-        reason: why, in words.
+        why: the reason; ``reason`` says it in words.
         importance: from 0 to 1.
         like: id of the memory that stands for it, on which it is counted where it was not kept; ``None``
             where there is none.
@@ -45,10 +45,15 @@ class Kept(NamedTuple):
     """
 
     id: int | None
-    reason: str
+    why: Reason
     importance: float
     like: int | None = None
     similarity: float = math.nan
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        return str(self.why)
 
 
 class Observed(NamedTuple):
@@ -65,20 +70,26 @@ class Observed(NamedTuple):
     generation: int | None
 
 
-class _Sorted(NamedTuple):
-    """What is to be done with a batch.
+class _Judged(NamedTuple):
+    """What is to be done with a batch. A key below zero stands for a memory that has no id yet.
 
     Attributes:
-        chosen: to be stored, by a key below zero.
+        start: the operation that the store was at.
         decisions: of each observation, with its importance.
-        gone: ids of stored memories that give way, each with the key of what stands for it.
+        chosen: to be stored, by key.
+        why: for the log, of each of these.
         dropped: rows that are not stored, each with the key of what stands for it.
+        sights: of what is not stored, by the key of what stands for it.
+        gone: ids of stored memories that give way, each with the key of what stands for it.
     """
 
-    chosen: dict[int, Memory]
+    start: int
     decisions: list[tuple[Decision, float]]
-    gone: dict[int, int | None]
+    chosen: dict[int, Memory]
+    why: list[list[Any]]
     dropped: dict[int, int | None]
+    sights: dict[int, list[Visit]]
+    gone: dict[int, int | None]
 
 
 class Observer:
@@ -117,7 +128,9 @@ class Observer:
         with self.lock:
             reservoir = self._loaded()
             try:
-                return self._observe(memories, reservoir, detail)
+                judged = self._judge(memories, reservoir)
+                applied = self._write(judged, detail)
+                return self._learned(judged, applied, reservoir)
             except BaseException:
                 # Nothing was stored: what was chosen makes room again.
                 for key in reservoir.kept[reservoir.kept < 0].tolist():
@@ -159,9 +172,8 @@ class Observer:
             self._reservoir.identity = self._database.identity(generation) or ""
             self._reservoir.save(self._file)
 
-    def _observe(
-        self, memories: Sequence[Memory], reservoir: Reservoir, detail: Mapping[str, Any] | None
-    ) -> Observed:
+    def _judge(self, memories: Sequence[Memory], reservoir: Reservoir) -> _Judged:
+        """Score the observations and offer them to the reservoir, in their order."""
         batch = Batch(
             memories,
             self._database.dim,
@@ -171,86 +183,88 @@ class Observer:
             counts=self._retriever.label_counts(),
             weights=self._config.importance,
         )
-        start = self._database.generation
+        judged = _Judged(self._database.generation, [], {}, [], {}, {}, {})
         self._follow(reservoir)
-        sorted_out = self._sort(memories, reservoir, batch)
-        chosen, decisions, gone, dropped = sorted_out
-        sights = _sights_of(memories, sorted_out)
-        counted = {id: seen for id, seen in sights.items() if id >= 0}
+        for row, memory in enumerate(memories):
+            total = batch.importance(row)
+            decision = reservoir.offer(-1 - row, memory, total)
+            if decision.kept:
+                judged.chosen[-1 - row] = dataclasses.replace(memory, importance=total)
+                batch.keep(row)
+            else:
+                judged.dropped[row] = decision.like
+            key = decision.evicted
+            if key is not None and key < 0:
+                judged.chosen.pop(key, None)
+                judged.dropped[-1 - key] = decision.evicted_like
+                batch.leave_out(-1 - key)
+                before, its_total = judged.decisions[-1 - key]
+                why = Plain(sort="displaced")
+                judged.decisions[-1 - key] = (before._replace(kept=False, why=why), its_total)
+            elif key is not None:
+                judged.gone[key] = decision.evicted_like
+                batch.forget(key, self._database.columns([key]).labels)
+            judged.decisions.append((decision, total))
+        scores = batch.explain([-1 - key for key in judged.chosen]) if judged.chosen else []
+        for key, score in zip(judged.chosen, scores, strict=True):
+            judged.why.append([judged.decisions[-1 - key][0].why.to_json(), score.to_json()])
+        for row, like in judged.dropped.items():
+            if like is not None:
+                judged.sights.setdefault(like, []).extend(known_visits(memories[row]))
+        return judged
+
+    def _write(self, judged: _Judged, detail: Mapping[str, Any] | None) -> Applied | None:
+        """Store what was chosen, and count the rest; ``None`` where there are only counts, which may wait."""
+        counted = {id: seen for id, seen in judged.sights.items() if id >= 0}
         self._database.see(counted)
-        if not chosen and not gone and detail is None:
+        if not judged.chosen and not judged.gone and detail is None:
             if self._database.pending.span_ns >= WAIT_NS:
                 self._database.flush()
-            return Observed(_told(decisions, dropped, {}), (), None)
-        keys = list(chosen)
-        words = batch.explain([-1 - key for key in keys])
-        why = [
-            kept_because(chosen[key], decisions[-1 - key][0].reason, told)
-            for key, told in zip(keys, words, strict=True)
-        ]
-        displaced = np.array(sorted(gone), dtype=np.int64)
-        displaced = displaced[self._retriever.there(displaced)]
-        passed_on = self._passed_on({id: gone[id] for id in displaced.tolist()}, sights)
-        reason = "displaced by more important observations of the same place and time"
+            return None
+        there = self._retriever.there(np.array(list(judged.gone), dtype=np.int64))
+        for id in np.array(list(judged.gone), dtype=np.int64)[~there].tolist():
+            del judged.gone[id]
+        passed_on = self._passed_on(judged)
+        reason = Plain(sort="gave way").to_json()
         try:
-            applied = self._database.apply(
-                add=[_seen_again(chosen[key], sights.get(key, [])) for key in keys],
-                remove=displaced.tolist(),
+            return self._database.apply(
+                add=[
+                    _seen_again(memory, judged.sights.get(key, [])) for key, memory in judged.chosen.items()
+                ],
+                remove=sorted(judged.gone),
                 operation="observe",
-                detail={"reason": reason, "kept": why, **(detail or {})},
+                detail={"reason": reason, "kept": judged.why, **(detail or {})},
                 seen=passed_on,
             )
         except BaseException:
             self._database.pending.take_back(counted)
             raise
-        ids = dict(zip(keys, applied.ids, strict=True))
-        reservoir.rename(ids)
-        # Unless others wrote meanwhile, and perhaps forgot something.
-        self._up_to = applied.generation if self._alone_since(start, applied) else -1
-        return Observed(_told(decisions, dropped, ids), tuple(displaced.tolist()), applied.generation)
 
-    def _sort(self, memories: Sequence[Memory], reservoir: Reservoir, batch: Batch) -> _Sorted:
-        """Offer the observations in their order."""
-        found = _Sorted({}, [], {}, {})
-        for row, memory in enumerate(memories):
-            total = batch.importance(row)
-            # A key below zero stands for a memory that has no id yet.
-            decision = reservoir.offer(
-                -1 - row, importance=total, time_ns=memory.time_ns, position=memory.position,
-                map_id=memory.map_id, kind=memory.kind, label=memory.label, embedding=memory.embedding,
-                marked=memory.marked,
-            )  # fmt: skip
-            if decision.kept:
-                found.chosen[-1 - row] = dataclasses.replace(memory, importance=total)
-                batch.keep(row)
-            else:
-                found.dropped[row] = decision.like
-            key = decision.evicted
-            if key is not None and key < 0:
-                found.chosen.pop(key, None)
-                found.dropped[-1 - key] = decision.evicted_like
-                batch.leave_out(-1 - key)
-                before, its_total = found.decisions[-1 - key]
-                why = "displaced by a more important one"
-                found.decisions[-1 - key] = (before._replace(kept=False, reason=why), its_total)
-            elif key is not None:
-                found.gone[key] = decision.evicted_like
-                batch.forget(key, self._database.columns([key]).labels)
-            found.decisions.append((decision, total))
-        return found
+    def _learned(self, judged: _Judged, applied: Applied | None, reservoir: Reservoir) -> Observed:
+        """Ids in place of keys."""
+        ids: dict[int, int] = {}
+        if applied is not None:
+            ids = dict(zip(judged.chosen, applied.ids, strict=True))
+            reservoir.rename(ids)
+            # Unless others wrote meanwhile, and perhaps forgot something.
+            self._up_to = applied.generation if self._alone_since(judged.start, applied) else -1
+        kept = []
+        for row, (decision, total) in enumerate(judged.decisions):
+            like = judged.dropped.get(row, decision.like)
+            stands = ids.get(like) if like is not None and like < 0 else like
+            kept.append(Kept(ids.get(-1 - row), decision.why, total, stands, decision.similarity))
+        return Observed(kept, tuple(sorted(judged.gone)), None if applied is None else applied.generation)
 
-    def _passed_on(
-        self, displaced: Mapping[int, int | None], sights: dict[int, list[Visit]]
-    ) -> dict[int, list[Visit]]:
+    def _passed_on(self, judged: _Judged) -> dict[int, list[Visit]]:
         """What stored memories that give way were seen, by the stored ones that stand for them now.
 
         What an observation of this batch stands for is added to its own sights.
         """
         found: dict[int, list[Visit]] = {}
-        for memory in self._database.get(list(displaced), vectors=False):
-            like = displaced[memory.id or 0]
+        for memory in self._database.get(sorted(judged.gone), vectors=False):
+            like = judged.gone[memory.id or 0]
             if like is not None:
-                target = found if like >= 0 else sights
+                target = found if like >= 0 else judged.sights
                 target.setdefault(like, []).extend(known_visits(memory))
         return found
 
@@ -307,27 +321,6 @@ class Observer:
             reservoir.discard(key)
 
 
-def _sights_of(memories: Sequence[Memory], sorted_out: _Sorted) -> dict[int, list[Visit]]:
-    """What is not kept, by the key of what stands for it."""
-    found: dict[int, list[Visit]] = {}
-    for row, like in sorted_out.dropped.items():
-        if like is not None:
-            found.setdefault(like, []).extend(known_visits(memories[row]))
-    return found
-
-
 def _seen_again(memory: Memory, sights: Sequence[Visit]) -> Memory:
     """A memory with the sights of its own batch that it stands for."""
     return dataclasses.replace(memory, **Seen.of(memory).after(sights).fields()) if sights else memory
-
-
-def _told(
-    decisions: Sequence[tuple[Decision, float]], dropped: Mapping[int, int | None], ids: Mapping[int, int]
-) -> list[Kept]:
-    """The decisions with ids instead of keys."""
-    found = []
-    for row, (decision, total) in enumerate(decisions):
-        like = dropped.get(row, decision.like)
-        stands = ids.get(like) if like is not None and like < 0 else like
-        found.append(Kept(ids.get(-1 - row), decision.reason, total, stands, decision.similarity))
-    return found

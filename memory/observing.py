@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from memory.importance import Importance, ImportanceWeights, importance, rarity_of
 from memory.index import Neighbours
+from memory.index.neighbours import unit_rows
 from memory.persistence.records import to_half
-from memory.retrieve import unit_rows
 from memory.types import Memory, Position
+from memory.wording.reasons import Scored
 
 #: Observations whose products with all that was kept are computed at once.
 BLOCK = 256
@@ -130,8 +131,8 @@ class Batch:
         total = low + novelty * (self._novel[row] - low) + rarity * (self._rare[row] - low)
         return float(min(max(total, 0.0), 1.0))
 
-    def explain(self, rows: Sequence[int]) -> list[tuple[str, ...]]:
-        """Sentences about what was scored."""
+    def explain(self, rows: Sequence[int]) -> list[Scored]:
+        """What was scored."""
         some = np.array(rows, dtype=np.int64)
         scores = self._score(some, self._similarity[some], self._rarity[some])
         return [scores.explain(at) for at in range(len(some))]

@@ -178,7 +178,7 @@ def _presence(
     memory: Memory, seen_ns: NDArray[np.int64], looked_ns: NDArray[np.int64], options: PresenceOptions
 ) -> Presence:
     """What the sights of a thing, and the looks that should have shown it, say about it."""
-    last = max([_last_seen_ns(memory), *seen_ns.tolist()])
+    last = max([memory.last_sight_ns, *seen_ns.tolist()])
     missed, previous = 0, last
     for time in sorted(looked_ns.tolist()):
         # The first miss need only be of another look than the last sight, not apart from it.
@@ -209,7 +209,7 @@ def _likeness(
     likeness = np.full((count, len(matched)), -np.inf)
     has_vector = np.asarray(features.embedding.any(axis=1))
     for row, memory in enumerate(known):
-        fits = np.asarray((matched < 0) & (times > _last_seen_ns(memory)) & has_vector[count:])
+        fits = np.asarray((matched < 0) & (times > memory.last_sight_ns) & has_vector[count:])
         fits &= features.group[count:] == features.group[row]
         fits &= has_vector[row]
         others = features.embedding[count:][fits].astype(np.float64)
@@ -239,11 +239,6 @@ def _moved(
     distance_m = math.dist(memory.position, observed.position)
     reason = f"one like it, similarity {similarity:.2f}, is {distance_m:.1f} m away"
     return replace(presence, state="moved", moved_to=observation, reasons=(reason, *presence.reasons))
-
-
-def _last_seen_ns(memory: Memory) -> int:
-    """When a known thing was last seen, as far as it knows."""
-    return memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns
 
 
 def _name(memory: Memory, row: int) -> str:

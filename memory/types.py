@@ -1,4 +1,4 @@
-"""What a memory is, what is asked, and what is answered."""
+"""What a memory is, and what is answered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 Kind = Literal["object", "place", "event", "note"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Order = Literal["relevance", "recency", "distance"]
-ORDERS: tuple[Order, ...] = get_args(Order)
 State = Literal["present", "moved", "gone", "unknown"]
 STATES: tuple[State, ...] = get_args(State)
 Position = tuple[float, float, float]
@@ -46,7 +44,7 @@ class Visit(NamedTuple):
     sights: int
 
 
-def _told(record: Any) -> str:
+def told(record: Any) -> str:
     """A record in short: fields that are not as by default, and of vectors only how long they are."""
     parts = []
     for entry in fields(record):
@@ -117,9 +115,19 @@ class Memory:
     importance: float | None = None
     id: int | None = None
 
+    @property
+    def first_sight_ns(self) -> int:
+        """Nanoseconds of the first observation that it stands for, as far as it knows."""
+        return self.time_ns if self.first_seen_ns is None else self.first_seen_ns
+
+    @property
+    def last_sight_ns(self) -> int:
+        """Nanoseconds of the last observation that it stands for, as far as it knows."""
+        return self.time_ns if self.last_seen_ns is None else self.last_seen_ns
+
     def __repr__(self) -> str:
         """What is set, without the numbers of vectors."""
-        return _told(self)
+        return told(self)
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
@@ -150,113 +158,6 @@ class Memory:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         vectors = {name: check_vector(f"embeddings[{name!r}]", v) for name, v in self.embeddings.items()}
         object.__setattr__(self, "embeddings", vectors)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """What is asked for: every part that is given must hold.
-
-    Attributes:
-        text: words that label or caption should have, at most ``MOST_WORDS`` different ones, in any form with
-            their stem: cars finds car. A word that no memory has stands for one that differs by a slip or
-            two; ``Hit.reason`` says so.
-        embedding: (dim,) vector that hits should be similar to.
-        like: id of a memory to which hits should be similar.
-        encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
-        near: x, y, z (or x, y) in metres, which ``"distance"`` is from; with ``radius_m`` also a filter.
-        radius_m: metres in the plane.
-        polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``.
-        between_ns: first and last nanosecond, both included.
-        labels, kinds: any of them, at most ``MOST_LABELS``. A label that no memory has stands for those that
-            it is but for case, ending or a slip; ``Hit.reason`` says so.
-        map_id: ``None`` for all maps.
-        min_confidence: least confidence.
-        k: most hits.
-        order: by relevance, the most recent first, or the closest first; ``None``: relevance where words or
-            vectors are compared, else the closest first where ``near`` is given, else the most recent first.
-        aggregate: also give the attention-weighted mean of the vectors of the hits.
-    """
-
-    text: str | None = None
-    embedding: NDArray[np.float32] | None = field(default=None, compare=False)
-    like: int | None = None
-    encoder: str = "default"
-    near: tuple[float, ...] | None = None
-    radius_m: float | None = None
-    polygon: Sequence[tuple[float, float]] | None = None
-    between_ns: tuple[int, int] | None = None
-    labels: Sequence[str] | None = None
-    kinds: Sequence[Kind] | None = None
-    map_id: str | None = None
-    min_confidence: float = 0.0
-    k: int = 10
-    order: Order | None = None
-    aggregate: bool = False
-
-    def __repr__(self) -> str:
-        """What is set, without the numbers of vectors."""
-        return _told(self)
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
-        check_integer("k", self.k)
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
-        if self.embedding is not None:
-            object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
-        if self.embedding is not None and self.like is not None:
-            raise ValueError("give embedding or like, not both")
-        if self.text is not None:
-            check_words("text", self.text)
-        for name in ("encoder", "map_id"):
-            if getattr(self, name) is not None:
-                check_text(name, getattr(self, name))
-        if self.like is not None:
-            check_integer("like", self.like)
-        if self.near is not None:
-            if len(self.near) not in (2, 3):
-                raise ValueError(f"near must have two or three numbers, got {len(self.near)}")
-            object.__setattr__(self, "near", check_numbers("near", self.near, len(self.near)))
-        if self.radius_m is not None:
-            if self.near is None:
-                raise ValueError("radius_m needs near")
-            if not (math.isfinite(self.radius_m) and self.radius_m >= 0.0):
-                raise ValueError(f"radius_m must be finite and not negative, got {self.radius_m}")
-        if self.polygon is not None:
-            object.__setattr__(self, "polygon", check_polygon(self.polygon))
-        if self.between_ns is not None:
-            first, last = self.between_ns
-            check_integer("between_ns", first)
-            check_integer("between_ns", last)
-            if first > last:
-                raise ValueError(f"between_ns must rise, got {first} and {last}")
-        for name in ("labels", "kinds"):
-            found = getattr(self, name)
-            if isinstance(found, str):
-                raise TypeError(f"{name} must be a list of strings, got the string {found!r}")
-            if found is not None and len(found) > MOST_LABELS:
-                raise ValueError(f"{name} must be at most {MOST_LABELS}, got {len(found)}")
-            for entry in found or ():
-                check_text(name, entry) if name == "labels" else check_choice(name, entry, KINDS)
-        if self.order is not None:
-            check_choice("order", self.order, ORDERS)
-        if self.order == "distance" and self.near is None:
-            raise ValueError("order='distance' needs near")
-        if self.order == "relevance" and not self._compares:
-            raise ValueError("order='relevance' needs text, embedding or like")
-
-    @property
-    def _compares(self) -> bool:
-        return self.text is not None or self.embedding is not None or self.like is not None
-
-    @property
-    def ordered_by(self) -> Order:
-        """The order that was asked for, or what follows from the parts that are given."""
-        if self.order is not None:
-            return self.order
-        if self._compares:
-            return "relevance"
-        return "recency" if self.near is None else "distance"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Memories:
 
     def latest_at(self, label: str, position: NDArray[np.float64]) -> Memory | None:
         """The one of them that was seen last."""
-        return max(self.at(label, position), key=_last_seen, default=None)
+        return max(self.at(label, position), key=lambda memory: memory.last_sight_ns, default=None)
 
 
 @dataclass(frozen=True)
@@ -309,10 +309,6 @@ def _without(places: Sequence[Place], others: Sequence[Place]) -> list[Place]:
             place.key == other.key and np.hypot(*(place.position - other.position)) < 1.0 for other in others
         )
     ]
-
-
-def _last_seen(memory: Memory) -> int:
-    return memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns
 
 
 def _same_time(found: int | None, expected_ns: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from drive.asking import BELIEVED, Answer, Memories, Question, ask
 from drive.truth import Agreement, Truth, agreement
 from memory import Memory, MemoryStore
-from memory.persistence.filters import Filter
+from memory.query import Filter
 
 #: Observations that are added at once.
 _BATCH = 512

@@ -61,9 +61,9 @@ def weighed(known: Sequence[Memory], seen: Sequence[Memory], change: Change, vie
         if memory.id is None:
             continue
         sights = np.flatnonzero(change.matched == row)
-        if memory.label in PEOPLE and not len(sights) and _last_seen(memory) < started_ns:
+        if memory.label in PEOPLE and not len(sights) and memory.last_sight_ns < started_ns:
             verdicts.left[memory.id] = "people do not stand at one place overnight"
-        elif _first_seen(memory) < started_ns:
+        elif memory.first_sight_ns < started_ns:
             continue
         elif len(sights) and moving[sights].mean() > 0.5:
             verdicts.left[memory.id] = "it was walking"
@@ -115,11 +115,3 @@ def _moving(seen: Sequence[Memory]) -> NDArray[np.bool_]:
         stepped = (beside & (speed >= WALKING_M_S[0]) & (speed <= WALKING_M_S[1])).any(axis=1)
         moving[rows] = stepped & ~(beside & (away < STILL_M)).any(axis=1)
     return moving
-
-
-def _first_seen(memory: Memory) -> int:
-    return memory.time_ns if memory.first_seen_ns is None else memory.first_seen_ns
-
-
-def _last_seen(memory: Memory) -> int:
-    return memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns

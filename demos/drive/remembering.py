@@ -19,8 +19,8 @@ from drive.perceiving import Percept, Senses, memories_of
 from memory import Memory, MemoryStore
 from memory.config import StoreConfig
 from memory.merging import MergeOptions
-from memory.persistence.filters import Filter
 from memory.presence import PresenceOptions, look_again
+from memory.query import Filter
 from memory.reservoir import ReservoirConfig
 from memory.visibility import Views
 

@@ -16,7 +16,7 @@ from drive.perceiving import Percept
 from drive.remembering import CONFIG, Robot
 from drive.truth import Truth
 from memory import Memory, MemoryStore
-from memory.persistence.filters import Filter
+from memory.query import Filter
 
 #: Numbers of a vector of the scene encoder.
 DIM = 256

@@ -12,7 +12,7 @@ from drive.frames import Frame
 from drive.perceiving import LEAST_SCORE, Percept
 from drive.remembering import Robot
 from memory import Memory
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from perception import Detections, PointCloud
 from perception.visualise.recording import Mark, Moment, Recordings, open_recordings
 

@@ -18,6 +18,7 @@ from memory.cli import (
     export,
     forget,
     importing,
+    indexes,
     init,
     mark,
     mcp,
@@ -33,7 +34,7 @@ from sparse_core.errors import SparseError
 
 _COMMANDS = (
     init, add, importing, query, ask, explain, forget, mark, undo, consolidate, stats, export, check, backup,
-    bench, serve, mcp,
+    indexes, bench, serve, mcp,
 )  # fmt: skip
 
 

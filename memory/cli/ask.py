@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,9 @@ from memory.cli.console import UsageError, add_command, print_json, say, split_w
 from memory.cli.filters import add_filter_options, between, filter_values
 from memory.exchange.times import parse_time
 from memory.questions import Questions
-from memory.questions.replying import Reply, ReplyOptions, reply
-from memory.questions.understanding import understand
+from memory.questions.replying import ReplyOptions, answer_of, reply
+from memory.questions.times import Span
+from memory.questions.understanding import Understood, understand
 from memory.store import MemoryStore
 
 _HELP = (
@@ -54,12 +54,13 @@ def run(options: argparse.Namespace) -> int:
     for name in _unused(words[0] if named else "", options):
         raise UsageError(f"{words[0] if named else 'a question in words'} does not take --{name}")
     with MemoryStore.open(folder, readonly=True) as store:
-        questions = Questions(store)
+        questions, more = Questions(store), _reply_options(options)
         if named:
-            answer = _ASKED[words[0]](questions, what, options)
+            answer = answer_of(questions, _understood(words[0], what, options), more)
             sentence = str(answer)
         else:
-            found = _reply(questions, " ".join(words), options)
+            asked = understand(" ".join(words), _now(store, options.now))
+            found = reply(questions, replace(asked, map_id=asked.map_id or options.map), more)
             sentence, answer = found.sentence, found.answer
     if options.json:
         print_json(answer.to_json() if named else {"sentence": sentence, **answer.to_json()})
@@ -68,23 +69,43 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _reply(questions: Questions, text: str, options: argparse.Namespace) -> Reply:
-    """The answer to a question in words."""
-    if options.now == "newest":
-        now = questions.store.newest_ns
-    else:
-        now = time.time_ns() if options.now is None else parse_time(options.now)
-    asked = understand(text, now)
-    start = None if options.coming_from is None else tuple(options.coming_from)
-    more = ReplyOptions(
+def _now(store: MemoryStore, said: str | None) -> int:
+    """What times in words count from."""
+    if said == "newest":
+        return store.newest_ns
+    return time.time_ns() if said is None else parse_time(said)
+
+
+def _reply_options(options: argparse.Namespace) -> ReplyOptions:
+    return ReplyOptions(
         labels=options.label,
         kinds=options.kind,
+        polygon=filter_values(options)["polygon"],
+        states=options.state,
         k=options.k,
         gap_s=options.gap,
         distance_m=1.0 if options.distance is None else options.distance,
-        coming_from=start,
+        coming_from=None if options.coming_from is None else tuple(options.coming_from),
     )
-    return reply(questions, replace(asked, map_id=asked.map_id or options.map), more)
+
+
+def _understood(question: str, what: Any, options: argparse.Namespace) -> Understood:
+    """A question that was asked by its name."""
+    for needed in _NEEDS.get(question, ()):
+        if getattr(options, needed) is None:
+            raise UsageError(f"{question} needs {_USAGE[question]}")
+    if question == "similar" and isinstance(what, str):
+        raise UsageError("similar takes the id of a memory, or --embedding")
+    span = between(options.between)
+    return Understood(
+        _ASKED[question],
+        what=options.text if question == "between" else what,
+        near=None if options.near is None else tuple(options.near),
+        radius_m=options.radius,
+        between=None if span is None else Span(*span),
+        since=None if options.since is None else parse_time(options.since),
+        map_id=options.map,
+    )
 
 
 def _what(words: list[str], options: argparse.Namespace) -> Any:
@@ -107,93 +128,32 @@ def _unused(question: str, options: argparse.Namespace) -> list[str]:
     return sorted(name.replace("_", "-") for name in given)
 
 
-def _place(options: argparse.Namespace) -> dict[str, Any]:
-    near = None if options.near is None else tuple(options.near)
-    return {"map_id": options.map, "near": near, "radius_m": options.radius}
-
-
-def _near(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    if options.near is None or options.radius is None:
-        raise UsageError("near needs --near and --radius")
-    return questions.near(
-        tuple(options.near),
-        options.radius,
-        map_id=options.map,
-        labels=options.label,
-        kinds=options.kind,
-        k=options.k,
-    )
-
-
-def _between(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    span = between(options.between)
-    if span is None:
-        raise UsageError("between needs --between FROM TO")
-    return questions.between(
-        span[0],
-        span[1],
-        **_place(options),
-        labels=options.label,
-        kinds=options.kind,
-        text=options.text,
-        limit=options.k,
-    )
-
-
-def _changed(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    if options.since is None:
-        raise UsageError("changed needs --since")
-    return questions.changed_since(parse_time(options.since), **_place(options))
-
-
-def _summarise(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    since = None if options.since is None else parse_time(options.since)
-    polygon = filter_values(options)["polygon"]
-    return questions.summarise(**_place(options), polygon=polygon, since_ns=since)
-
-
-def _similar(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    if isinstance(what, str):
-        raise UsageError("similar takes the id of a memory, or --embedding")
-    return questions.similar_situations(what, k=options.k, map_id=options.map, kinds=options.kind)
-
-
-def _go_to(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    start = None if options.coming_from is None else tuple(options.coming_from)
-    more = {} if options.distance is None else {"distance_m": options.distance}
-    return questions.pose_to(what, map_id=options.map, coming_from=start, **more)
-
-
-def _how_often(questions: Questions, what: Any, options: argparse.Namespace) -> Any:
-    span = between(options.between)
-    return questions.how_often(what, map_id=options.map, between_ns=span, gap_s=options.gap)
-
-
-_ASKED: dict[str, Callable[[Questions, Any, argparse.Namespace], Any]] = {
-    "last-seen": lambda questions, what, options: questions.last_seen(what, map_id=options.map),
-    "first-seen": lambda questions, what, options: questions.first_seen(what, map_id=options.map),
-    "near": _near,
-    "between": _between,
-    "changed": _changed,
-    "how-often": _how_often,
-    "how-many": lambda questions, what, options: questions.how_many(
-        what, **_place(options), between_ns=between(options.between)
-    ),
-    "still-there": lambda questions, what, options: questions.still_there(what, map_id=options.map),
-    "summarise": _summarise,
-    "similar": _similar,
-    "go-to": _go_to,
+#: Names of questions on the command line.
+_ASKED = {
+    "last-seen": "last_seen",
+    "first-seen": "first_seen",
+    "near": "near",
+    "between": "between",
+    "changed": "changed_since",
+    "how-often": "how_often",
+    "how-many": "how_many",
+    "still-there": "still_there",
+    "summarise": "summarise",
+    "similar": "similar_situations",
+    "go-to": "pose_to",
 }
+_NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("since",)}
+_USAGE = {"near": "--near and --radius", "between": "--between FROM TO", "changed": "--since"}
 #: Options that a question takes beside the map; --embedding is checked with WHAT.
 _TAKES = {
-    "": ("now", "label", "kind", "k", "gap", "distance", "coming_from"),
-    "near": ("near", "radius", "label", "kind", "k"),
-    "between": ("between", "near", "radius", "label", "kind", "text", "k"),
+    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from"),
+    "near": ("near", "radius", "label", "kind", "state", "k"),
+    "between": ("between", "near", "radius", "label", "kind", "state", "text", "k"),
     "changed": ("since", "near", "radius"),
     "how-often": ("between", "gap"),
     "how-many": ("between", "near", "radius"),
     "summarise": ("since", "near", "radius", "polygon"),
-    "similar": ("kind", "k"),
+    "similar": ("kind", "state", "k"),
     "go-to": ("distance", "coming_from"),
 }
 _ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "how-many", "still-there", "similar", "go-to")

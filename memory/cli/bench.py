@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from memory.cli.console import UsageError, add_command, output, print_json, progress, say
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 from sparse_core.table import Table
 
 _GROUP = 1000

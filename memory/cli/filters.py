@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from memory.exchange.times import parse_time
-from memory.persistence.filters import Filter
-from memory.types import KINDS
+from memory.query import Filter, Query
+from memory.types import KINDS, STATES
 
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
-    """``--text --near --radius --polygon --between --label --kind --map --min-confidence``."""
+    """``--text --near --radius --polygon --between --label --kind --state --map --min-confidence``."""
     parser.add_argument("--text", help="words that label and caption have")
     parser.add_argument(
         "--near", nargs="+", type=float, metavar="M", help="x y or x y z in metres of the map"
@@ -27,12 +27,13 @@ def add_filter_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label", action="append", help="class or name; give it again for more of them")
     parser.add_argument("--kind", action="append", choices=KINDS, help="give it again for more of them")
+    parser.add_argument("--state", action="append", choices=STATES, help="is it there still; as --kind")
     parser.add_argument("--map", help="only this map")
     parser.add_argument("--min-confidence", type=float, default=0.0, metavar="C", help="least confidence")
 
 
 def filter_values(options: argparse.Namespace) -> dict[str, Any]:
-    """What :class:`memory.types.Query` and, but for the place, :class:`Filter` take.
+    """What :class:`memory.query.Query` and, but for the place, :class:`Filter` take.
 
     Raises:
         ValueError: an option is not right.
@@ -42,6 +43,7 @@ def filter_values(options: argparse.Namespace) -> dict[str, Any]:
         "between_ns": between(options.between),
         "labels": options.label,
         "kinds": options.kind,
+        "states": options.state,
         "map_id": options.map,
         "min_confidence": options.min_confidence,
         "polygon": None if options.polygon is None else [_corner(word) for word in options.polygon.split()],
@@ -54,14 +56,9 @@ def filter_from(options: argparse.Namespace) -> Filter:
     Raises:
         ValueError: an option is not right.
     """
-    circle = None
-    if options.near is not None or options.radius is not None:
-        if options.near is None or options.radius is None:
-            raise ValueError("--near and --radius belong together here")
-        if len(options.near) not in (2, 3):
-            raise ValueError(f"--near takes two or three numbers, got {len(options.near)}")
-        circle = (options.near[0], options.near[1], options.radius)
-    return Filter(**filter_values(options), circle=circle)
+    if (options.near is None) != (options.radius is None):
+        raise ValueError("--near and --radius belong together here")
+    return Query(**filter_values(options), near=options.near, radius_m=options.radius).filter
 
 
 def between(words: Sequence[str] | None) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from memory.cli.console import DIM, UsageError, add_command, print_json, say, split_words
 from memory.config import StoreConfig
+from memory.index.kinds import STORE_KINDS
 from memory.persistence.files import FILE_NAME
 from memory.store import MemoryStore
 
@@ -19,6 +20,9 @@ def add_parser(commands: Any) -> None:
     parser = add_command(commands, "init", "Make a store.", run)
     parser.add_argument("--dim", type=int, default=DIM, help=f"length of the vectors (default: {DIM})")
     parser.add_argument("--config", type=Path, help="JSON file with settings, as config.json of a store")
+    parser.add_argument(
+        "--index", choices=STORE_KINDS, help="what finds similar vectors, see recall indexes (default: lsh)"
+    )
     parser.add_argument("--capacity", type=int, help="most memories of a map; consolidate holds it")
 
 
@@ -32,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
     config = StoreConfig() if options.config is None else _read_config(options.config)
     if options.capacity is not None:
         config = dataclasses.replace(config, capacity=options.capacity)
+    if options.index is not None:
+        config = dataclasses.replace(config, index=options.index)
     with MemoryStore.open(folder, dim=options.dim, config=config) as store:
         made = {"store": str(store.folder), "dim": store.dim}
     if options.json:

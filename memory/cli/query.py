@@ -9,8 +9,8 @@ from memory.cli.add import read_vector
 from memory.cli.console import add_command, counted, output, print_json, remark, split_words
 from memory.cli.filters import add_filter_options, filter_values
 from memory.cli.listing import hit_to_json, hits_table
+from memory.query import ORDERS, Query
 from memory.store import MemoryStore
-from memory.types import ORDERS, Query
 
 
 def add_parser(commands: Any) -> None:

@@ -73,7 +73,7 @@ def _to_json(entry: LogEntry) -> dict[str, Any]:
         "name": entry.operation,
         "new_ids": list(entry.added[:1]) + list(entry.added[-1:]),
         "undoes": entry.undoes,
-        "detail": entry.detail,
+        "detail": entry.told(),
     }
 
 
@@ -89,4 +89,4 @@ def _ids(added: range) -> str:
 
 def _why(entry: LogEntry) -> str:
     reasons = entry.detail.get("reasons")
-    return f"{len(reasons)} memories" if isinstance(reasons, dict) else str(entry.detail.get("reason", ""))
+    return f"{len(reasons)} memories" if isinstance(reasons, dict) else str(entry.told().get("reason", ""))

@@ -15,8 +15,8 @@ from memory.errors import UnknownMemoryError
 from memory.exchange.geojson import Origin, write_geojson
 from memory.exchange.parquet import write_parquet
 from memory.exchange.records import record_of
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import EVERYTHING, Database
+from memory.query import Filter
 from memory.types import Memory
 from sparse_core.files import replacing
 

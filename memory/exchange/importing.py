@@ -181,22 +181,22 @@ class _Observing:
 
 
 DISPLACED = "displaced by more important ones"
-#: What a reason of :class:`memory.store.Kept` says, and its sort; the first that fits.
-CAUSES = (
-    ("the first with an embedding", "the first with an embedding at their place"),
-    ("the first ", "the first of their kind at their place"),
-    ("unlike everything", "unlike everything unique at their place"),
-    ("marked by the user", "marked by the user"),
-    ("there is room", "among the best of their place and time"),
-    ("it matters more than", "among the best of their place and time"),
-    ("others matter more", "others of their place and time matter more"),
-    ("displaced by", DISPLACED),
-)
+#: For a sort of :class:`memory.wording.reasons.Reason`, what a report says.
+CAUSES = {
+    "first vector": "the first with an embedding at their place",
+    "first": "the first of their kind at their place",
+    "unlike": "unlike everything unique at their place",
+    "marked": "marked by the user",
+    "room": "among the best of their place and time",
+    "more": "among the best of their place and time",
+    "less": "others of their place and time matter more",
+    "displaced": DISPLACED,
+}
 
 
 def cause_of(kept: Kept) -> str:
     """The sort of reason for which an observation was kept or not."""
-    return next((cause for words, cause in CAUSES if words in kept.reason), "other reasons")
+    return CAUSES.get(kept.why.sort, "other reasons")
 
 
 def _count(counts: dict[str, int], causes: Iterable[str], change: int = 1) -> None:

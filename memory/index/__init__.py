@@ -5,15 +5,16 @@
 
 from memory.index.calibration import calibrate
 from memory.index.effort import Calibration, Effort
-from memory.index.evaluation import Clustered, clustered, recall, recall_at
+from memory.index.evaluation import Clustered, clustered, recall
 from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
 from memory.index.lsh import LSHIndex
-from memory.index.neighbours import Neighbours, VectorIndex
+from memory.index.neighbours import Among, LongTermIndex, Neighbours, VectorIndex
 from memory.index.planner import Costs, Plan, plan
 from memory.index.tiered import TieredIndex
 
 __all__ = [
+    "Among",
     "Calibration",
     "Clustered",
     "Costs",
@@ -21,6 +22,7 @@ __all__ = [
     "FlatIndex",
     "ITQIndex",
     "LSHIndex",
+    "LongTermIndex",
     "Neighbours",
     "Plan",
     "TieredIndex",
@@ -29,5 +31,4 @@ __all__ = [
     "clustered",
     "plan",
     "recall",
-    "recall_at",
 ]

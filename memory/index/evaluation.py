@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memory.index.flat import FlatIndex
-from memory.index.neighbours import Floats, Ids, VectorIndex, check_units
+from memory.index.neighbours import Floats
 
 
 class Clustered(NamedTuple):
@@ -80,20 +79,3 @@ def recall(found: ArrayLike, truth: ArrayLike) -> float:
     hits = (answers[:, :, None] == right[:, None, :]).any(axis=1) & wanted
     asked = int(wanted.sum())
     return float(hits.sum() / asked) if asked else 1.0
-
-
-def recall_at(
-    index: VectorIndex, exact: FlatIndex, queries: ArrayLike, k: int, *, allowed: Ids | None = None
-) -> float:
-    """Recall of an index over the same vectors as an exact one.
-
-    Args:
-        index: to measure.
-        exact: holds the same vectors and ids.
-        queries: (queries, dim) unit vectors.
-        k: neighbours.
-        allowed: (ids,) to choose from; ``None`` for all.
-    """
-    asked = check_units("queries", queries, index.dim)
-    answers = index.search(asked, k, allowed=allowed).ids
-    return recall(answers, exact.search(asked, k, allowed=allowed).ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -54,6 +54,13 @@ class IndexFile(NamedTuple):
         if not value.isdecimal():
             raise ValueError(f"{name} is {value!r}, expected a number: delete the file, it is built again")
         return int(value)
+
+    def word(self, name: str, choices: Sequence[str]) -> str:
+        """One of these words of the header, or raise ``ValueError``."""
+        value = self.header.get(name, "")
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}: delete the file, it is built again")
+        return value
 
     def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
         """An array of this type and shape (``None``: any length), or raise ``ValueError``."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from memory.index.base import Asked, RowIndex
 from memory.index.buckets import Buckets, build_buckets
-from memory.index.effort import EXACT, USUAL, Calibration, Effort, chosen
-from memory.index.files import IndexFile, load_arrays, save_arrays
+from memory.index.effort import EXACT, USUAL, Effort
+from memory.index.files import IndexFile
 from memory.index.growing import GrowingRows
 from memory.index.hashing import (
     FAMILIES,
@@ -24,23 +23,9 @@ from memory.index.hashing import (
     differing_bits,
     function_pairs,
 )
-from memory.index.neighbours import (
-    Floats,
-    Ids,
-    Marked,
-    Neighbours,
-    best,
-    check_dim,
-    check_k,
-    check_units,
-    joined,
-    single,
-)
-from memory.index.planner import exact_price
+from memory.index.neighbours import Floats, Neighbours, best, check_dim, joined, single
 from memory.index.rows import Rows
 
-_KIND = "lsh"
-TAIL_LIMIT = 2048
 # A merge takes in neighbours that are not this many times larger than what is merged.
 _MERGE_RATIO = 4
 _ROWS_AT_ONCE = 4096
@@ -69,7 +54,7 @@ class _State(NamedTuple):
         return self.buckets[-1].stop if self.buckets else 0
 
 
-class LSHIndex:
+class LSHIndex(RowIndex[_State]):
     """Vectors are found through tables of hash codes and then compared exactly.
 
     A table is a pair of hash functions. A query looks into the ``probes`` buckets of all tables whose codes a
@@ -93,10 +78,11 @@ class LSHIndex:
 
     Attributes:
         dim, family, expected, functions, tables, probes, rerank, seed: as given.
-        generation: how far the index follows the store; kept in its file, used by nobody here.
-        identity: of the store's history up to there; likewise.
-        calibration: what efforts find, see :func:`memory.index.calibration.calibrate`; ``None`` before.
     """
+
+    kind = "lsh"
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"family": FAMILIES}
+    numbers = ("expected", "functions", "tables", "probes", "rerank", "seed")
 
     def __init__(
         self,
@@ -110,7 +96,6 @@ class LSHIndex:
         rerank: int = 200,
         seed: int = 0,
     ) -> None:
-        self.dim = check_dim(dim)
         for name, number in (("expected", expected), ("rerank", rerank)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
@@ -128,32 +113,16 @@ class LSHIndex:
             raise ValueError(f"probes must be at least 1, got {probes}")
         self.rerank = rerank
         self.seed = seed
-        self.generation = 0
-        self.identity = ""
-        self.calibration: Calibration | None = None
         self._pairs = function_pairs(functions, tables)
-        self._hash = HashFunctions(family, self.dim, functions, bits, seed)
-        self._writing = threading.RLock()
+        self._hash = HashFunctions(family, check_dim(dim), functions, bits, seed)
         self._merging = threading.Lock()
-        self._state = self._empty(Rows(self.dim))
+        super().__init__(dim, self._empty(Rows(dim)))
 
     def _empty(self, rows: Rows) -> _State:
         """These rows, all in the tail."""
         codes: GrowingRows[np.uint16] = GrowingRows(self.functions, np.uint16)
         sketches: GrowingRows[np.uint64] = GrowingRows(SKETCH_WORDS, np.uint64)
         return _State(rows, codes, sketches, ())
-
-    def __len__(self) -> int:
-        return len(self._state.rows)
-
-    @property
-    def positions(self) -> int:
-        """Rows, removed ones included."""
-        return self._state.rows.count
-
-    def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
-        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
-        return self._state.rows.stored(start, stop, most)
 
     @property
     def nbytes(self) -> int:
@@ -166,28 +135,6 @@ class LSHIndex:
     def tail(self) -> int:
         """Rows that are not in the tables yet; they are found all the same."""
         return self._state.rows.count - self._state.hashed
-
-    def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
-        """Add (rows, dim) unit vectors under (rows,) new ids.
-
-        Args:
-            vectors: (rows, dim).
-            ids: (rows,) int64.
-            merge: sort a long tail into the tables at once; False leaves that to a thread that calls
-                :meth:`merge`.
-
-        Raises:
-            ValueError: not unit vectors, or an id that is there; nothing is added.
-        """
-        with self._writing:
-            self._state.rows.add(vectors, ids)
-        if merge and self.tail > TAIL_LIMIT:
-            self.merge()
-
-    def remove(self, ids: ArrayLike) -> int:
-        """Leave these out from now on; the number that was there. Space comes back with :meth:`compact`."""
-        with self._writing:
-            return self._state.rows.remove(ids)
 
     def merge(self, *, whole: bool = False) -> None:
         """Sort the tail into the tables. Searches and additions go on meanwhile.
@@ -228,78 +175,35 @@ class LSHIndex:
             state.sketches.append(self._hash.sketches(projected))
             state.codes.append(self._hash.codes(projected))
 
-    def search(
-        self,
-        queries: ArrayLike,
-        k: int,
-        *,
-        allowed: ArrayLike | None = None,
-        marked: Marked | None = None,
-        probes: int | None = None,
-        rerank: int | None = None,
-        aim: float | None = None,
-        effort: Effort | None = None,
-    ) -> Neighbours:
-        """The k nearest of each query, as far as its probes find them.
-
-        Args:
-            queries: (queries, dim) unit vectors.
-            k: neighbours a query.
-            allowed: (ids,) to choose from; ``None`` for all. Few of many need more probes, or
-                :meth:`search_within`.
-            marked: instead of ``allowed``: which of many rising ids to choose from. The fewer they are, the
-                more buckets are looked into, within bounds.
-            probes, rerank: instead of those of the index.
-            aim: share of the ten nearest that is to be found, where the index is calibrated; ``None``: 0.95.
-                Where comparing all rows takes less, that is done; many queries at once share its cost.
-            effort: instead of ``aim``, ``probes`` and ``rerank``.
-        """
-        asked = check_units("queries", queries, self.dim)
-        k = check_k(k)
-        state = self._state
-        count = state.rows.count
-        mask = state.rows.mask(count, allowed, marked)
-        if effort is None and probes is None and rerank is None:
-            effort = self.effort(USUAL if aim is None else aim, queries=len(asked)).for_neighbours(k)
-            if mask is not None and marked is not None:
-                effort = effort.for_share(np.count_nonzero(mask) / max(1, count))
-        if effort == EXACT:
-            return state.rows.exact(asked, k, 0, count, mask)
-        found = state.rows.exact(asked, k, state.hashed, count, mask)
+    def _nearest(self, state: _State, asked: Asked) -> Neighbours:
+        queries, k, count, mask, effort = asked
+        found = state.rows.exact(queries, k, state.hashed, count, mask)
         if not state.buckets:
             return found
-        effort = effort or Effort(probes or self.probes, rerank or self.rerank)
         effort = effort._replace(rerank=max(effort.rerank, 2 * k))
-        for first in range(0, len(asked), _PROJECTED_AT_ONCE):
-            projected = self._hash.project(asked[first : first + _PROJECTED_AT_ONCE])
+        for first in range(0, len(queries), _PROJECTED_AT_ONCE):
+            projected = self._hash.project(queries[first : first + _PROJECTED_AT_ONCE])
             for start in range(0, len(projected), _QUERIES_AT_ONCE):
                 part = projected[start : start + _QUERIES_AT_ONCE]
                 some = slice(first + start, first + start + len(part))
-                hashed = self._search_tables(state, asked[some], part, k, effort, mask)
+                hashed = self._search_tables(state, queries[some], part, k, effort, mask)
                 if count > state.hashed:
                     hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
                 found.scores[some], found.ids[some] = hashed
         return found
 
-    def effort(self, aim: float, *, queries: int = 1) -> Effort:
-        """What is done for an aim where so many queries are asked together; see :meth:`search`."""
-        return chosen(
-            self.calibration,
-            aim,
-            usual=self._uncalibrated,
-            price=lambda effort: self.price(effort, queries=queries),
-            exact_price=exact_price(len(self), queries),
-        )
-
-    def _uncalibrated(self, aim: float) -> Effort:
+    def _usual(self, aim: float) -> Effort:
         if aim <= USUAL:
             return Effort(self.probes, self.rerank)
         return Effort(_THOROUGH_PROBES * self.probes, max(_THOROUGH_RERANK, self.rerank))
 
+    def _effort_for(self, aim: float, queries: int, k: int) -> Effort:
+        return self.effort(aim, queries=queries).for_neighbours(k)
+
     def price(self, effort: Effort, *, queries: int = 1) -> float:
-        """Nanoseconds a query, where so many are asked together."""
+        """Nanoseconds a query of one core, where so many are asked together."""
         if effort == EXACT:
-            return exact_price(len(self), queries)
+            return super().price(effort, queries=queries)
         return _CALL / max(1, queries) + _QUERY + _BUCKET * effort.probes + _COMPARED * effort.rerank
 
     def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
@@ -310,14 +214,6 @@ class LSHIndex:
         further = Effort(probes, after.rerank), Effort(after.probes, rerank), Effort(probes, rerank)
         most = _MOST_PROBES * self.probes
         return tuple(one for one in further if one.probes <= most and one.rerank <= _MOST_RERANK)
-
-    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
-        """The k nearest of each query among these ids: their vectors are gathered and compared exactly."""
-        return self._state.rows.search_within(queries, ids, k)
-
-    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
-        """The k nearest of each query among the kept ones of many rising ids: all rows are compared."""
-        return self._state.rows.search_marked(queries, k, ids, kept)
 
     def _search_tables(
         self,
@@ -369,62 +265,20 @@ class LSHIndex:
         limits = np.searchsorted(place, np.arange(queries + 1) * width)
         return _Probes(code.reshape(-1).take(place), limits)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write one file that :meth:`load` maps into memory; the tail is sorted in first."""
-        with self._writing:
-            self.merge()
-            state = self._state
-            count = state.rows.count
-            numbers = {name: getattr(self, name) for name in _NUMBERS}
-            arrays: dict[str, NDArray[Any]] = {
-                "ids": state.rows.ids(),
-                "sketches": state.sketches.between(0, count),
-                "limits": np.array(
-                    [[b.start, b.stop, b.address_bits] for b in state.buckets], np.int64
-                ).reshape(-1, 3),
-            }
-            for number, buckets in enumerate(state.buckets):
-                if buckets.offsets.dtype == np.int64:
-                    arrays[f"offsets{number}"] = buckets.offsets
-            for number, buckets in enumerate(state.buckets):
-                if buckets.offsets.dtype != np.int64:
-                    arrays[f"offsets{number}"] = buckets.offsets
-                arrays[f"postings{number}"] = buckets.postings
-            arrays["codes"] = state.codes.between(0, count)
-            arrays["vectors"] = state.rows.vectors.between(0, count)
-            arrays["alive"] = state.rows.alive().astype(np.uint8)
-            header = {"family": self.family, **numbers, "identity": self.identity}
-            if self.calibration is not None:
-                header["calibration"] = self.calibration.to_text()
-        return save_arrays(path, _KIND, header, arrays)
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        state, count = self._state, self._state.rows.count
+        limits = [[part.start, part.stop, part.address_bits] for part in state.buckets]
+        arrays: dict[str, NDArray[Any]] = {
+            "sketches": state.sketches.between(0, count),
+            "limits": np.array(limits, np.int64).reshape(-1, 3),
+            "codes": state.codes.between(0, count),
+        }
+        for number, buckets in enumerate(state.buckets):
+            arrays |= {f"offsets{number}": buckets.offsets, f"postings{number}": buckets.postings}
+        return arrays
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> LSHIndex:
-        """Map a file of :meth:`save`; it is never written to.
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: damaged or another kind of file.
-        """
-        file = load_arrays(path, _KIND)
-        numbers = {name: file.number(name) for name in _NUMBERS}
-        generation = numbers.pop("generation")
-        family = next((known for known in FAMILIES if known == file.header.get("family")), None)
-        if family is None:
-            raise ValueError(f"{path}: family is {file.header.get('family')!r}: delete it, it is built again")
-        index = cls(numbers.pop("dim"), family=family, **numbers)
-        index.generation = generation
-        index.identity = file.header.get("identity", "")
-        index.calibration = Calibration.of_text(file.header.get("calibration"))
-        index._state = index._stored(file)
-        return index
-
-    def _stored(self, file: IndexFile) -> _State:
-        """What a file holds."""
-        ids = file.array("ids", np.int64, (None,))
-        count = len(ids)
-        alive = file.array("alive", np.uint8, (count,)).astype(np.bool_)
-        rows = Rows(self.dim, file.array("vectors", np.float16, (count, self.dim)), ids, alive)
+    def _restore(self, file: IndexFile, rows: Rows) -> None:
+        count = rows.count
         codes = file.array("codes", np.uint16, (count, self.functions))
         sketches: Sketches = file.array("sketches", np.uint64, (count, SKETCH_WORDS))
         buckets = []
@@ -440,15 +294,12 @@ class LSHIndex:
             buckets.append(Buckets(start, stop, address_bits, offsets, postings))
         if expected != count:
             raise ValueError(f"tables hold {expected} of {count} rows: delete the file, it is built again")
-        return _State(
+        self._state = _State(
             rows,
             GrowingRows(self.functions, np.uint16, codes),
             GrowingRows(SKETCH_WORDS, np.uint64, sketches),
             tuple(buckets),
         )
-
-
-_NUMBERS = ("dim", "expected", "functions", "tables", "probes", "rerank", "seed", "generation")
 
 
 class _Probes(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from memory.errors import DimensionError
 from memory.index.effort import Calibration, Effort
 
 Floats = NDArray[np.float32]
@@ -32,16 +33,17 @@ class Neighbours(NamedTuple):
     ids: Ids
 
 
-class Marked(NamedTuple):
-    """What a search may give.
+class Among(NamedTuple):
+    """What a search may give: listed ids, or those that are marked among many.
 
     Attributes:
-        ids: (n,) int64, rising: any number of them, those of an index among them.
-        kept: (n,) bool, which of them count.
+        ids: (n,) int64: the listed ones in any order, those of the index or others; or with marks any rising
+            ones, those of the index among them.
+        kept: (n,) bool, which of them count; ``None``: all of them.
     """
 
-    ids: Ids
-    kept: NDArray[np.bool_]
+    ids: ArrayLike
+    kept: NDArray[np.bool_] | None = None
 
 
 class VectorIndex(Protocol):
@@ -71,16 +73,14 @@ class VectorIndex(Protocol):
         """Leave these out from now on; the number that was there."""
         ...
 
-    def search(self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None) -> Neighbours:
-        """The k nearest of (queries, dim) unit vectors, among the allowed ids where given."""
-        ...
+    def search(
+        self, queries: ArrayLike, k: int, *, among: Among | None = None, aim: float | None = None
+    ) -> Neighbours:
+        """The k nearest of (queries, dim) unit vectors, of all or of what a search is to choose among.
 
-    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
-        """The k nearest of each query among these ids, exactly."""
-        ...
-
-    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
-        """The k nearest of each query among the kept ones of many rising ids, exactly."""
+        An aim of 1 compares everything that counts; others are the share of the ten nearest to find, for an
+        index that was measured (:mod:`memory.index.calibration`).
+        """
         ...
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -127,14 +127,13 @@ class LongTermIndex(VectorIndex, Protocol):
         queries: ArrayLike,
         k: int,
         *,
-        allowed: ArrayLike | None = None,
-        marked: Marked | None = None,
+        among: Among | None = None,
         aim: float | None = None,
         effort: Effort | None = None,
     ) -> Neighbours:
         """The k nearest, with the effort that was measured to find the aim, or with this effort.
 
-        Where only some are allowed or marked, others take no room among what is compared.
+        Where only some count, others take no room among what is compared.
         """
         ...
 
@@ -182,6 +181,30 @@ def check_units(name: str, vectors: ArrayLike, dim: int) -> Floats:
             f"{name} must be finite unit vectors: row {row} has length {float(np.sqrt(squares[row])):.4g}"
         )
     return array
+
+
+def unit_rows(vectors: NDArray[np.floating], dim: int) -> NDArray[np.float32]:
+    """(n, dim) float32 rows of length 1.
+
+    Raises:
+        DimensionError: they have another length.
+        ValueError: a vector is zero or not finite.
+    """
+    rows = np.ascontiguousarray(vectors, dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[1] != dim:
+        raise DimensionError(f"vectors must have {dim} numbers, got shape {rows.shape}")
+    with np.errstate(over="ignore", under="ignore"):
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not ((length > 1e-15) & (length < 1e15)).all():
+        # The square of such numbers does not fit into single precision.
+        wide = rows.astype(np.float64)
+        precise = np.linalg.norm(wide, axis=1, keepdims=True)
+        if not (np.isfinite(precise).all() and (precise > 0).all()):
+            raise ValueError("vectors must be finite and not zero")
+        exact: NDArray[np.float32] = (wide / precise).astype(np.float32)
+        return exact
+    units: NDArray[np.float32] = rows / length
+    return units
 
 
 def check_ids(name: str, ids: ArrayLike) -> Ids:

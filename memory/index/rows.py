@@ -11,12 +11,10 @@ from memory.index.growing import GrowingRows
 from memory.index.neighbours import (
     Floats,
     Ids,
-    Marked,
     Neighbours,
     Positions,
     best,
     check_ids,
-    check_k,
     check_units,
     joined,
     nothing,
@@ -154,22 +152,14 @@ class Rows:
                 found[place] = self._late.get(int(ids[place]), -1)
         return found
 
-    def mask(
-        self, count: int, allowed: ArrayLike | None, marked: Marked | None = None
-    ) -> NDArray[np.bool_] | None:
-        """(count,) which rows a search may give; ``None`` for all of them.
+    def living(self, count: int) -> NDArray[np.bool_] | None:
+        """(count,) which rows are not removed; ``None`` where all are there."""
+        return self.alive(count) if self.dead else None
 
-        Raises:
-            ValueError: both are given.
-        """
-        if marked is not None:
-            if allowed is not None:
-                raise ValueError("give allowed or marked, not both")
-            return self.marked(count, *marked)
-        if allowed is None:
-            return self.alive(count) if self.dead else None
+    def listed(self, count: int, positions: Positions) -> NDArray[np.bool_]:
+        """(count,) True at these positions."""
         mask = np.zeros(count, np.bool_)
-        mask[self.among(count, allowed)] = True
+        mask[positions] = True
         return mask
 
     def marked(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -195,9 +185,9 @@ class Rows:
         ends = int(own[0]) == int(ids[0]) and int(own[-1]) == int(ids[-1])
         return ends and (int(own[-1]) - int(own[0]) == len(own) - 1 or np.array_equal(own, ids))
 
-    def among(self, count: int, allowed: ArrayLike) -> Positions:
-        """Rising positions below ``count`` of those of the allowed ids that are here."""
-        found = _distinct(self.find(check_ids("allowed", allowed)))
+    def among(self, count: int, ids: ArrayLike) -> Positions:
+        """Rising positions below ``count`` of those of the ids that are here."""
+        found = _distinct(self.find(check_ids("among", ids)))
         return found[(found >= 0) & (found < count)]
 
     def stored(self, start: int, stop: int, most: int | None) -> tuple[Ids, Floats]:
@@ -219,17 +209,6 @@ class Rows:
         size = min(max(256, SCORES_AT_ONCE // max(queries, 1)), ROWS_AT_ONCE)
         for first in range(start, stop, size):
             yield first, min(first + size, stop)
-
-    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
-        """The k nearest of each unit vector among these ids: their rows are gathered and compared."""
-        asked = check_units("queries", queries, self.dim)
-        return self.within(asked, self.among(self.count, ids), check_k(k))
-
-    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
-        """The k nearest of each unit vector among the kept ones of many rising ids: all rows are compared."""
-        asked = check_units("queries", queries, self.dim)
-        count = self.count
-        return self.exact(asked, check_k(k), 0, count, self.marked(count, ids, kept))
 
     def exact(
         self, queries: Floats, k: int, start: int, stop: int, mask: NDArray[np.bool_] | None

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from memory.index.calibration import calibrate, needs_calibration
 from memory.index.effort import EXACT, HIGH, check_aim
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Floats, Ids, LongTermIndex, Marked, Neighbours, best, check_dim
+from memory.index.neighbours import Among, Floats, Ids, LongTermIndex, Neighbours, check_dim, joined
 from memory.index.planner import SINGLE_QUERY, Costs, exact_price
 
 #: A long-term index that holds this many times what it was made for is made anew.
@@ -61,7 +61,6 @@ class TieredIndex:
     Args:
         dim: of a vector.
         make: makes an empty long-term index for a number of vectors.
-        finish: called with a long-term index that was filled, to train it.
         dense: vectors up to which there is no long-term index.
         recent: vectors that stay in the recent tier, at most ``dense``.
 
@@ -76,7 +75,6 @@ class TieredIndex:
         dim: int,
         *,
         make: Callable[[int], LongTermIndex],
-        finish: Callable[[LongTermIndex], None] | None = None,
         dense: int = 20_000,
         recent: int = 1024,
     ) -> None:
@@ -89,7 +87,6 @@ class TieredIndex:
         self.generation = 0
         self.identity = ""
         self._make = make
-        self._finish = finish
         self._made_for = 0
         self._tiers = _Tiers(FlatIndex(dim), None)
         # Ids that were removed while a long-term index was built from a copy that has them.
@@ -177,8 +174,6 @@ class TieredIndex:
                 long_term.add(*portion, merge=False)
         if long_term is not None:
             long_term.merge(whole=True)
-            if self._finish is not None:
-                self._finish(long_term)
             self._made_for = len(long_term)
             self._tiers = self._tiers._replace(long_term=long_term)
             self.calibrate()
@@ -223,13 +218,11 @@ class TieredIndex:
             smaller.add(*reversed(recent.stored(0, recent.positions)))
             self._tiers = self._tiers._replace(recent=smaller)
 
-    def sort(self) -> bool:
-        """Sort what moved into the long-term index; may run beside searches and changes."""
+    def sort(self, more_than: int = 0) -> None:
+        """Sort what moved into the long-term index, if it is more; may run beside searches and changes."""
         long_term = self._tiers.long_term
-        if long_term is None or long_term.tail == 0:
-            return False
-        long_term.merge()
-        return True
+        if long_term is not None and long_term.tail > more_than:
+            long_term.merge()
 
     def build(self, pause: Callable[[], None] = lambda: None) -> Built:
         """Make a long-term index of everything but the newest; searches and changes go on meanwhile.
@@ -253,8 +246,6 @@ class TieredIndex:
                 pause()
             new.merge(whole=True)
             pause()
-            if self._finish is not None:
-                self._finish(new)
             if needs_calibration(new):
                 calibrate(new, pause=pause)
             return Built(new, moved, old)
@@ -289,8 +280,7 @@ class TieredIndex:
         queries: ArrayLike,
         k: int,
         *,
-        allowed: ArrayLike | None = None,
-        marked: Marked | None = None,
+        among: Among | None = None,
         aim: float = HIGH,
     ) -> Neighbours:
         """The k nearest of each query.
@@ -298,34 +288,16 @@ class TieredIndex:
         Args:
             queries: (queries, dim) unit vectors.
             k: neighbours a query.
-            allowed: (ids,) to choose from; ``None`` for all.
-            marked: instead of ``allowed``: which of many rising ids to choose from.
-            aim: share of the ten nearest that the long-term index is to find, as measured on its own rows.
+            among: what to choose from; ``None`` for all.
+            aim: share of the ten nearest that the long-term index is to find, as measured on its own rows; 1
+                compares all that count.
         """
         aim = check_aim(aim)
         recent, long_term = self._tiers
-        found = recent.search(queries, k, allowed=allowed, marked=marked)
+        found = recent.search(queries, k, among=among, aim=aim)
         if long_term is None:
             return found
-        further = long_term.search(queries, k, allowed=allowed, marked=marked, aim=aim)
-        return further if not len(recent) else _joined(found, further, k)
-
-    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
-        """The k nearest of each query among these ids, exactly."""
-        recent, long_term = self._tiers
-        found = recent.search_within(queries, ids, k)
-        if long_term is None:
-            return found
-        further = long_term.search_within(queries, ids, k)
-        return further if not len(recent) else _joined(found, further, k)
-
-    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
-        """The k nearest of each query among the kept ones of many rising ids, exactly."""
-        recent, long_term = self._tiers
-        found = recent.search_marked(queries, k, ids, kept)
-        if long_term is None:
-            return found
-        further = long_term.search_marked(queries, k, ids, kept)
+        further = long_term.search(queries, k, among=among, aim=aim)
         return further if not len(recent) else _joined(found, further, k)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -360,6 +332,4 @@ def _joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
         twice = (second.ids[:, :, None] == first.ids[:, None, :]).any(axis=2) & (second.ids >= 0)
         if twice.any():
             second = Neighbours(np.where(twice, -np.inf, second.scores).astype(np.float32), second.ids)
-    return best(
-        np.concatenate([first.scores, second.scores], 1), np.concatenate([first.ids, second.ids], 1), k
-    )
+    return joined(first, second, k)

@@ -41,10 +41,7 @@ class Leaving:
     @classmethod
     def of(cls, memories: Sequence[Memory], gone_ns: Mapping[int, int]) -> Leaving:
         """Of memories, with the times that are known, by id; never before the last sight."""
-        last = [
-            memory.time_ns if memory.last_seen_ns is None else max(memory.time_ns, memory.last_seen_ns)
-            for memory in memories
-        ]
+        last = [max(memory.time_ns, memory.last_sight_ns) for memory in memories]
         left = {
             row: Left(max(gone_ns.get(memory.id or 0, last[row]), last[row]), memory.state)
             for row, memory in enumerate(memories)

@@ -123,12 +123,8 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
         provenance=_joined(memory.provenance for memory in reversed(ordered)),
         marked=any(memory.marked for memory in ordered),
         count=saturated(sum(memory.count for memory in ordered)),
-        first_seen_ns=min(
-            memory.time_ns if memory.first_seen_ns is None else memory.first_seen_ns for memory in ordered
-        ),
-        last_seen_ns=max(
-            memory.time_ns if memory.last_seen_ns is None else memory.last_seen_ns for memory in ordered
-        ),
+        first_seen_ns=min(memory.first_sight_ns for memory in ordered),
+        last_seen_ns=max(memory.last_sight_ns for memory in ordered),
         visits=_joined_visits(ordered),
         state=latest.state,
         importance=max(importances, default=None),

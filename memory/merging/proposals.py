@@ -14,6 +14,7 @@ from memory.merging.clustering import Clusters, same_thing
 from memory.merging.fusion import fuse
 from memory.merging.matching import Features, MergeOptions
 from memory.types import Memory
+from memory.wording.reasons import SameThing
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class MergeProposal:
     Attributes:
         ids: of the memories, rising.
         result: the one memory, without an id.
-        why: a sentence.
+        why: they are one thing.
         gone_ns: when the result was found to be gone, or to have moved; ``None`` where it is there.
     """
 
     ids: tuple[int, ...]
     result: Memory
-    why: str
+    why: SameThing
     gone_ns: int | None = None
 
 
@@ -98,9 +99,7 @@ def propose_merges(
                 continue
             left = leaving.of_all(rows)
             result = fused if left is None else replace(fused, state=left.state)
-            why = _why(members, rows, found)
-            if left is None and leaving.any(rows):
-                why += "; it was gone and came back"
+            why = _why(members, rows, found, came_back=left is None and leaving.any(rows))
             at = None if left is None else left.at_ns
             proposals.append(MergeProposal(tuple(id_array[rows].tolist()), result, why, at))
     return sorted(proposals, key=lambda proposal: proposal.ids[0])
@@ -124,17 +123,18 @@ def _mixed(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     return found ^ (found >> np.uint64(31))
 
 
-def _why(members: Sequence[Memory], rows: NDArray[np.int64], clusters: Clusters) -> str:
-    """The proposal in words."""
-    first = members[0]
+def _why(
+    members: Sequence[Memory], rows: NDArray[np.int64], clusters: Clusters, *, came_back: bool
+) -> SameThing:
+    """Why they are one."""
     others = rows[clusters.leader[rows] != rows]
-    distance = math.sqrt(float(clusters.distance_squared[others].max()))
-    text = (
-        f"{len(members)} memories of kind {first.kind}"
-        + (f" and label {first.label!r}" if first.label else "")
-        + f" within {distance:.2f} standard deviations of one place in map {first.map_id!r}"
-    )
     similarity = clusters.similarity[others]
-    if not np.isnan(similarity).all():
-        text += f", similarity at least {np.nanmin(similarity):.2f}"
-    return text
+    return SameThing(
+        memories=len(members),
+        kind=members[0].kind,
+        deviations=math.sqrt(float(clusters.distance_squared[others].max())),
+        similarity=None if np.isnan(similarity).all() else float(np.nanmin(similarity)),
+        came_back=came_back,
+        label=members[0].label,
+        map_id=members[0].map_id,
+    )

@@ -16,6 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from memory.persistence import meta, single_bits
+from memory.persistence.connection import transaction
 
 #: What a number that is NULL counts as, and a text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
@@ -245,19 +246,12 @@ def complete(connection: sqlite3.Connection) -> None:
         return
     for layout in LAYOUTS:
         for keys in _keys_without(connection, layout):
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(connection):
                 note_parts(connection, layout, keys)
                 renew(connection, layout, keys)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-    connection.execute("BEGIN IMMEDIATE")
-    meta.renew(connection)
-    meta.write(connection, NOTE, 1)
-    connection.execute("COMMIT")
+    with transaction(connection):
+        meta.renew(connection)
+        meta.write(connection, NOTE, 1)
 
 
 def complete_now(connection: sqlite3.Connection) -> str | None:

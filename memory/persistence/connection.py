@@ -90,6 +90,19 @@ def connect_reader(file: Path) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is done within, or nothing of it; for who writes alone."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 class Readers:
     """Connections for reading, lent to one thread at a time; as many as threads read at once."""
 

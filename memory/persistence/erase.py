@@ -7,6 +7,7 @@ import sqlite3
 
 from memory.errors import CorruptStoreError, EraseError
 from memory.persistence import meta, places
+from memory.persistence.connection import transaction
 
 #: Name in ``meta`` of the note that something is to be erased.
 NOTE = "scrub"
@@ -45,15 +46,9 @@ def scrub(connection: sqlite3.Connection) -> None:
 
 def _write_anew(connection: sqlite3.Connection) -> None:
     """All that is left into fresh pages."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
         places.rebuild(connection, places.read_placed(connection))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     connection.execute("VACUUM")
 
 

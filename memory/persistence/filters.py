@@ -1,11 +1,10 @@
-"""Structural filters: which memories match, exactly."""
+"""Structural filters in SQL and over arrays: which memories match, exactly."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,104 +12,8 @@ from numpy.typing import NDArray
 
 from memory.persistence.deadline import check_deadline
 from memory.persistence.places import Placed
-from memory.types import (
-    KINDS,
-    STATES,
-    Kind,
-    State,
-    check_choice,
-    check_integer,
-    check_numbers,
-    check_polygon,
-    check_text,
-    check_words,
-    distinct_words,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filter:
-    """Every part that is given must hold; the empty filter matches everything.
-
-    Attributes:
-        text: words that label and caption together must all have, in any form with their stem, at most
-            ``MOST_WORDS`` different ones; case and accents do not matter. Nothing in it is syntax. Text
-            without a letter or digit matches nothing.
-        between_ns: first and last nanosecond, both included.
-        labels, kinds, states: any of them; an empty list matches nothing.
-        map_id: the map, exactly.
-        min_confidence: least confidence.
-        marked: only marked ones, or only others.
-        box: x0, y0, x1, y1 in metres, edges included.
-        circle: x, y and radius in metres, the rim included.
-        polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``, edges included; even-odd where it
-            crosses itself.
-    """
-
-    text: str | None = None
-    between_ns: tuple[int, int] | None = None
-    labels: Sequence[str] | None = None
-    kinds: Sequence[Kind] | None = None
-    states: Sequence[State] | None = None
-    map_id: str | None = None
-    min_confidence: float = 0.0
-    marked: bool | None = None
-    box: tuple[float, float, float, float] | None = None
-    circle: tuple[float, float, float] | None = None
-    polygon: Sequence[tuple[float, float]] | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` or ``TypeError``, naming the part that is wrong."""
-        if self.text is not None:
-            check_words("text", self.text)
-        if self.map_id is not None:
-            check_text("map_id", self.map_id)
-        if self.between_ns is not None:
-            first, last = (check_integer("between_ns", value) for value in self.between_ns)
-            if first > last:
-                raise ValueError(f"between_ns must rise, got {first} and {last}")
-            object.__setattr__(self, "between_ns", (first, last))
-        choices = {"labels": None, "kinds": KINDS, "states": STATES}
-        for name, allowed in choices.items():
-            found = getattr(self, name)
-            if isinstance(found, str):
-                raise TypeError(f"{name} must be a list of strings, got the string {found!r}")
-            for entry in found or ():
-                check_text(name, entry) if allowed is None else check_choice(name, entry, allowed)
-        object.__setattr__(
-            self, "min_confidence", check_numbers("min_confidence", (self.min_confidence,), 1)[0]
-        )
-        if self.box is not None:
-            box = check_numbers("box", self.box, 4)
-            if box[0] > box[2] or box[1] > box[3]:
-                raise ValueError(f"box must be x0, y0, x1, y1 with x0 <= x1 and y0 <= y1, got {box}")
-            object.__setattr__(self, "box", box)
-        if self.circle is not None:
-            circle = check_numbers("circle", self.circle, 3)
-            if circle[2] < 0.0:
-                raise ValueError(f"the radius of circle must not be negative, got {circle[2]}")
-            object.__setattr__(self, "circle", circle)
-        if self.polygon is not None:
-            object.__setattr__(self, "polygon", check_polygon(self.polygon))
-
-    @property
-    def bounds(self) -> tuple[float, float, float, float] | None:
-        """x0, y0, x1, y1 around everything that matches; ``None`` without a place. x0 > x1: nothing does."""
-        boxes: list[tuple[float, float, float, float]] = []
-        if self.box is not None:
-            boxes.append(self.box)
-        if self.circle is not None:
-            x, y, radius = self.circle
-            # A little wider: the rim is judged by squares, which round.
-            wide = radius * (1.0 + 1e-9) + 1e-9 * max(abs(x), abs(y))
-            boxes.append((x - wide, y - wide, x + wide, y + wide))
-        if self.polygon is not None:
-            xs, ys = zip(*self.polygon, strict=True)
-            boxes.append((min(xs), min(ys), max(xs), max(ys)))
-        if not boxes:
-            return None
-        x0, y0, x1, y1 = zip(*boxes, strict=True)
-        return max(x0), max(y0), min(x1), min(y1)
+from memory.query import Filter
+from memory.types import distinct_words
 
 
 class Condition(NamedTuple):

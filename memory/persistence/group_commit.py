@@ -44,40 +44,35 @@ class GroupCommit(Generic[Request, Reply]):
     The thread that finds no leader leads: it runs everything that queued up in one transaction, commits,
     wakes those whose operations are done, and makes the next that waits the leader. If one operation of a
     group fails, the group is rolled back and each is run in a transaction of its own, so that it fails alone.
+    What goes with every transaction of a store is in :mod:`memory.persistence.writer`.
 
     Attributes:
+        connection: that writes.
         lock: held by whoever uses the connection.
         commits: transactions that were committed, for tests and statistics.
     """
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        reset: Callable[[], None],
-        together: Callable[[sqlite3.Connection, list[Request]], Sequence[Reply]] | None = None,
-        *,
-        first: Callable[[sqlite3.Connection], None] | None = None,
-        committed: Callable[[], None] | None = None,
-    ) -> None:
-        """Take over the connection.
-
-        Args:
-            connection: in autocommit mode.
-            reset: called after a rollback, to read again what is kept beside the database.
-            together: does the requests of :meth:`run_together` that follow each other, in order.
-            first: run at the start of every transaction, for what waited for one.
-            committed: called after every commit.
-        """
-        self._connection = connection
-        self._reset = reset
-        self._together = together
-        self._first = first
-        self._committed = committed
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Take over a connection in autocommit mode."""
+        self.connection = connection
         self._door = threading.Lock()
         self._queue: deque[Job[Any]] = deque()
         self._leader: Job[Any] | None = None
         self.lock = threading.RLock()
         self.commits = 0
+
+    def begin(self) -> None:
+        """At the start of every transaction: write what waited for one."""
+
+    def together(self, requests: list[Request]) -> Sequence[Reply]:
+        """Do the requests of :meth:`run_together` that follow each other, in order."""
+        raise NotImplementedError(f"{type(self).__name__} takes no requests")
+
+    def committed(self) -> None:
+        """After every commit, which is on the disk."""
+
+    def rolled_back(self) -> None:
+        """After a rollback: read again what is kept beside the database."""
 
     @property
     def busy(self) -> bool:
@@ -161,19 +156,18 @@ class GroupCommit(Generic[Request, Reply]):
     def _transact(self, group: list[Job[Any]]) -> None:
         begun = False
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute("BEGIN IMMEDIATE")
             begun = True
-            if self._first is not None:
-                self._first(self._connection)
+            self.begin()
             self._work(group)
-            self._connection.execute("COMMIT")
+            self.connection.execute("COMMIT")
         except BaseException as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
             elif begun and not isinstance(error, Exception):
                 self._finish(group)  # The interruption came after the commit.
                 raise
-            self._reset()
+            self.rolled_back()
             raise
         self._finish(group)
 
@@ -181,18 +175,16 @@ class GroupCommit(Generic[Request, Reply]):
         for alone, jobs in groupby(group, key=lambda job: job.work is not None):
             if alone:
                 for job in jobs:
-                    job.result = job.work(self._connection)  # type: ignore[misc]
+                    job.result = job.work(self.connection)  # type: ignore[misc]
                 continue
-            assert self._together is not None
             some = list(jobs)
-            replies = self._together(self._connection, [job.request for job in some])
+            replies = self.together([job.request for job in some])
             for job, reply in zip(some, replies, strict=True):
                 job.result = reply
 
     def _finish(self, group: list[Job[Any]]) -> None:
         self.commits += 1
-        if self._committed is not None:
-            self._committed()
+        self.committed()
         for job in group:
             job.done = True
 

@@ -11,15 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from memory.errors import StoreClosedError, StoreError, StoreReadOnlyError
-from memory.persistence import checksums, erase, files, lost, meta, operations
+from memory.errors import StoreClosedError, StoreReadOnlyError
+from memory.persistence import checksums, erase, files, lost
 from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
-from memory.persistence.group_commit import GroupCommit
-from memory.persistence.journal import STORE, Counters
-from memory.persistence.lock import Acknowledged, WriterLock
+from memory.persistence.journal import Counters
+from memory.persistence.lock import WriterLock
 from memory.persistence.migrations import migrate
-from memory.persistence.operations import Addition, Applied
-from memory.persistence.sights import Pending
+from memory.persistence.writer import Writer
 from memory.types import check_integer
 
 Result = TypeVar("Result")
@@ -43,61 +41,23 @@ class Handle:
         self.folder = folder
         self.readonly = readonly
         self._file = folder / files.FILE_NAME
-        self._name = str(self._file)
         self._lock = lock
         self._pid = os.getpid()
         self._closed = False
         self._counters = Counters()
-        self._pending = Pending()
         self._readers = Readers(self._file)
-        self._writer: sqlite3.Connection | None = None
+        self._writer: Writer | None = None
         self.remarks: list[str] = []
         self._identity = files.hold(self._file)
         try:
             connection = self._connected(dim)
+            if readonly:
+                connection.close()
+            else:
+                self._writer = Writer(connection, self._file, self._identity, self._counters, lock)
         except BaseException:
             files.let_go(self._identity)
             raise
-        if readonly:
-            connection.close()
-        else:
-            self._writer = connection
-            self._group: GroupCommit[Addition, Applied] = GroupCommit(
-                connection,
-                lambda: self._read_again(connection),
-                lambda connection, additions: operations.add_all(connection, self._counters, additions),
-                first=self._begun,
-                committed=self._committed,
-            )
-
-    def _begun(self, connection: sqlite3.Connection) -> None:
-        """At the start of a transaction, before anything is written."""
-        if not files.is_same(self._name, self._identity):
-            raise StoreError(
-                f"{self._file} was replaced, renamed or removed while it was open: nothing of this operation"
-                " was kept; close the store and open it again"
-            )
-        self._pending.write(connection, self._counters)
-
-    def _committed(self) -> None:
-        """After a commit, which is on the disk."""
-        self._pending.committed()
-        if self._lock is not None:
-            counters = self._counters
-            self._lock.acknowledge(Acknowledged(self._store, counters.generation, counters.next_id))
-
-    def _came_to(self) -> Acknowledged:
-        """How far this store came, as far as that is known."""
-        counters = self._counters
-        left = None if self._lock is None else self._lock.left
-        if left is None or left.store != self._store or left.generation < counters.generation:
-            return Acknowledged(self._store, counters.generation, counters.next_id)
-        return left
-
-    def _read_again(self, connection: sqlite3.Connection) -> None:
-        """After a rollback."""
-        self._pending.rolled_back()
-        self._counters.read(connection)
 
     def _connected(self, dim: int | None) -> sqlite3.Connection:
         """The first connection, to a store that was looked at and is up to date."""
@@ -116,7 +76,6 @@ class Handle:
                     self._remark(checksums.complete_now(connection))
                 self.dim = files.check_dim(connection, self._file, dim)
                 self._counters.read(connection)
-                self._store = str(meta.read(connection, STORE))
                 if not self.readonly:
                     left = None if self._lock is None else self._lock.left
                     self._remark(lost.note_lost(connection, self._counters, left, kept))
@@ -185,13 +144,13 @@ class Handle:
             self._readers.close()
             files.let_go(self._identity)
             return
-        with self._group.lock:
+        with self._writer.lock:
             self._closed = True
             self._readers.close()
             try:
                 with translated(self._file):
-                    erase.tidy(self._writer)
-                    self._writer.close()
+                    erase.tidy(self._writer.connection)
+                    self._writer.connection.close()
             finally:
                 files.let_go(self._identity)
                 if self._lock is not None:
@@ -215,17 +174,20 @@ class Handle:
         """
         self._readers.interrupt()
         if self._writer is not None and not self._closed:
-            self._writer.interrupt()
-
-    def _add(self, addition: Addition) -> Applied:
-        self._check_writer()
-        with translated(self._file):
-            return self._group.run_together(addition)
+            self._writer.connection.interrupt()
 
     def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        self._check_writer()
+        """Do something in a transaction that others may share; returns when it is on the disk."""
+        writer = self._check_writer()
         with translated(self._file):
-            return self._group.run(work)
+            return writer.run(work)
+
+    @contextmanager
+    def _alone(self) -> Iterator[Writer]:
+        """The writer, while nobody else writes."""
+        writer = self._check_writer()
+        with writer.lock, translated(self._file):
+            yield writer
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
@@ -241,7 +203,7 @@ class Handle:
                 f"{self.folder} was opened by process {self._pid}: open it anew after a fork"
             )
 
-    def _check_writer(self) -> sqlite3.Connection:
+    def _check_writer(self) -> Writer:
         self._check_usable()
         if self._writer is None:
             raise StoreReadOnlyError(f"{self.folder} was opened for reading only")

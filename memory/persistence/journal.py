@@ -20,6 +20,7 @@ from memory.persistence.places import read_placed
 from memory.persistence.poses import distinct
 from memory.persistence.records import Image, Slot
 from memory.persistence.tables import chunks, read_slots
+from memory.wording.reasons import in_words
 
 #: Name in ``meta`` of the random name of the store.
 STORE = "store"
@@ -60,7 +61,7 @@ class LogEntry(NamedTuple):
         operation: ``"add"``, ``"remove"``, ``"merge"``, ... as the caller named it.
         added: ids of new memories.
         undoes: the operation that it took back, or ``None``.
-        detail: whatever the caller gave.
+        detail: whatever the caller gave; reasons are as :mod:`memory.wording.reasons` has them.
     """
 
     generation: int
@@ -69,6 +70,17 @@ class LogEntry(NamedTuple):
     added: range
     undoes: int | None
     detail: dict[str, Any]
+
+    def told(self) -> dict[str, Any]:
+        """``detail`` with its reasons in words: ``reason``, that of each of ``added``, and those by id."""
+        found = dict(self.detail)
+        if "reason" in found:
+            found["reason"] = in_words(found["reason"])
+        if isinstance(found.get("kept"), list):
+            found["kept"] = [in_words(each) for each in found["kept"]]
+        if isinstance(found.get("reasons"), dict):
+            found["reasons"] = {id: in_words(each) for id, each in found["reasons"].items()}
+        return found
 
 
 class Changes(NamedTuple):

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from memory.persistence import meta, wal
+from memory.persistence.connection import transaction
 from memory.persistence.journal import STORE, Counters, write_entry
 from memory.persistence.lock import Acknowledged
 from sparse_core.files import sync
@@ -58,15 +59,9 @@ def note_lost(
     if kept is not None:
         cause = f"the write-ahead log was damaged, and is kept as {kept.name}"
     said = f"{which} were acknowledged and are not in the file: {cause}"
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         if left is not None and known:
             counters.next_id = max(counters.next_id, left.next_id)
         write_entry(connection, counters, OPERATION, {"reason": said})
         meta.write(connection, NOTE, said)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     return said

@@ -40,9 +40,6 @@ PLACE_LIMIT = 3.4e38
 #: ... and those nearer to 0 than this at 0, because SQLite rounds subnormal numbers to the wrong side.
 PLACE_TINY = 1e-30
 
-#: Blocks whose memories an estimate counts.
-FEW_BLOCKS = 16
-
 CREATE_PLACE = "CREATE VIRTUAL TABLE place USING rtree(block, x0, x1, y0, y1)"
 OVERLAP = "p.x1 >= ? AND p.x0 <= ? AND p.y1 >= ? AND p.y0 <= ?"
 
@@ -76,13 +73,6 @@ def within(connection: sqlite3.Connection, bounds: Bounds) -> Placed:
         found.append(bounded(*unpack(hits), bounds).ids)
     ids = poses.distinct(np.concatenate(found))
     return bounded(ids, poses.read(connection, ids), bounds)
-
-
-def are_few(connection: sqlite3.Connection, bounds: Bounds) -> bool:
-    """Whether looking for what is within the bounds is a matter of few blocks."""
-    x0, y0, x1, y1 = (clamp(value) for value in bounds)
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM place AS p WHERE {OVERLAP} LIMIT ?)"
-    return int(connection.execute(sql, (x0, x1, y0, y1, FEW_BLOCKS)).fetchone()[0]) < FEW_BLOCKS
 
 
 def bounded(ids: NDArray[np.int64], points: NDArray[np.float64], bounds: Bounds) -> Placed:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import journal, meta, poses, reading, sights, tables, visits, vocabulary
-from memory.persistence.filters import Filter
+from memory.errors import UnknownMemoryError
+from memory.persistence import journal, meta, poses, reading, scanning, sights, tables, visits, vocabulary
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
-from memory.persistence.reading import Columns, Order, Seen, TextHits
+from memory.persistence.reading import Order, Seen, TextHits
 from memory.persistence.records import DEFAULT_SLOT
+from memory.persistence.scanning import Columns
 from memory.persistence.sights import Sighted
 from memory.persistence.statistics import Stats, read_stats
 from memory.persistence.tables import Vectors
 from memory.persistence.visits import Overlapping
+from memory.query import Filter
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()
@@ -38,6 +40,15 @@ class Queries(Handle):
         with self._read() as connection:
             return [image.memory() for image in tables.read_images(connection, known, vectors=vectors)]
 
+    def present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
+        """Those of the memories that are still there: another thread or process may just have removed one."""
+        while True:
+            try:
+                return self.get(ids, vectors=vectors)
+            except UnknownMemoryError:
+                there = set(self.columns(ids).ids.tolist())
+                ids = [id for id in ids if id in there]
+
     def ids(
         self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None
     ) -> NDArray[np.int64]:
@@ -54,11 +65,6 @@ class Queries(Handle):
         """How many match, exactly."""
         with self._read() as connection:
             return reading.count_matches(connection, filter)
-
-    def estimate(self, filter: Filter = EVERYTHING) -> int:
-        """How many match, about, in a few milliseconds whatever the size."""
-        with self._read() as connection:
-            return reading.estimate_matches(connection, filter)
 
     def search_text(
         self, text: str, filter: Filter = EVERYTHING, *, limit: int = 100, any_word: bool = False
@@ -101,18 +107,18 @@ class Queries(Handle):
             found = tables.read_slots(connection).get(slot)
             if found is None:
                 return tables.as_vectors([], [], 0)
-            return reading.scan_vectors(connection, found, after_id=after_id, limit=limit)
+            return scanning.scan_vectors(connection, found, after_id=after_id, limit=limit)
 
     def scan_columns(self, after_id: int = 0, limit: int = 65536) -> Columns:
         """The next memories' columns in the order of their ids; empty at the end."""
         with self._read() as connection:
-            return reading.scan_columns(connection, after_id=after_id, limit=limit)
+            return scanning.scan_columns(connection, after_id=after_id, limit=limit)
 
     def columns(self, ids: Iterable[int]) -> Columns:
         """Columns of those of the ids that are there, by rising id."""
         known = check_ids(ids)
         with self._read() as connection:
-            return reading.scan_columns(connection, ids=known)
+            return scanning.scan_columns(connection, ids=known)
 
     def poses(self, ids: Iterable[int]) -> NDArray[np.float64]:
         """(n, 4) float64 of the ids: x, y, z in metres and yaw in radians; NaN where there is no memory."""

@@ -12,17 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import places, poses, visits, vocabulary
-from memory.persistence.filters import (
-    Condition,
-    Filter,
-    column_conditions,
-    is_any,
-    judge,
-)
-from memory.persistence.records import SLOTS, Slot
-from memory.persistence.tables import Vectors, as_vectors, chunks
-from memory.types import MOST_COUNT
+from memory.persistence import places, visits, vocabulary
+from memory.persistence.filters import Condition, column_conditions, is_any, judge
+from memory.persistence.tables import chunks
+from memory.query import Filter
 
 Order = Literal["id", "newest", "oldest"]
 ORDERS: dict[Order, str] = {
@@ -30,9 +23,7 @@ ORDERS: dict[Order, str] = {
     "newest": "m.time_ns DESC, m.id DESC",
     "oldest": "m.time_ns, m.id",
 }
-#: Rows that an estimate looks at.
-SAMPLE = 512
-#: Entries of an index that an estimate counts.
+#: Entries of an index that are counted to see whether something is common.
 COUNTED = 2048
 #: Ids of a place or of words that are looked up one by one; more are compared with what the columns give.
 FEW = 16384
@@ -44,38 +35,6 @@ RANKED = 65536
 STRETCH = 1024
 #: Pairs of map and label that are each asked for their newest.
 PAIRS = 64
-
-
-class Columns(NamedTuple):
-    """Columns of memories in the order of their ids, for caches in RAM.
-
-    Attributes:
-        ids: (n,) int64.
-        time_ns: (n,) int64.
-        positions: (n, 3) float64, metres.
-        yaw: (n,) float64, radians.
-        confidence, reward, importance: (n,) float64; NaN where there is no importance.
-        marked: (n,) bool.
-        counts, access_counts: (n,) int64.
-        accessed_ns: (n,) int64; ``time_ns`` where it never was.
-        map_ids, labels, kinds, states: n strings each.
-    """
-
-    ids: NDArray[np.int64]
-    time_ns: NDArray[np.int64]
-    positions: NDArray[np.float64]
-    yaw: NDArray[np.float64]
-    confidence: NDArray[np.float64]
-    reward: NDArray[np.float64]
-    importance: NDArray[np.float64]
-    marked: NDArray[np.bool_]
-    counts: NDArray[np.int64]
-    access_counts: NDArray[np.int64]
-    accessed_ns: NDArray[np.int64]
-    map_ids: list[str]
-    labels: list[str]
-    kinds: list[str]
-    states: list[str]
 
 
 class TextHits(NamedTuple):
@@ -346,84 +305,6 @@ def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
     return int(among(ids, allowed).sum())
 
 
-def estimate_matches(connection: sqlite3.Connection, filter: Filter) -> int:
-    """How many match, about, at a cost that does not grow with the store.
-
-    Two looks: what share of evenly spread rows matches, and the shortest of the index ranges of the parts,
-    counted up to ``COUNTED``. Never below 1 unless a part has nothing; text that more have counts as
-    ``COUNTED``.
-    """
-    shortest = shortest_range(connection, filter)
-    if shortest == 0:
-        return 0
-    first, last = connection.execute(
-        "SELECT (SELECT min(id) FROM memory), (SELECT max(id) FROM memory)"
-    ).fetchone()
-    if first is None:
-        return 0
-    spread = np.unique(np.linspace(first, last, SAMPLE).astype(np.int64))
-    passed = sample(connection, filter, spread)
-    hits = int(passed.all(axis=1).sum())
-    # Few hits of all parts together are a poor measure: then as if the parts were independent.
-    share = hits / len(spread) if hits >= 8 else float(np.prod(passed.sum(axis=0) / len(spread)))
-    sampled: int = round(share * (last - first + 1))
-    if shortest < COUNTED:
-        # A range that is the only part was counted, which beats a sample.
-        parts = len(column_conditions(filter)) + (filter.bounds is not None)
-        return shortest if parts <= 1 else max(1, min(shortest, sampled))
-    if filter.text is not None:
-        # The sample does not look at words.
-        return min(max(sampled, 1), COUNTED)
-    return max(1, sampled)
-
-
-def shortest_range(connection: sqlite3.Connection, filter: Filter) -> int:
-    """The least that a part of the filter leaves by its index, up to ``COUNTED``."""
-    shortest = COUNTED
-    if filter.bounds is not None and places.are_few(connection, filter.bounds):
-        here = place_ids(connection, filter)
-        shortest = min(shortest, COUNTED if here is None else len(here))
-    if filter.text is not None:
-        expression = vocabulary.expression(connection, filter.text)
-        if expression is None:
-            return 0
-        bounded = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
-        shortest = min(shortest, connection.execute(bounded, (expression, COUNTED)).fetchone()[0])
-    if filter.kinds is not None:
-        kinds = [is_any("m.kind", filter.kinds)]
-        shortest = min(shortest, count_up_to(connection, kinds, COUNTED))
-    pairs = pairs_of(connection, filter)
-    if pairs is not None and (filter.labels is not None or filter.between_ns is not None):
-        counted = 0
-        for map_id, label in pairs:
-            here_now = Filter(
-                map_id=map_id, labels=None if label is None else [label], between_ns=filter.between_ns
-            )
-            counted += count_up_to(connection, column_conditions(here_now), COUNTED)
-        shortest = min(shortest, counted)
-    return shortest
-
-
-def sample(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the ids, by row, are there and pass each part of the filter, by column."""
-    conditions = column_conditions(filter)
-    tests = ", ".join(f"({condition.sql})" for condition in conditions) or "1"
-    values = [value for condition in conditions for value in condition.parameters]
-    rows = connection.execute(
-        f"SELECT m.id, {tests} FROM json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value",
-        [*values, json.dumps(ids.tolist())],
-    ).fetchall()
-    passed = np.zeros((len(ids), max(1, len(conditions)) + (filter.bounds is not None)), np.bool_)
-    found = np.array([row[0] for row in rows], dtype=np.int64)
-    passed[np.searchsorted(ids, found), : max(1, len(conditions))] = np.array(
-        [row[1:] for row in rows], dtype=np.bool_
-    ).reshape(len(rows), -1)
-    if filter.bounds is not None:
-        placed = places.bounded(ids, poses.read(connection, ids), filter.bounds)
-        passed[np.searchsorted(ids, placed.ids[judge(placed, filter)]), -1] = True
-    return passed
-
-
 def count_up_to(connection: sqlite3.Connection, conditions: Sequence[Condition], most: int) -> int:
     """How many match, but stop at ``most``."""
     clause, parameters = where(conditions)
@@ -460,58 +341,3 @@ def search_words(
     rows = connection.execute(sql, [*parameters, limit]).fetchall()
     ids = np.array([row[0] for row in rows], dtype=np.int64)
     return TextHits(ids, np.array([row[1] for row in rows], dtype=np.float64))
-
-
-def scan_vectors(connection: sqlite3.Connection, slot: Slot, *, after_id: int, limit: int) -> Vectors:
-    """Vectors of one slot in the order of their ids."""
-    rows = connection.execute(
-        f"SELECT key, half FROM vector WHERE key >= ? AND key % {SLOTS} = ? ORDER BY key LIMIT ?",
-        (SLOTS * (after_id + 1), slot.number, limit),
-    ).fetchall()
-    return as_vectors([key // SLOTS for key, _ in rows], [half for _, half in rows], slot.dim)
-
-
-def scan_columns(
-    connection: sqlite3.Connection, *, after_id: int = 0, limit: int = -1, ids: Sequence[int] | None = None
-) -> Columns:
-    """Columns of memories in the order of their ids: a stretch, or those of ``ids`` that are there."""
-    select = (
-        "SELECT m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count,"
-        " m.access_count, coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state FROM "
-    )
-    if ids is None:
-        sql = select + "memory AS m WHERE m.id > ? ORDER BY m.id LIMIT ?"
-        cursors = iter([connection.execute(sql, (after_id, limit))])
-    else:
-        sql = select + "json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value ORDER BY m.id"
-        cursors = (connection.execute(sql, (json.dumps(chunk),)) for chunk in chunks(sorted(set(ids))))
-    columns: list[list[Any]] = [[] for _ in range(13)]
-    for cursor in cursors:
-        while rows := cursor.fetchmany(STRETCH):
-            for column, values in zip(columns, zip(*rows, strict=True), strict=True):
-                column += values
-
-    def integers(at: int) -> NDArray[np.int64]:
-        return np.array(columns[at], dtype=np.int64)
-
-    def floats(at: int) -> NDArray[np.float64]:
-        return np.array(columns[at], dtype=np.float64)
-
-    table = poses.read(connection, integers(0))
-    return Columns(
-        ids=integers(0),
-        time_ns=integers(1),
-        positions=table[:, :3],
-        yaw=table[:, 3],
-        confidence=floats(2),
-        reward=floats(3),
-        importance=np.clip(floats(4), 0.0, 1.0),  # As of a memory that is read.
-        marked=np.array(columns[5], dtype=bool),
-        counts=np.minimum(integers(6), MOST_COUNT),
-        access_counts=integers(7),
-        accessed_ns=integers(8),
-        map_ids=columns[9],
-        labels=columns[10],
-        kinds=columns[11],
-        states=columns[12],
-    )

@@ -20,6 +20,7 @@ from memory.persistence.records import Prepared, prepare
 from memory.persistence.sights import Pending, Sights
 from memory.persistence.statistics import Stats
 from memory.persistence.tables import check_new
+from memory.persistence.writer import Writer
 from memory.types import STATES, Memory, State, check_choice, check_integer
 
 __all__ = ["EVERYTHING", "Database", "Stats", "Trimmed"]
@@ -55,10 +56,11 @@ class Database(Queries):
         """
         prepared = prepare(rows, self._counters.slots)
         check_new(rows)
+        writer = self._check_writer()
         if not rows and not detail:
-            self._check_writer()
             return []  # Nothing happened: there is nothing to log.
-        ids = self._add(Addition(prepared, operation, dict(detail or {}))).ids
+        with translated(self._file):
+            ids = writer.run_together(Addition(prepared, operation, dict(detail or {}))).ids
         self._tidy_after(len(rows))
         return ids
 
@@ -159,18 +161,16 @@ class Database(Queries):
         just before the operation that the commit is for; operations before can be taken back and leave the
         counts alone. Of memories that are gone by then nothing is counted.
         """
-        self._check_writer()
-        self._pending.add(sights)
+        self._check_writer().pending.add(sights)
 
     @property
     def pending(self) -> Pending:
         """Sights that wait for a commit."""
-        return self._pending
+        return self._check_writer().pending
 
     def flush(self) -> None:
         """Write what waits for a commit; returns once it is on the disk. Nothing where nothing waits."""
-        self._check_writer()
-        if len(self._pending):
+        if len(self._check_writer().pending):
             self._write(lambda connection: None)
 
     def keep_settings(self, text: str) -> None:
@@ -227,7 +227,7 @@ class Database(Queries):
     @property
     def busy(self) -> bool:
         """Whether something is being written just now: what would be written next has to wait."""
-        return not self.readonly and self._group.busy
+        return self._writer is not None and self._writer.busy
 
     def redact(self, ids: Iterable[int]) -> None:
         """Forget what memories were before: the log keeps their ids, and operations on them cannot be undone.
@@ -265,9 +265,8 @@ class Database(Queries):
 
     def tidy(self) -> bool:
         """Cut the write-ahead log to nothing unless a reader needs it, without waiting; whether one did."""
-        writer = self._check_writer()
-        with self._group.lock, translated(self._file):
-            return erase.tidy(writer)
+        with self._alone() as writer:
+            return erase.tidy(writer.connection)
 
     def _tidy_after(self, rows: int) -> None:
         if rows >= LARGE:
@@ -280,15 +279,13 @@ class Database(Queries):
             EraseError: a reader, here or in another process, was in the way, or there is no room for a second
             copy; call it again. The store does so too when it is opened for writing.
         """
-        writer = self._check_writer()
-        with self._group.lock, translated(self._file):
-            erase.scrub(writer)
+        with self._alone() as writer:
+            erase.scrub(writer.connection)
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database file, as far as readers let it."""
-        writer = self._check_writer()
-        with self._group.lock, translated(self._file):
-            erase.checkpoint(writer)
+        with self._alone() as writer:
+            erase.checkpoint(writer.connection)
 
     def backup(
         self,
@@ -317,43 +314,40 @@ class Database(Queries):
         were stored, and takes the place of the damaged one, which is kept beside it; the report says what is
         lost.
         """
-        if self.readonly:
-            if repair:
-                self._check_writer()
+        if self.readonly and not repair:
             with self._read() as connection:
                 return integrity.look(connection, self.folder)
-        writer = self._check_writer()
-        with self._group.lock, translated(self._file):
-            problems = integrity.find_problems(writer, self.folder, writer=True)
+        with self._alone() as writer:
+            problems = integrity.find_problems(writer.connection, self.folder, writer=True)
             if not (repair and problems):
-                return integrity.report(writer, integrity.flat(problems))
+                return integrity.report(writer.connection, integrity.flat(problems))
             return self._repaired(writer, problems)
 
-    def _repaired(self, writer: sqlite3.Connection, problems: dict[str, list[str]]) -> integrity.CheckReport:
+    def _repaired(self, writer: Writer, problems: dict[str, list[str]]) -> integrity.CheckReport:
         """Repair, and look again."""
-        checksums.complete(writer)  # Rows without one would count as damaged.
+        connection = writer.connection
+        checksums.complete(connection)  # Rows without one would count as damaged.
         done: list[str] = []
         gone: list[str] = []
-        said = meta.read(writer, lost.NOTE) if "rows" not in problems else None
+        said = meta.read(connection, lost.NOTE) if "rows" not in problems else None
         if said is not None:
-            self._group.run_alone(lambda connection: meta.delete(connection, lost.NOTE))
+            writer.run_alone(lambda connection: meta.delete(connection, lost.NOTE))
             gone.append(str(said))
-            problems = integrity.find_problems(writer, self.folder, writer=True)
+            problems = integrity.find_problems(connection, self.folder, writer=True)
         if problems and set(problems) <= integrity.DERIVED:
-            done += self._group.run_alone(lambda connection: integrity.repair(connection, self._counters))
+            done += writer.run_alone(lambda connection: integrity.repair(connection, self._counters))
             if "erasure" in problems:
-                erase.scrub(writer)
+                erase.scrub(connection)
             if "settings" in problems:
                 done.append(repairing.mend_settings(self.folder, self.settings))
-            problems = integrity.find_problems(writer, self.folder, writer=True)
+            problems = integrity.find_problems(connection, self.folder, writer=True)
         if problems:
-            salvaged, told = repairing.renew(writer, self._file, self._came_to())
-            self._counters.read(writer)
-            self._store = str(meta.read(writer, journal.STORE))
+            salvaged, told = repairing.renew(connection, self._file, writer.came_to())
+            writer.renewed()
             done += told
             gone += salvaged.lost
-            problems = integrity.find_problems(writer, self.folder, writer=True)
-        return integrity.report(writer, integrity.flat(problems), done, gone)
+            problems = integrity.find_problems(connection, self.folder, writer=True)
+        return integrity.report(connection, integrity.flat(problems), done, gone)
 
     @classmethod
     def repair(cls, folder: str | os.PathLike[str]) -> integrity.CheckReport:

@@ -9,32 +9,37 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.plain import UNTOLD, to_plain
 from memory.questions.visits import first_within
-from memory.questions.words import (
+from memory.types import Hit, Memory, State
+from memory.wording.words import (
     counted,
     duration,
-    hits_json,
-    last_seen,
     listed,
-    memories_json,
-    memory_json,
     moment,
     name,
     plural,
     point,
 )
-from memory.types import Hit, Memory, State
 
 #: How a thing that was asked for was found.
 How = Literal["id", "label", "text", "similar"]
 
 
+class Answer:
+    """A dataclass whose fields are the answer, ``question`` first; ``str()`` says it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; without fields that only the sentence needs."""
+        found: dict[str, Any] = to_plain(self)
+        return found
+
+
 @dataclass(frozen=True)
-class Sighting:
+class Sighting(Answer):
     """When and where something was seen, for the last or the first time.
 
     Attributes:
-        which: of the two.
         what: that was asked for, in words.
         memory: of it, or ``None``: it is not remembered.
         time_ns: of the observation.
@@ -42,7 +47,7 @@ class Sighting:
         similarity: cosine, where it was found by likeness.
     """
 
-    which: Literal["last", "first"]
+    question: Literal["last_seen", "first_seen"]
     what: str
     memory: Memory | None
     time_ns: int | None
@@ -50,78 +55,56 @@ class Sighting:
     similarity: float | None = None
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.memory is None or self.time_ns is None:
             return f"{self.what} is not remembered."
         alike = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
         return (
-            f"{self.what} was {self.which} seen on {moment(self.time_ns)} at {point(self.memory.position)}"
-            f" in map {self.memory.map_id}: {name(self.memory)}{alike}."
+            f"{self.what} was {self.question.replace('_', ' ')} on {moment(self.time_ns)} at"
+            f" {point(self.memory.position)} in map {self.memory.map_id}: {name(self.memory)}{alike}."
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": f"{self.which}_seen",
-            "what": self.what,
-            "memory": memory_json(self.memory),
-            "time_ns": self.time_ns,
-            "how": self.how,
-            "similarity": self.similarity,
-        }
 
 
 @dataclass(frozen=True)
-class Nearby:
+class Nearby(Answer):
     """What is around a point.
 
     Attributes:
         position: x, y (and z) in metres.
         radius_m: in the plane.
-        hits: the closest first, with ``"distance_m"`` among their parts.
         total: how many there are.
+        hits: the closest first, with ``"distance_m"`` among their parts.
     """
 
+    question: Literal["near"] = field(default="near", init=False)
     position: tuple[float, ...]
     radius_m: float
-    hits: tuple[Hit, ...]
     total: int
+    hits: tuple[Hit, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         around = f"within {self.radius_m:g} m of {point(self.position)}"
         if not self.hits:
             return f"Nothing is remembered {around}."
         parts = [f"{name(hit.memory)} at {hit.parts['distance_m']:.1f} m" for hit in self.hits]
         return f"{plural(self.total, 'memory', 'memories')} {around}: {listed(parts, total=self.total)}."
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "near",
-            "position": list(self.position),
-            "radius_m": self.radius_m,
-            "total": self.total,
-            "hits": hits_json(self.hits),
-        }
-
 
 @dataclass(frozen=True)
-class Happened:
+class Happened(Answer):
     """What was between two times.
 
     Attributes:
         between_ns: both included.
-        memories: in the order in which they were first seen then, as many as were asked for.
         total: how many there are.
+        memories: in the order in which they were first seen then, as many as were asked for.
     """
 
+    question: Literal["between"] = field(default="between", init=False)
     between_ns: tuple[int, int]
-    memories: tuple[Memory, ...]
     total: int
+    memories: tuple[Memory, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         span = between_words(self.between_ns)
         if not self.total:
             return f"Nothing is remembered {span}."
@@ -130,18 +113,9 @@ class Happened:
         ]
         return f"{plural(self.total, 'memory', 'memories')} {span}: {listed(parts, total=self.total)}."
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "between",
-            "between_ns": list(self.between_ns),
-            "total": self.total,
-            "memories": memories_json(self.memories),
-        }
-
 
 @dataclass(frozen=True)
-class Changed:
+class Changed(Answer):
     """What is different since a time.
 
     Attributes:
@@ -151,13 +125,13 @@ class Changed:
         moved: found to have moved since then.
     """
 
+    question: Literal["changed_since"] = field(default="changed_since", init=False)
     since_ns: int
     new: tuple[Memory, ...]
     gone: tuple[Memory, ...]
     moved: tuple[Memory, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         parts = [
             f"{len(found)} {what} ({listed([name(memory) for memory in found])})"
             for what, found in (("new", self.new), ("gone", self.gone), ("moved", self.moved))
@@ -165,19 +139,9 @@ class Changed:
         ]
         return f"Since {moment(self.since_ns)}: {', '.join(parts) if parts else 'nothing changed'}."
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "changed_since",
-            "since_ns": self.since_ns,
-            "new": memories_json(self.new),
-            "gone": memories_json(self.gone),
-            "moved": memories_json(self.moved),
-        }
-
 
 @dataclass(frozen=True)
-class HowOften:
+class HowOften(Answer):
     """How often and how long something was seen.
 
     Attributes:
@@ -191,6 +155,7 @@ class HowOften:
         first_ns, last_ns: of all; ``None`` where there is nothing.
     """
 
+    question: Literal["how_often"] = field(default="how_often", init=False)
     what: str
     memories: int
     sightings: int
@@ -202,7 +167,6 @@ class HowOften:
     last_ns: int | None
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.first_ns is None or self.last_ns is None:
             return f"{self.what} is not remembered."
         return (
@@ -211,13 +175,9 @@ class HowOften:
             f" {plural(self.visits, 'visit')}, at most {duration(self.longest_s)} at a time."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"question": "how_often", **vars(self)}
-
 
 @dataclass(frozen=True)
-class HowMany:
+class HowMany(Answer):
     """How many memories there are of something.
 
     Attributes:
@@ -230,6 +190,7 @@ class HowMany:
         first_ns, last_ns: of the observations; ``None`` where there is nothing.
     """
 
+    question: Literal["how_many"] = field(default="how_many", init=False)
     what: str
     place: str
     between_ns: tuple[int, int] | None
@@ -241,7 +202,6 @@ class HowMany:
     last_ns: int | None
 
     def __str__(self) -> str:
-        """A sentence."""
         where = "" if self.place == "all maps" else f" in {self.place}".replace(" in the ", " within the ")
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:
@@ -259,12 +219,6 @@ class HowMany:
             f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        between = None if self.between_ns is None else list(self.between_ns)
-        values = vars(self) | {"between_ns": between, "by_label": dict(self.by_label)}
-        return {"question": "how_many", **values, "by_state": dict(self.by_state)}
-
 
 def between_words(span: tuple[int, int]) -> str:
     """A time in words; open ends are not named."""
@@ -276,7 +230,7 @@ def between_words(span: tuple[int, int]) -> str:
 
 
 @dataclass(frozen=True)
-class StillThere:
+class StillThere(Answer):
     """Whether something is where it was.
 
     Attributes:
@@ -288,6 +242,7 @@ class StillThere:
         moved_to: the memory of it elsewhere.
     """
 
+    question: Literal["still_there"] = field(default="still_there", init=False)
     what: str
     memory: Memory | None
     state: State
@@ -296,7 +251,6 @@ class StillThere:
     moved_to: Memory | None = None
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.memory is None:
             return f"{self.what} is not remembered."
         said = {
@@ -306,24 +260,12 @@ class StillThere:
             "unknown": "may still be there",
         }[self.state]
         to = "" if self.moved_to is None else f" to {point(self.moved_to.position)}"
-        seen = f"last seen on {moment(last_seen(self.memory))} at {point(self.memory.position)}"
+        seen = f"last seen on {moment(self.memory.last_sight_ns)} at {point(self.memory.position)}"
         return f"{self.what} {said}{to}: {'; '.join(self.reasons)}; {seen}."
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "still_there",
-            "what": self.what,
-            "memory": memory_json(self.memory),
-            "state": self.state,
-            "probability": self.probability,
-            "reasons": list(self.reasons),
-            "moved_to": memory_json(self.moved_to),
-        }
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Answer):
     """What is remembered of a place.
 
     Attributes:
@@ -336,6 +278,7 @@ class Summary:
         changed: what is different since a time, where one was given.
     """
 
+    question: Literal["summarise"] = field(default="summarise", init=False)
     place: str
     memories: int
     sightings: int
@@ -348,7 +291,6 @@ class Summary:
     changed: Changed | None = None
 
     def __str__(self) -> str:
-        """A few sentences."""
         if self.first_ns is None or self.last_ns is None:
             return f"Nothing is remembered of {self.place}."
         text = (
@@ -359,39 +301,23 @@ class Summary:
         )
         return text if self.changed is None else f"{text} {self.changed}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "summarise",
-            "place": self.place,
-            "memories": self.memories,
-            "sightings": self.sightings,
-            "by_label": dict(self.by_label),
-            "by_kind": dict(self.by_kind),
-            "by_state": dict(self.by_state),
-            "first_ns": self.first_ns,
-            "last_ns": self.last_ns,
-            "important": memories_json(self.important),
-            "changed": None if self.changed is None else self.changed.to_json(),
-        }
-
 
 @dataclass(frozen=True)
-class Similar:
+class Similar(Answer):
     """Situations like one, and what came of them.
 
     Attributes:
-        hits: the most similar first; their ``attention`` is what each counts in the mean.
         expected_reward: mean of their rewards weighted by attention; ``None`` without hits.
         deviation: standard deviation around it, with the same weights.
+        hits: the most similar first; their ``attention`` is what each counts in the mean.
     """
 
-    hits: tuple[Hit, ...]
+    question: Literal["similar_situations"] = field(default="similar_situations", init=False)
     expected_reward: float | None
     deviation: float | None
+    hits: tuple[Hit, ...]
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.expected_reward is None or self.deviation is None:
             return "Nothing like this is remembered."
         parts = [f"{name(hit.memory)} with reward {hit.memory.reward:g}" for hit in self.hits]
@@ -400,18 +326,9 @@ class Similar:
             f" ± {self.deviation:.2g}: {listed(parts)}."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "similar_situations",
-            "expected_reward": self.expected_reward,
-            "deviation": self.deviation,
-            "hits": hits_json(self.hits),
-        }
-
 
 @dataclass(frozen=True)
-class DrivePose:
+class DrivePose(Answer):
     """Where to drive to be at something.
 
     Attributes:
@@ -424,6 +341,7 @@ class DrivePose:
         reason: why this memory.
     """
 
+    question: Literal["pose_to"] = field(default="pose_to", init=False)
     what: str
     memory: Memory | None
     position: tuple[float, float, float] | None
@@ -433,7 +351,6 @@ class DrivePose:
     reason: str = ""
 
     def __str__(self) -> str:
-        """A sentence."""
         if self.memory is None or self.position is None or self.yaw is None:
             return f"{self.what} is not remembered: there is nowhere to drive to."
         x, y, _ = self.position
@@ -442,15 +359,35 @@ class DrivePose:
             f" {self.yaw:.2f} rad, {self.distance_m:g} m from it; {self.reason}."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "question": "pose_to",
-            "what": self.what,
-            "memory": memory_json(self.memory),
-            "position": None if self.position is None else list(self.position),
-            "yaw": self.yaw,
-            "covariance": None if self.covariance is None else self.covariance.tolist(),
-            "distance_m": self.distance_m,
-            "reason": self.reason,
-        }
+
+@dataclass(frozen=True)
+class Searched(Answer):
+    """Memories that were searched for.
+
+    Attributes:
+        what: that was asked for, in words.
+        hits: the best first.
+        total: how many there are; ``None`` where that was not counted.
+        within: place and time that were given, in words.
+    """
+
+    question: Literal["search"] = field(default="search", init=False)
+    what: str
+    hits: tuple[Hit, ...]
+    total: int | None = field(metadata=UNTOLD)
+    within: str = field(metadata=UNTOLD)
+
+    def __str__(self) -> str:
+        of = f" of {self.what}" if self.what else ""
+        if not self.hits:
+            return f"Nothing is remembered{of}{self.within}."
+        shown = []
+        for hit in self.hits:
+            far = f", {hit.parts['distance_m']:.1f} m away" if "distance_m" in hit.parts else ""
+            shown.append(f"{name(hit.memory)} at {point(hit.memory.position)}{far}")
+        maps = sorted({hit.memory.map_id for hit in self.hits})
+        note = f" ({self.hits[0].reason})" if self.hits[0].reason else ""
+        where = f" in map {maps[0]}" if len(maps) == 1 else f" in {len(maps)} maps"
+        count = plural(len(self.hits) if self.total is None else self.total, "memory", "memories")
+        few = "The first " if self.total is None else ""
+        return f"{few}{count}{of}{note}{self.within}{where}: {listed(shown, total=self.total)}."

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memory.persistence.filters import Filter
 from memory.presence import Presence, PresenceOptions, look_again
+from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
     DrivePose,
@@ -29,10 +29,10 @@ from memory.questions.counting import tally, tally_of
 from memory.questions.driving import most_trusted, standing_off
 from memory.questions.meaning import Meanings, Meant, What, is_id
 from memory.questions.visits import visits_of
-from memory.questions.words import duration, first_seen, last_seen, moment, plural, point
 from memory.store import MemoryStore
-from memory.types import Kind, Memory, Query, check_integer, check_numbers
+from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.visibility import Views
+from memory.wording.words import duration, moment, plural, point
 
 #: Later sights, and candidates to drive to, that are looked at.
 _LATEST = 256
@@ -91,8 +91,8 @@ class Questions:
         meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
         best = self._latest(meant)
         if best is None:
-            return Sighting("last", meant.words, None, None, meant.how)
-        return Sighting("last", meant.words, best, last_seen(best), meant.how, meant.similarity(best))
+            return Sighting("last_seen", meant.words, None, None, meant.how)
+        return Sighting("last_seen", meant.words, best, best.last_sight_ns, meant.how, meant.similarity(best))
 
     def first_seen(
         self,
@@ -119,9 +119,10 @@ class Questions:
         if meant.ids is None:
             found += self._store.find_merged(meant.filter)
         if not found:
-            return Sighting("first", meant.words, None, None, meant.how)
-        best = min(found, key=lambda memory: (first_seen(memory), memory.id))
-        return Sighting("first", meant.words, best, first_seen(best), meant.how, meant.similarity(best))
+            return Sighting("first_seen", meant.words, None, None, meant.how)
+        best = min(found, key=lambda memory: (memory.first_sight_ns, memory.id))
+        when, alike = best.first_sight_ns, meant.similarity(best)
+        return Sighting("first_seen", meant.words, best, when, meant.how, alike)
 
     def near(
         self,
@@ -131,6 +132,7 @@ class Questions:
         map_id: str | None = None,
         labels: Sequence[str] | None = None,
         kinds: Sequence[Kind] | None = None,
+        states: Sequence[State] | None = None,
         k: int = 20,
     ) -> Nearby:
         """What is within a radius of a point, the closest first.
@@ -139,18 +141,14 @@ class Questions:
             position: x, y (and z, which then counts for the distance) in metres.
             radius_m: in the plane.
             map_id: ``None`` for all maps.
-            labels, kinds: any of them.
+            labels, kinds, states: any of them.
             k: most answers; the total counts all.
         """
-        query = Query(
-            near=position, radius_m=radius_m, map_id=map_id, labels=labels, kinds=kinds, k=k, order="distance"
-        )
+        which = Filter(map_id=map_id, labels=labels, kinds=kinds, states=states)
+        query = Query(near=position, radius_m=radius_m, where=which, k=k, order="distance")
         hits = self._store.query(query)
-        inside = Filter(
-            circle=(position[0], position[1], radius_m), map_id=map_id, labels=labels, kinds=kinds
-        )
-        total = len(hits) if len(hits) < k else self._store.count(inside)
-        return Nearby(tuple(position), radius_m, tuple(hits), total)
+        total = len(hits) if len(hits) < k else self._store.count(query.where)
+        return Nearby(tuple(position), radius_m, total, tuple(hits))
 
     def between(
         self,
@@ -162,6 +160,7 @@ class Questions:
         radius_m: float | None = None,
         labels: Sequence[str] | None = None,
         kinds: Sequence[Kind] | None = None,
+        states: Sequence[State] | None = None,
         text: str | None = None,
         limit: int = 100,
     ) -> Happened:
@@ -174,7 +173,7 @@ class Questions:
             first_ns, last_ns: nanoseconds.
             map_id: ``None`` for all maps.
             near, radius_m: metres; only around this point.
-            labels, kinds: any of them.
+            labels, kinds, states: any of them.
             text: words that they must have.
             limit: most answers; the total counts all.
         """
@@ -184,10 +183,11 @@ class Questions:
             circle=_circle(near, radius_m),
             labels=labels,
             kinds=kinds,
+            states=states,
             text=text,
         )
         memories, total = self._store.find_seen(wanted, limit=limit)
-        return Happened((first_ns, last_ns), tuple(memories), total)
+        return Happened((first_ns, last_ns), total, tuple(memories))
 
     def changed_since(
         self,
@@ -213,7 +213,7 @@ class Questions:
         check_integer("time_ns", time_ns)
         place = Filter(map_id=map_id, circle=_circle(near, radius_m))
         recent = replace(place, between_ns=(time_ns, 2**63 - 1), states=("present", "unknown"))
-        new = [m for m in self._store.find(recent, newest_first=False) if first_seen(m) >= time_ns]
+        new = [m for m in self._store.find(recent, newest_first=False) if m.first_sight_ns >= time_ns]
         start = operation_before(self._store, time_ns) if after is None else after
         gone = became(self._store, "gone", place, start)
         moved = became(self._store, "moved", place, start)
@@ -378,13 +378,8 @@ class Questions:
                 changed = _only(changed, inside)
         return Summary(
             place=_place(map_id, near, radius_m, polygon),
-            memories=len(memories),
-            sightings=sum(memory.count for memory in memories),
-            by_label=dict(Counter(memory.label for memory in memories)),
+            **tally_of(memories)._asdict(),
             by_kind=dict(Counter(memory.kind for memory in memories)),
-            by_state=dict(Counter(memory.state for memory in memories)),
-            first_ns=min(map(first_seen, memories), default=None),
-            last_ns=max(map(last_seen, memories), default=None),
             important=tuple(ranked[:most]),
             changed=changed,
         )
@@ -396,6 +391,7 @@ class Questions:
         k: int = 10,
         map_id: str | None = None,
         kinds: Sequence[Kind] | None = None,
+        states: Sequence[State] | None = None,
     ) -> Similar:
         """Situations like one, and the reward that they let expect.
 
@@ -403,23 +399,22 @@ class Questions:
             what: the id of a memory, or a vector.
             k: most of them.
             map_id: ``None`` for all maps.
-            kinds: any of them.
+            kinds, states: any of them.
 
         Raises:
             UnknownMemoryError: an id that no memory has, or a memory without a vector.
             DimensionError: a vector of another length.
         """
         asked = {"like": int(what)} if is_id(what) else {"embedding": np.asarray(what, np.float32)}
-        hits = self._store.query(
-            Query(k=k, map_id=map_id, kinds=kinds, encoder=self._encoder, aggregate=True, **asked)
-        )
+        where = Filter(map_id=map_id, kinds=kinds, states=states)
+        hits = self._store.query(Query(k=k, where=where, encoder=self._encoder, aggregate=True, **asked))
         if not hits:
-            return Similar((), None, None)
+            return Similar(None, None, ())
         rewards = np.array([hit.memory.reward for hit in hits])
         weights = np.array([hit.attention or 0.0 for hit in hits])
         mean = float(np.average(rewards, weights=weights))
         deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
-        return Similar(tuple(hits), mean, deviation)
+        return Similar(mean, deviation, tuple(hits))
 
     def pose_to(
         self,
@@ -461,10 +456,10 @@ class Questions:
         best = most_trusted(there, half_life_s)
         away = 0.0 if best.kind == "place" else distance_m
         position, yaw = standing_off(best, away, coming_from)
-        old = (max(map(last_seen, there)) - last_seen(best)) / 1e9
+        old = (max(each.last_sight_ns for each in there) - best.last_sight_ns) / 1e9
         reason = (
             f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
-            f" {best.confidence:.2f}, seen on {moment(last_seen(best))}"
+            f" {best.confidence:.2f}, seen on {moment(best.last_sight_ns)}"
             + (f", {duration(old)} before the newest" if old > 0.0 else "")
             + ("" if best.state in ("present", "unknown") else f", but it is believed to be {best.state}")
         )
@@ -474,8 +469,8 @@ class Questions:
         """The memory that stands for the latest sight, which is not always the one of the latest time."""
         found = self._meanings.memories(meant, newest_first=True, limit=1)
         if found and meant.ids is None:
-            found += self._store.find_last_seen(meant.filter, last_seen(found[0]))
-        return max(found, key=lambda memory: (last_seen(memory), memory.id or 0), default=None)
+            found += self._store.find_last_seen(meant.filter, found[0].last_sight_ns)
+        return max(found, key=lambda memory: (memory.last_sight_ns, memory.id or 0), default=None)
 
     def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
         """The memory closest to a point; of equally close ones the latest."""
@@ -488,7 +483,7 @@ class Questions:
             map_id=known.map_id,
             kinds=(known.kind,),
             labels=(known.label,),
-            between_ns=(min(last_seen(known) + 1, 2**63 - 1), 2**63 - 1),
+            between_ns=(min(known.last_sight_ns + 1, 2**63 - 1), 2**63 - 1),
         )
         return [memory for memory in self._store.find(later, limit=_LATEST) if memory.id != known.id]
 

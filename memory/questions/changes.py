@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory, State
 

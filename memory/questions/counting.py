@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from memory.persistence.filters import Filter
-from memory.questions.words import first_seen, last_seen
+from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -38,8 +37,8 @@ def tally_of(memories: Iterable[Memory]) -> Tally:
         sightings=sum(memory.count for memory in found),
         by_label=dict(Counter(memory.label for memory in found)),
         by_state=dict(Counter(memory.state for memory in found)),
-        first_ns=min(map(first_seen, found), default=None),
-        last_ns=max(map(last_seen, found), default=None),
+        first_ns=min((each.first_sight_ns for each in found), default=None),
+        last_ns=max((each.last_sight_ns for each in found), default=None),
     )
 
 
@@ -56,6 +55,6 @@ def tally(store: MemoryStore, filter: Filter) -> Tally:
         sightings=sum(columns.counts.tolist()),
         by_label=dict(Counter(columns.labels)),
         by_state=dict(Counter(columns.states)),
-        first_ns=min([*times, *map(first_seen, merged)], default=None),
-        last_ns=max([*times, *map(last_seen, merged)], default=None),
+        first_ns=min([*times, *(each.first_sight_ns for each in merged)], default=None),
+        last_ns=max([*times, *(each.last_sight_ns for each in merged)], default=None),
     )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memory.questions.words import last_seen
 from memory.types import Memory, check_numbers
 
 #: Standard deviation of a position that has no covariance, in metres.
@@ -20,10 +19,10 @@ def most_trusted(memories: Sequence[Memory], half_life_s: float) -> Memory:
     Confidence is halved for every ``half_life_s`` that a memory is older than the newest, and divided by one
     plus the standard deviation of the position in metres; of equals the first.
     """
-    newest = max(map(last_seen, memories))
+    newest = max(each.last_sight_ns for each in memories)
 
     def trust(memory: Memory) -> float:
-        age_s = (newest - last_seen(memory)) / 1e9
+        age_s = (newest - memory.last_sight_ns) / 1e9
         return float(memory.confidence * 0.5 ** (age_s / half_life_s) / (1.0 + sigma_m(memory)))
 
     return max(memories, key=trust)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.questions.answers import How
-from memory.questions.words import first_seen, last_seen
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 from memory.wording.meaning import Labels
 
 #: What is asked for: a label or words, the id of a memory, or a vector.
@@ -148,7 +148,7 @@ class Meanings:
             x, y, radius = meant.filter.circle
             memories = [m for m in memories if math.dist(m.position[:2], (x, y)) <= radius]
         if meant.how == "similar":
-            when = last_seen if newest_first else first_seen
+            when = attrgetter("last_sight_ns" if newest_first else "first_sight_ns")
             memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)
         return memories[:limit]
 

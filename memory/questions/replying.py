@@ -6,14 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.questions.answers import Changed, Happened, Similar, Summary, between_words
+from memory.query import Query
+from memory.questions.answers import (
+    Answer,
+    Changed,
+    Happened,
+    Searched,
+    Similar,
+    Summary,
+    between_words,
+)
 from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
-from memory.questions.words import counted, hits_json, listed, moment, name, plural, point
-from memory.retrieve import filter_of
-from memory.types import Hit, Kind, Query
+from memory.types import Hit, Kind, State
+from memory.wording.words import counted, moment, plural, point
 
 
 class IncompleteError(ValueError):
@@ -33,7 +41,7 @@ class ReplyOptions:
     """What can be said beside a question.
 
     Attributes:
-        labels, kinds: of memories in lists, any of them.
+        labels, kinds, states: of memories in lists, any of them.
         polygon: corners in metres, for searches and summaries.
         k: most memories in a list.
         gap_s: pause that ends a visit.
@@ -43,6 +51,7 @@ class ReplyOptions:
 
     labels: Sequence[str] | None = None
     kinds: Sequence[Kind] | None = None
+    states: Sequence[State] | None = None
     polygon: Sequence[tuple[float, float]] | None = None
     k: int = 10
     gap_s: float = 60.0
@@ -56,49 +65,12 @@ class Reply(NamedTuple):
     Attributes:
         asked: what was understood, with the label that the store has for it.
         sentence: for people.
-        answer: one of :mod:`memory.questions.answers`, or :class:`Searched`.
+        answer: one of :mod:`memory.questions.answers`.
     """
 
     asked: Understood
     sentence: str
-    answer: Any
-
-
-class Searched:
-    """Memories that were searched for.
-
-    Attributes:
-        words: that were asked for.
-        hits: the best first.
-        total: how many there are; ``None`` where that was not counted.
-        within: place and time that were given, in words.
-    """
-
-    def __init__(self, words: str, hits: list[Hit], total: int | None, within: str) -> None:
-        self.words = words
-        self.hits = hits
-        self.total = total
-        self.within = within
-
-    def __str__(self) -> str:
-        """A sentence."""
-        of = f" of {self.words}" if self.words else ""
-        if not self.hits:
-            return f"Nothing is remembered{of}{self.within}."
-        shown = []
-        for hit in self.hits:
-            far = f", {hit.parts['distance_m']:.1f} m away" if "distance_m" in hit.parts else ""
-            shown.append(f"{name(hit.memory)} at {point(hit.memory.position)}{far}")
-        maps = sorted({hit.memory.map_id for hit in self.hits})
-        note = f" ({self.hits[0].reason})" if self.hits[0].reason else ""
-        where = f" in map {maps[0]}" if len(maps) == 1 else f" in {len(maps)} maps"
-        count = plural(len(self.hits) if self.total is None else self.total, "memory", "memories")
-        few = "The first " if self.total is None else ""
-        return f"{few}{count}{of}{note}{self.within}{where}: {listed(shown, total=self.total)}."
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"question": "search", "what": self.words, "hits": hits_json(self.hits)}
+    answer: Answer
 
 
 def reply(questions: Questions, asked: Understood, options: ReplyOptions | None = None) -> Reply:
@@ -125,8 +97,22 @@ def reply(questions: Questions, asked: Understood, options: ReplyOptions | None 
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
-    found = _ASKED[asked.question](questions, asked, options)
+    found = answer_of(questions, asked, options)
     return Reply(asked, _sentence(questions, asked, found), found)
+
+
+def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
+    """The answer to exactly what was asked.
+
+    Args:
+        questions: to the store.
+        asked: the question.
+        options: what else was said.
+
+    Raises:
+        IncompleteError, UnknownMemoryError, DimensionError: as of :func:`reply`.
+    """
+    return _ASKED[asked.question](questions, asked, options)
 
 
 def _known(questions: Questions, what: Any) -> Any:
@@ -191,10 +177,10 @@ def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> S
     nearest = asked.near is not None and asked.radius_m is None
     query = Query(
         **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
-        k=options.k, order="distance" if nearest else None, **values,
+        states=options.states, k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
-    return Searched(words, hits, _total(questions, query, hits), _within(asked))
+    return Searched(words, tuple(hits), _total(questions, query, hits), _within(asked))
 
 
 def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
@@ -203,7 +189,7 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
         return len(hits)
     if query.like is not None or query.embedding is not None or hits[0].reason:
         return None
-    return questions.store.count(replace(filter_of(query), text=query.text))
+    return questions.store.count(query.filter)
 
 
 def _within(asked: Understood) -> str:
@@ -217,7 +203,7 @@ def _within(asked: Understood) -> str:
     return "".join(parts)
 
 
-def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     if asked.near is None and asked.what is not None:
         seen = questions.last_seen(asked.what, map_id=asked.map_id)
         if seen.memory is None:
@@ -229,8 +215,9 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Any
     if _time(asked) is not None:
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds, k=options.k
-    )
+        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds,
+        states=options.states, k=options.k,
+    )  # fmt: skip
 
 
 def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> Happened:
@@ -239,8 +226,9 @@ def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> 
         raise IncompleteError("between", "give the first and last time")
     text = asked.what if isinstance(asked.what, str) else None
     return questions.between(
-        *when, **_place(asked), labels=options.labels, kinds=options.kinds, text=text, limit=options.k
-    )
+        *when, **_place(asked), labels=options.labels, kinds=options.kinds, states=options.states,
+        text=text, limit=options.k,
+    )  # fmt: skip
 
 
 def _changed(questions: Questions, asked: Understood, options: ReplyOptions) -> Changed:
@@ -256,10 +244,12 @@ def _summarise(questions: Questions, asked: Understood, options: ReplyOptions) -
 def _similar(questions: Questions, asked: Understood, options: ReplyOptions) -> Similar:
     if isinstance(asked.what, str):
         raise IncompleteError("what", "similar_situations takes an id or a vector")
-    return questions.similar_situations(_needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds)
+    return questions.similar_situations(
+        _needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds, states=options.states
+    )
 
 
-def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.pose_to(
         _needed(asked),
         map_id=asked.map_id,
@@ -268,11 +258,11 @@ def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> An
     )
 
 
-def _how_often(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _how_often(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.how_often(_needed(asked), **_place(asked), between_ns=_time(asked), gap_s=options.gap_s)
 
 
-def _how_many(questions: Questions, asked: Understood, options: ReplyOptions) -> Any:
+def _how_many(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
 
 
@@ -284,7 +274,7 @@ def _needed(asked: Understood) -> Any:
     return asked.what
 
 
-_ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Any]] = {
+_ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
     "first_seen": lambda questions, asked, _: questions.first_seen(_needed(asked), **_place(asked)),
     "still_there": lambda questions, asked, _: questions.still_there(_needed(asked), **_place(asked)),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from memory.merging.visits import join_visits, known_visits
-from memory.questions.words import DAY_S
 from memory.types import Memory, Visit
+from memory.wording.words import DAY_S
 
 DAY_NS = int(DAY_S) * 1_000_000_000
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from memory.persistence.journal import LogEntry
-from memory.questions.words import memory_json
+from memory.plain import to_plain
 from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept
 from memory.types import Explanation, Memory
@@ -54,8 +54,7 @@ def problem_answer(problem: Problem) -> Answer:
 
 def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:
     """Everything of a memory, with or without its vectors."""
-    found = memory_json(memory)
-    assert found is not None
+    found: dict[str, Any] = to_plain(memory)
     if vectors:
         found["embedding"] = None if memory.embedding is None else memory.embedding.tolist()
         found["embeddings"] = {name: vector.tolist() for name, vector in memory.embeddings.items()}
@@ -71,7 +70,7 @@ def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, An
         undone: whether it was taken back.
     """
     ids = {"first": entry.added[0], "last": entry.added[-1]} if entry.added else None
-    detail = {name: entry.detail[name] for name in _TOLD if name in entry.detail}
+    detail = {name: value for name, value in entry.told().items() if name in _TOLD}
     return {
         "generation": entry.generation,
         "time_ns": entry.time_ns,
@@ -90,14 +89,9 @@ def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, A
         {"time_ns": when, "operation": operation, "detail": detail}
         for when, operation, detail in found.history
     ]
-    return {
-        "id": found.id,
-        "status": found.status,
-        "reasons": list(found.reasons),
-        "parts": dict(found.parts),
+    told: dict[str, Any] = to_plain(found)
+    return told | {
         "history": history,
-        "into": found.into,
-        "sources": list(found.sources),
         "vectors": [] if memory is None else vector_names(memory),
         "memory": None if memory is None else memory_answer(memory),
     }

@@ -79,6 +79,7 @@ def answer(questions: Questions, asked: Understood, body: AskBody, *, most: int)
     options = ReplyOptions(
         labels=body.labels,
         kinds=body.kinds,
+        states=body.states,
         polygon=None if body.polygon is None else [(corner[0], corner[1]) for corner in body.polygon],
         k=body.k,
         gap_s=body.gap_s,

@@ -131,9 +131,10 @@ def field_in(message: str) -> str | None:
 
 #: Names of fields that could as well be the first word of a sentence.
 _ONE_WORD = frozenset({
-    "text", "embedding", "like", "encoder", "near", "polygon", "between", "labels", "kinds", "k", "order",
-    "time", "ids", "box", "circle", "position", "yaw", "covariance", "kind", "label", "caption", "state",
-    "confidence", "reward", "payload", "evidence", "provenance", "marked", "count", "importance", "what",
+    "text", "embedding", "like", "encoder", "near", "polygon", "between", "labels", "kinds", "states", "k",
+    "order", "time", "ids", "box", "circle", "position", "yaw", "covariance", "kind", "label", "caption",
+    "state", "confidence", "reward", "payload", "evidence", "provenance", "marked", "count", "importance",
+    "what",
 })  # fmt: skip
 
 

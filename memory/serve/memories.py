@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from memory.exchange.records import record_of
-from memory.persistence.filters import Filter
-from memory.questions.words import hits_json
+from memory.plain import to_plain
+from memory.query import Filter
 from memory.serve.answers import Answer, explanation_answer, kept_answer, memory_answer
 from memory.serve.asking import answer, asked_of
 from memory.serve.errors import ServiceError
@@ -21,7 +21,6 @@ from memory.serve.responses import (
     AskAnswer,
     ExplainAnswer,
     HitsAnswer,
-    MemoryAnswer,
     PageAnswer,
 )
 from memory.serve.schema import answers
@@ -123,17 +122,17 @@ async def list_memories(
             "memories": [memory_answer(memory, vectors=vectors) for memory in page.memories],
             "cursor": page.cursor,
         }
-        return found | {"total": service.reading.count(filter)} if total else found
+        return found | {"total": service.store.count(filter)} if total else found
 
     return await service.read(read)
 
 
-@router.get("/memories/{id}", summary="One memory", responses=answers(MemoryAnswer, named=True))
+@router.get("/memories/{id}", summary="One memory", responses=answers(Memory, named=True))
 async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = False) -> Answer:
     """Everything of it, with its vectors if wanted."""
 
     def read() -> dict[str, Any]:
-        (memory,) = service.reading.get([id], vectors=vectors)
+        (memory,) = service.store.database.get([id], vectors=vectors)
         return memory_answer(memory, vectors=vectors)
 
     return await service.read(read)
@@ -153,7 +152,7 @@ async def query(request: Request, service: ServiceOf) -> Answer:
             context = vector.tolist() if hits else None
         else:
             hits = service.store.query(wanted)
-        found = {"hits": hits_json(hits)}
+        found = {"hits": to_plain(hits)}
         return found | {"context": context} if wanted.aggregate else found
 
     return await service.asked(request, QueryBody, read)
@@ -180,7 +179,7 @@ async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
 
     def read() -> dict[str, Any]:
         found = service.store.explain(id)
-        there = service.reading.present([id], vectors=True)
+        there = service.store.database.present([id])
         return explanation_answer(found, there[0] if there else None)
 
     return await service.read(read)

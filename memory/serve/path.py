@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.serve.answers import Answer
 from memory.serve.requests import plain
 from memory.serve.responses import PathAnswer
@@ -63,7 +63,7 @@ async def path(
         ids = service.store.database.ids(Filter(map_id=map_id), order="oldest")
         if len(ids) > MOST:
             ids = ids[np.linspace(0, len(ids) - 1, MOST).astype(np.int64)]
-        memories = service.reading.present(ids.tolist())
+        memories = service.store.database.present(ids.tolist(), vectors=False)
         found = (place_of(memory) for memory in memories)
         return {"parts": parts_of(place for place in found if place is not None)}
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import UnknownMemoryError
 from memory.exchange.exporting import PORTION
 from memory.persistence import integrity, journal
-from memory.persistence.filters import Filter
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import LogEntry
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.serve.errors import ServiceError
 from memory.types import Memory
 
@@ -67,14 +66,6 @@ class Reading:
         """Number of the last operation."""
         return self._database.generation
 
-    def count(self, filter: Filter) -> int:
-        """How many pass, exactly."""
-        return self._database.count(filter)
-
-    def get(self, ids: Sequence[int], *, vectors: bool = False) -> list[Memory]:
-        """Memories by their ids, all of them or :class:`UnknownMemoryError`."""
-        return self._database.get(ids, vectors=vectors)
-
     def check(self) -> CheckReport:
         """Look for damage as a reader can, while others write."""
         with self._database._read() as connection:
@@ -110,12 +101,12 @@ class Reading:
                 continue
             times = dict(self._times(rest[:limit]))
             if len(rest) <= limit:
-                return Page(self.present(rest.tolist(), vectors=vectors), None)
+                return Page(self._database.present(rest.tolist(), vectors=vectors), None)
             if times:
                 break  # Otherwise all of them are gone just now.
         last = next(id for id in reversed(rest[:limit].tolist()) if id in times)
         following = write_cursor(order, times[last], last)
-        return Page(self.present(rest[:limit].tolist(), vectors=vectors), following)
+        return Page(self._database.present(rest[:limit].tolist(), vectors=vectors), following)
 
     def _after(self, ids: NDArray[np.int64], order: PageOrder, start: tuple[int, int]) -> NDArray[np.bool_]:
         times = self._times(ids)
@@ -126,20 +117,11 @@ class Reading:
         columns = self._database.columns(ids)
         return list(zip(columns.ids.tolist(), columns.time_ns.tolist(), strict=True))
 
-    def present(self, ids: Sequence[int], *, vectors: bool = False) -> list[Memory]:
-        """Those of the memories that are there."""
-        while True:
-            try:
-                return self.get(ids, vectors=vectors)
-            except UnknownMemoryError:
-                there = set(self._database.columns(ids).ids.tolist())
-                ids = [id for id in ids if id in there]
-
     def portions(self, filter: Filter, *, vectors: bool, size: int = PORTION // 4) -> Iterator[list[Memory]]:
         """Everything that passes, the oldest first, without what is removed meanwhile."""
         ids = self._database.ids(filter, order="oldest").tolist()
         for start in range(0, len(ids), size):
-            yield self.present(ids[start : start + size], vectors=vectors)
+            yield self._database.present(ids[start : start + size], vectors=vectors)
 
     def operations(self, after: int, limit: int) -> list[Operation]:
         """Operations after one, in order."""

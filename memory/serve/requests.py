@@ -11,9 +11,10 @@ from typing_extensions import TypedDict
 
 from memory.exchange.records import memory_from_record
 from memory.exchange.times import parse_time
+from memory.query import Order, Query
 from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
-from memory.types import MOST_CORNERS, MOST_LABELS, MOST_VISITS, Kind, Memory, Order, Query, State
+from memory.types import MOST_CORNERS, MOST_LABELS, MOST_VISITS, Kind, Memory, State
 
 #: An integer of 64 bits; ``true`` is none.
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
@@ -35,6 +36,7 @@ Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(max_length=1000)]
 Labels = Annotated[list[Name], Field(max_length=MOST_LABELS, fail_fast=True)]
 Kinds = Annotated[list[Kind], Field(max_length=MOST_LABELS, fail_fast=True)]
+States = Annotated[list[State], Field(max_length=MOST_LABELS, fail_fast=True)]
 Words = Annotated[str, Field(max_length=1_000_000)]
 Ids = Annotated[list[Integer], Field(min_length=1, fail_fast=True)]
 
@@ -109,6 +111,7 @@ class QueryBody(Body):
     between: Span | None = None
     labels: Labels | None = None
     kinds: Kinds | None = None
+    states: States | None = None
     map_id: Name | None = None
     min_confidence: Number = 0.0
     k: Annotated[Integer, Field(ge=1)] = 10
@@ -135,6 +138,7 @@ class AskBody(Body):
     since: Moment | None = None
     labels: Labels | None = None
     kinds: Kinds | None = None
+    states: States | None = None
     map_id: Name | None = None
     k: Annotated[Integer, Field(ge=1)] = 10
     gap_s: Annotated[Number, Field(ge=0.0)] = 60.0

@@ -1,260 +1,111 @@
-"""What answers hold, for the schema of the service; tests hold the answers to it."""
+"""What answers hold beside the records of the library: shapes for the schema; tests hold answers to it.
+
+A field with a default may be left out.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from memory.types import Kind, State
+from memory.persistence.operations import Trimmed
+from memory.persistence.statistics import Stats
+from memory.questions.answers import (
+    Changed,
+    DrivePose,
+    Happened,
+    HowMany,
+    HowOften,
+    Nearby,
+    Searched,
+    Sighting,
+    Similar,
+    StillThere,
+    Summary,
+)
+from memory.types import Hit, Memory, State
 
-Numbers = list[float]
-Matrix = list[list[float]]
 
-
-class Part(BaseModel):
-    """Of an answer: it has these fields and no others; those with a default may be left out."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class Error(Part):
+@dataclass(frozen=True)
+class Error:
     """What is wrong."""
 
-    type: str = Field(description="a word for programs")
-    message: str = Field(description="a sentence for people")
-    field: str | None = Field(description="of the request, where one is to blame")
+    type: Annotated[str, Field(description="a word for programs")]
+    message: Annotated[str, Field(description="a sentence for people")]
+    field: Annotated[str | None, Field(description="of the request, where one is to blame")]
 
 
-class ErrorAnswer(Part):
+@dataclass(frozen=True)
+class ErrorAnswer:
     """A request that was refused, or failed."""
 
     error: Error
 
 
-class MemoryAnswer(Part):
-    """A memory; its vectors only where they are asked for."""
-
-    id: int
-    time_ns: int
-    map_id: str
-    position: Numbers = Field(min_length=3, max_length=3, description="x, y, z in metres")
-    yaw: float
-    covariance: Matrix | None
-    kind: Kind
-    label: str
-    caption: str
-    confidence: float
-    reward: float
-    payload: dict[str, Any]
-    evidence: str
-    provenance: str
-    marked: bool
-    count: int
-    first_seen_ns: int
-    last_seen_ns: int
-    visits: list[list[int]] = Field(description="rows of first time, last time and count")
-    state: State
-    importance: float | None
-    embedding: Numbers | None = None
-    embeddings: dict[str, Numbers] = Field(default_factory=dict)
-
-
-class KeptAnswer(Part):
+@dataclass(frozen=True)
+class KeptAnswer:
     """What became of an observation."""
 
-    id: int | None = Field(description="of the memory; null where it was not kept")
+    id: Annotated[int | None, Field(description="of the memory; null where it was not kept")]
     reason: str
     importance: float
 
 
-class AddAnswer(Part):
+@dataclass(frozen=True)
+class AddAnswer:
     """The ids in the order of the memories; what follows only with ``observe``."""
 
     ids: list[int | None]
-    kept: list[KeptAnswer] = Field(default_factory=list)
-    displaced: list[int] = Field(default_factory=list)
-    generation: int | None = Field(None, description="the last operation; null where nothing was done")
+    kept: list[KeptAnswer] = field(default_factory=list)
+    displaced: list[int] = field(default_factory=list)
+    generation: Annotated[
+        int | None, Field(description="the last operation; null where nothing was done")
+    ] = None
 
 
-class PageAnswer(Part):
+@dataclass(frozen=True)
+class PageAnswer:
     """Memories, and how the next ones are asked for."""
 
-    memories: list[MemoryAnswer]
-    cursor: str | None = Field(description="of the next page; null where there is none")
-    total: int = Field(0, description="of all that pass, with total=true")
+    memories: list[Memory]
+    cursor: Annotated[str | None, Field(description="of the next page; null where there is none")]
+    total: Annotated[int, Field(description="of all that pass, with total=true")] = 0
 
 
-class HitAnswer(Part):
-    """A memory that was found; larger scores are better."""
-
-    memory: MemoryAnswer
-    score: float | None
-    parts: dict[str, float | None]
-    attention: float | None
-    reason: str = Field(description="what of the request was read otherwise than it was said")
-
-
-class HitsAnswer(Part):
+@dataclass(frozen=True)
+class HitsAnswer:
     """The best first; ``context`` only with ``aggregate``."""
 
-    hits: list[HitAnswer]
-    context: Numbers | None = None
+    hits: list[Hit]
+    context: list[float] | None = None
 
 
-class SeenAnswer(Part):
-    """When and where something was seen."""
-
-    question: Literal["last_seen", "first_seen"]
-    what: str
-    memory: MemoryAnswer | None
-    time_ns: int | None
-    how: str
-    similarity: float | None
-
-
-class NearAnswer(Part):
-    """What is around a point."""
-
-    question: Literal["near"]
-    position: Numbers
-    radius_m: float
-    total: int
-    hits: list[HitAnswer]
-
-
-class BetweenAnswer(Part):
-    """What was seen between two times."""
-
-    question: Literal["between"]
-    between_ns: list[int]
-    total: int
-    memories: list[MemoryAnswer]
-
-
-class ChangedAnswer(Part):
-    """What is different since a time; a total where a list was cut."""
-
-    question: Literal["changed_since"]
-    since_ns: int
-    new: list[MemoryAnswer]
-    gone: list[MemoryAnswer]
-    moved: list[MemoryAnswer]
-    new_total: int = 0
-    gone_total: int = 0
-    moved_total: int = 0
-
-
-class HowOftenAnswer(Part):
-    """How often and how long something was seen."""
-
-    question: Literal["how_often"]
-    what: str
-    memories: int
-    sightings: int
-    days: int
-    visits: int
-    total_s: float
-    longest_s: float
-    first_ns: int | None
-    last_ns: int | None
-
-
-class HowManyAnswer(Part):
-    """How many memories there are of something."""
-
-    question: Literal["how_many"]
-    what: str
-    place: str
-    between_ns: list[int] | None
-    memories: int
-    sightings: int
-    by_label: dict[str, int]
-    by_state: dict[str, int]
-    first_ns: int | None
-    last_ns: int | None
-
-
-class StillThereAnswer(Part):
-    """Whether something is where it was."""
-
-    question: Literal["still_there"]
-    what: str
-    memory: MemoryAnswer | None
-    state: State
-    probability: float | None
-    reasons: list[str]
-    moved_to: MemoryAnswer | None
-
-
-class SummaryAnswer(Part):
-    """What is remembered of a place."""
-
-    question: Literal["summarise"]
-    place: str
-    memories: int
-    sightings: int
-    by_label: dict[str, int]
-    by_kind: dict[str, int]
-    by_state: dict[str, int]
-    first_ns: int | None
-    last_ns: int | None
-    important: list[MemoryAnswer]
-    changed: ChangedAnswer | None
-
-
-class SimilarAnswer(Part):
-    """Situations like one, and what came of them."""
-
-    question: Literal["similar_situations"]
-    expected_reward: float | None
-    deviation: float | None
-    hits: list[HitAnswer]
-
-
-class PoseAnswer(Part):
-    """Where to drive to."""
-
-    question: Literal["pose_to"]
-    what: str
-    memory: MemoryAnswer | None
-    position: Numbers | None
-    yaw: float | None
-    covariance: Matrix | None
-    distance_m: float
-    reason: str
-
-
-class SearchAnswer(Part):
-    """What words, a memory or a vector were found in."""
-
-    question: Literal["search"]
-    what: str
-    hits: list[HitAnswer]
-
-
-class AskAnswer(Part):
+@dataclass(frozen=True)
+class AskAnswer:
     """A sentence, what it says in parts, and how the question was understood."""
 
     question: str
     sentence: str
     answer: (
-        SeenAnswer
-        | NearAnswer
-        | BetweenAnswer
-        | ChangedAnswer
-        | HowOftenAnswer
-        | HowManyAnswer
-        | StillThereAnswer
-        | SummaryAnswer
-        | SimilarAnswer
-        | PoseAnswer
-        | SearchAnswer
+        Sighting
+        | Nearby
+        | Happened
+        | Changed
+        | HowOften
+        | HowMany
+        | StillThere
+        | Summary
+        | Similar
+        | DrivePose
+        | Searched
     )
     understood: dict[str, Any]
 
 
-class EventAnswer(Part):
+@dataclass(frozen=True)
+class EventAnswer:
     """Something that happened to a memory."""
 
     time_ns: int
@@ -262,13 +113,17 @@ class EventAnswer(Part):
     detail: str
 
 
-class PathAnswer(Part):
+@dataclass(frozen=True)
+class PathAnswer:
     """Lines of where the robot was."""
 
-    parts: list[list[Numbers]] = Field(description="rows of time in nanoseconds, x and y in metres")
+    parts: Annotated[
+        list[list[list[float]]], Field(description="rows of time in nanoseconds, x and y in metres")
+    ]
 
 
-class ExplainAnswer(Part):
+@dataclass(frozen=True)
+class ExplainAnswer:
     """Why a memory is as it is; ``memory`` is null where it is gone."""
 
     id: int
@@ -278,11 +133,12 @@ class ExplainAnswer(Part):
     history: list[EventAnswer]
     into: int | None
     sources: list[int]
-    vectors: list[str] = Field(description="encoders that the memory has a vector of")
-    memory: MemoryAnswer | None
+    vectors: Annotated[list[str], Field(description="encoders that the memory has a vector of")]
+    memory: Memory | None
 
 
-class ForgetAnswer(Part):
+@dataclass(frozen=True)
+class ForgetAnswer:
     """The operation, for undoing it."""
 
     generation: int
@@ -290,7 +146,8 @@ class ForgetAnswer(Part):
     can_be_undone: bool
 
 
-class MarkAnswer(Part):
+@dataclass(frozen=True)
+class MarkAnswer:
     """The operation, for undoing it."""
 
     generation: int
@@ -298,43 +155,40 @@ class MarkAnswer(Part):
     state: State
 
 
-class UndoAnswer(Part):
+@dataclass(frozen=True)
+class UndoAnswer:
     """The operation of undoing, which can be undone in turn."""
 
     generation: int
     undone: int
 
 
-class MergeAnswer(Part):
+@dataclass(frozen=True)
+class MergeAnswer:
     """Memories that became one."""
 
     id: int
     sources: list[int]
 
 
-class ForgottenAnswer(Part):
+@dataclass(frozen=True)
+class ForgottenAnswer:
     """A memory that was forgotten."""
 
     id: int
     reason: str
 
 
-class TrimmedAnswer(Part):
-    """Old operations that can no longer be undone: how many, up to which, and what that freed."""
-
-    generation: int
-    operations: int
-    bytes: int
-
-
-class FailedAnswer(Part):
+@dataclass(frozen=True)
+class FailedAnswer:
     """Memories that would have become one and could not; they stay as they were."""
 
     ids: list[int]
     reason: str
 
 
-class ConsolidateAnswer(Part):
+@dataclass(frozen=True)
+class ConsolidateAnswer:
     """The numbers, and the first of each sort."""
 
     merged: list[MergeAnswer]
@@ -342,19 +196,21 @@ class ConsolidateAnswer(Part):
     forgotten: list[ForgottenAnswer]
     forgotten_count: int
     generations: list[int]
-    trimmed: TrimmedAnswer
+    trimmed: Trimmed
     failed: list[FailedAnswer]
     failed_count: int
 
 
-class Ids(Part):
+@dataclass(frozen=True)
+class Ids:
     """The first and last id of what an operation added."""
 
     first: int
     last: int
 
 
-class OperationAnswer(Part):
+@dataclass(frozen=True)
+class OperationAnswer:
     """Something that was done; ``added`` is the first and last new id."""
 
     generation: int
@@ -367,14 +223,16 @@ class OperationAnswer(Part):
     detail: dict[str, Any]
 
 
-class LogAnswer(Part):
+@dataclass(frozen=True)
+class LogAnswer:
     """Operations by rising number, and the number of the last there is."""
 
     operations: list[OperationAnswer]
     generation: int
 
 
-class CheckAnswer(Part):
+@dataclass(frozen=True)
+class CheckAnswer:
     """What a check of the files found."""
 
     time_ns: int
@@ -385,20 +243,12 @@ class CheckAnswer(Part):
     lost: list[str]
 
 
-class StatsAnswer(Part):
+@dataclass(frozen=True)
+class StatsAnswer(Stats):
     """Numbers about the store; see ``recall stats``."""
 
-    memories: int
-    by_map: dict[str, int]
-    by_kind: dict[str, int]
     by_label: dict[str, int]
     by_state: dict[str, int]
-    vectors: dict[str, int]
-    generation: int
-    next_id: int
-    file_bytes: int
-    log_bytes: int
-    free_bytes: int
     dim: int
     encoders: dict[str, int]
     readonly: bool
@@ -409,7 +259,8 @@ class StatsAnswer(Part):
     followers: int
 
 
-class HealthAnswer(Part):
+@dataclass(frozen=True)
+class HealthAnswer:
     """That the store answers."""
 
     status: Literal["ok"]

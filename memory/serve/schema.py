@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from memory.serve.models import model_of
 from memory.serve.options import ServeOptions
 from memory.serve.requests import BODIES
 from memory.serve.responses import ErrorAnswer
@@ -35,14 +35,14 @@ _HEADERS = {
 }
 
 
-def answers(model: type[BaseModel], *, named: bool = False) -> dict[int | str, dict[str, Any]]:
+def answers(record: type, *, named: bool = False) -> dict[int | str, dict[str, Any]]:
     """What a route answers, for its ``responses``.
 
     Args:
-        model: of the answer.
+        record: whose fields the answer has.
         named: whether the request names memories, which may not be there.
     """
-    found: dict[int | str, dict[str, Any]] = {200: {"model": model}}
+    found: dict[int | str, dict[str, Any]] = {200: {"model": model_of(record)}}
     return found | {404: {"description": _NAMED[404]}} if named else found
 
 
@@ -57,7 +57,7 @@ def openapi(app: FastAPI, options: ServeOptions, *, token: bool) -> dict[str, An
     if app.openapi_schema is not None:
         return app.openapi_schema
     schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-    models = [(model, "validation") for model in (*BODIES.values(), ErrorAnswer)]
+    models = [(model, "validation") for model in (*BODIES.values(), model_of(ErrorAnswer))]
     _, definitions = models_json_schema(models, ref_template=_REFERENCE)  # type: ignore[arg-type]
     components = schema.setdefault("components", {}).setdefault("schemas", {})
     components.pop("HTTPValidationError", None)

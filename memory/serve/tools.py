@@ -14,15 +14,16 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from memory.errors import RecallError
 from memory.exchange.times import format_time, parse_time
+from memory.plain import to_plain
+from memory.query import Query
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.times import since_of, span_of
 from memory.questions.understanding import understand
-from memory.questions.words import hits_json
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.serve.errors import problem_of
 from memory.store import MemoryStore
-from memory.types import Kind, Memory, Query
+from memory.types import Kind, Memory, State
 
 _LOG = logging.getLogger(__name__)
 #: Memories in a list of changes.
@@ -48,6 +49,7 @@ When = Annotated[
 ]
 Labels = Annotated[list[str] | None, Field(description="Only these labels, any of them")]
 Kinds = Annotated[list[Kind] | None, Field(description="Only these kinds, any of them")]
+States = Annotated[list[State] | None, Field(description="Only what is believed to be so, any of them")]
 X = Annotated[float, Field(description="metres")]
 Radius = Annotated[float, Field(description="metres around the point", ge=0.0)]
 Most = Annotated[int, Field(description="most memories to give", ge=1, le=100)]
@@ -76,6 +78,7 @@ class StoreTools:
         end: Annotated[str | None, Field(description="last time")] = None,
         labels: Labels = None,
         kinds: Kinds = None,
+        states: States = None,
         map_id: MapId = None,
         order: Annotated[
             Literal["relevance", "recency", "distance"] | None, Field(description="what comes first")
@@ -87,10 +90,10 @@ class StoreTools:
         hits = self._store.query(
             Query(
                 text=text, like=like, near=near, radius_m=radius_m, between_ns=between, labels=labels,
-                kinds=kinds, map_id=map_id, order=order, k=k,
+                kinds=kinds, states=states, map_id=map_id, order=order, k=k,
             )
         )  # fmt: skip
-        return {"hits": hits_json(hits)}
+        return {"hits": to_plain(hits)}
 
     def ask(
         self,
@@ -120,21 +123,27 @@ class StoreTools:
 
     def near(
         self, x: X, y: X, radius_m: Radius = 5.0, map_id: MapId = None, labels: Labels = None,
-        kinds: Kinds = None, k: Most = 20,
+        kinds: Kinds = None, states: States = None, k: Most = 20,
     ) -> dict[str, Any]:  # fmt: skip
         """What is remembered around a point, the closest first, with distances in metres."""
-        return _said(self._questions.near((x, y), radius_m, map_id=map_id, labels=labels, kinds=kinds, k=k))
+        return _said(
+            self._questions.near(
+                (x, y), radius_m, map_id=map_id, labels=labels, kinds=kinds, states=states, k=k
+            )
+        )
 
     def between(
         self, start: When, end: When, map_id: MapId = None, labels: Labels = None, kinds: Kinds = None,
+        states: States = None,
         text: Annotated[str | None, Field(description="words that they must have")] = None, limit: Most = 50,
     ) -> dict[str, Any]:  # fmt: skip
         """What happened, or was seen, between two times, in their order."""
         return _said(
             self._questions.between(
-                _since(start), _until(end), map_id=map_id, labels=labels, kinds=kinds, text=text, limit=limit
+                _since(start), _until(end), map_id=map_id, labels=labels, kinds=kinds, states=states,
+                text=text, limit=limit,
             )
-        )
+        )  # fmt: skip
 
     def changed_since(self, since: When, map_id: MapId = None) -> dict[str, Any]:
         """What is new, gone or has moved since a time."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from memory.types import Query
+from memory.query import Query
 from memory.wording.spelling import nearest
 from memory.wording.stems import stems
 
@@ -79,15 +79,15 @@ def read_query(
         corrections: gives for the words of a text that are nowhere the ones that are nearly the same.
     """
     notes: list[str] = []
-    if query.labels is not None:
+    if query.where.labels is not None:
         known, wanted = Labels(labels()), []
-        for at, label in enumerate(query.labels):
+        for at, label in enumerate(query.where.labels):
             near = known.nearest(label) if at < MOST_SLIPS and not known.alike(label) else None
             found = known.alike(label) or [near or label]
             wanted += found
             if found != [label]:
                 notes.append(f"label {label!r} read as {' or '.join(map(repr, found))}")
-        query = replace(query, labels=list(dict.fromkeys(wanted)))
+        query = replace(query, where=replace(query.where, labels=list(dict.fromkeys(wanted))))
     if query.text is not None:
         better = corrections(query.text)
         if better:

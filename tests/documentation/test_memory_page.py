@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from memory.config import IndexName
+from memory.index.kinds import KINDS
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_links_lead_somewhere(page: str, repository: Path) -> None:
 
 
 def test_all_indexes_are_named(page: str) -> None:
-    for name in get_args(IndexName):
+    for name in KINDS:
         assert f'| `"{name}"` |' in page
 
 

@@ -14,9 +14,10 @@ from mutations import mutations
 
 from memory.config import FILE_NAME, StoreConfig
 from memory.persistence.sqlite import Database
+from memory.query import Query
 from memory.store import MemoryStore
 from memory.tiers import TierOptions
-from memory.types import Memory, Query
+from memory.types import Memory
 from sparse_core import files
 
 DIM = 16
@@ -95,7 +96,7 @@ def wrong_after(folder: Path, file: Path, count: int, wrong: Callable[[MemorySto
         if said := wrong(store):
             found.append(said)
         store.database.close()
-        store._retriever.stop()
+        store._retriever.indexes.stop()
     file.write_bytes(data)
     return found
 

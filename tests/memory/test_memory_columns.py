@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory.columns import ColumnCache
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from memory.config import StoreConfig
 from memory.errors import UndoError, UnknownMemoryError
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.store import MemoryStore
-from memory.types import MOST_COUNT, Memory, Query
+from memory.types import MOST_COUNT, Memory
 
 DIM = 4
 #: Exact in half precision, so that equal products are equal.

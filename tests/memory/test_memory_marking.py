@@ -12,7 +12,7 @@ import pytest
 from memory.config import StoreConfig
 from memory.errors import UndoError, UnknownMemoryError
 from memory.merging import propose_merges
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -93,7 +93,7 @@ def test_one_of_the_same_look_came_back_with_both_visits(store: MemoryStore) -> 
     (memory,) = store.get([result])
     assert (sources, memory.state) == ((1, 2), "present")
     assert [visit.first_ns for visit in memory.visits] == [0, 200 * SECOND]
-    assert "it was gone and came back" in store.log()[-1].detail["reason"]
+    assert "it was gone and came back" in store.log()[-1].told()["reason"]
 
 
 def test_what_was_seen_before_it_was_gone_is_of_it(store: MemoryStore) -> None:

@@ -18,7 +18,7 @@ from memory.config import StoreConfig
 from memory.importance import ImportanceWeights
 from memory.index import Neighbours
 from memory.observing import Batch
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory

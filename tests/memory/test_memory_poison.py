@@ -19,14 +19,14 @@ from memory.exchange.records import memory_from_record, record_of
 from memory.merging.fusion import fuse
 from memory.merging.visits import join_visits
 from memory.persistence import journal
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
 from memory.serve.reading import Reading
 from memory.serve.requests import AddBody, memories_of
 from memory.store import MemoryStore
-from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Query, Visit
+from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit
 
 NAN, INF, LARGEST = float("nan"), float("inf"), float(np.finfo(np.float64).max)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.questions import Questions
 from memory.questions.visits import visits_of
 from memory.store import MemoryStore
@@ -163,6 +163,10 @@ def test_near_gives_the_closest_first_and_counts_all(store: MemoryStore, ask: Qu
     says(found, "4 memories within 6 m", "Cup (memory 2) at 1.0 m", "and 2 more")
     assert [hit.memory.label for hit in ask.near((0.0, 0.0, 0.0), 1.5).hits] == ["Cup", "Car"]
     assert ask.near((0.0, 0.0), 6.0, labels=["Car"]).total == 1
+    store.mark([2, 3], "gone")
+    assert [hit.memory.id for hit in ask.near((0.0, 0.0), 6.0, states=["gone"]).hits] == [2, 3]
+    assert ask.near((0.0, 0.0), 6.0, map_id="default", states=["present"], k=1).total == 2
+    assert ask.between(0, 2**62, states=["gone"]).total == 2
     with pytest.raises(ValueError, match="radius_m"):
         ask.near((0.0, 0.0), -1.0)
 

@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.reservoir import Decision, Reservoir, ReservoirConfig
-from memory.types import Memory
+from memory.types import Kind, Memory
 
 HOUR_NS = 3600 * 10**9
 AXES = np.eye(8, dtype=np.float32)
 
 
 def offer(reservoir: Reservoir, key: int, **values: object) -> Decision:
-    given_values = {"importance": 0.5, "time_ns": 0, "position": (0.5, 0.5, 0.0), **values}
-    return reservoir.offer(key, **given_values)  # type: ignore[arg-type]
+    importance = values.pop("importance", 0.5)
+    x, y, *_ = values.pop("position", (0.5, 0.5))  # type: ignore[misc]
+    memory = Memory(**{"time_ns": 0, "position": (x, y, 0.0), **values})  # type: ignore[arg-type]
+    return reservoir.offer(key, memory, importance)  # type: ignore[arg-type]
 
 
 OFFERS = st.lists(
@@ -134,35 +136,24 @@ def test_a_day_in_front_of_one_wall_shrinks_a_hundredfold_and_loses_no_event() -
     importance = np.where(np.isin(np.arange(seconds), at), 0.0, rng.random(seconds))
     vectors = scenes.astype(np.float32)
     for second in range(seconds):
-        reservoir.offer(
-            second,
-            importance=float(importance[second]),
-            time_ns=second * 10**9,
-            position=(0.4, 0.6),
-            kind="place",
-            embedding=vectors[second],
+        place = Memory(
+            time_ns=second * 10**9, position=(0.4, 0.6, 0.0), kind="place", embedding=vectors[second]
         )
+        reservoir.offer(second, place, float(importance[second]))
     assert len(reservoir) * 100 <= seconds
     assert np.isin(at, reservoir.kept).all()
-    marked = reservoir.offer(
-        seconds,
-        importance=0.0,
-        time_ns=0,
-        position=(0.4, 0.6),
-        kind="place",
-        embedding=vectors[0],
-        marked=True,
-    )
+    place = Memory(time_ns=0, position=(0.4, 0.6, 0.0), kind="place", embedding=vectors[0], marked=True)
+    marked = reservoir.offer(seconds, place, 0.0)
     assert marked.kept
-    assert marked.reason == "marked by the user"
+    assert str(marked.why) == "marked by the user"
 
 
 def test_reasons_name_what_decided() -> None:
     reservoir = Reservoir(ReservoirConfig(share=0.5))
-    assert offer(reservoir, 0, label="Car", embedding=AXES[0]).reason == "the first Car at this place"
-    assert "unlike everything" in offer(reservoir, 1, label="Car", embedding=AXES[1]).reason
+    assert str(offer(reservoir, 0, label="Car", embedding=AXES[0]).why) == "the first Car at this place"
+    assert "unlike everything" in str(offer(reservoir, 1, label="Car", embedding=AXES[1]).why)
     dropped = offer(reservoir, 2, label="Car", embedding=AXES[1], importance=0.1)
-    assert dropped == (
+    assert dropped._replace(why=str(dropped.why)) == (
         False,
         None,
         "like one that is kept, similarity 1.00; of 3 at this place and time, 2 are kept,"
@@ -173,15 +164,15 @@ def test_reasons_name_what_decided() -> None:
     )
     assert offer(reservoir, 3, label="Car").kept is False
     assert offer(reservoir, 4, label="Car").kept is False
-    assert offer(reservoir, 5, label="Car", importance=0.2).reason.endswith("and there is room")
+    assert str(offer(reservoir, 5, label="Car", importance=0.2).why).endswith("and there is room")
     taken = offer(reservoir, 6, label="Car", importance=0.4)
     assert (taken.kept, taken.evicted) == (True, 5)
-    assert taken.reason.endswith("it matters more than memory 5")
+    assert str(taken.why).endswith("it matters more than memory 5")
     offer(reservoir, -7, label="Car", importance=0.5)
     assert offer(reservoir, -8, label="Car", importance=0.6).evicted in (6, -7)
     later = [offer(reservoir, -9 - row, label="Car", importance=1.0 + row) for row in range(3)]
-    assert any(decision.reason.endswith("more than one that came just before it") for decision in later)
-    assert not any("-" in decision.reason for decision in later)
+    assert any(str(decision.why).endswith("more than one that came just before it") for decision in later)
+    assert not any("-" in str(decision.why) for decision in later)
 
 
 def test_places_windows_maps_and_labels_are_apart() -> None:
@@ -196,7 +187,7 @@ def test_places_windows_maps_and_labels_are_apart() -> None:
             {"kind": "event"},
         ]
     ):
-        assert "the first" in offer(reservoir, key, embedding=AXES[0], **where).reason
+        assert "the first" in str(offer(reservoir, key, embedding=AXES[0], **where).why)
     assert not offer(reservoir, 10, embedding=AXES[0]).kept
     assert offer(reservoir, 11, embedding=AXES[0], time_ns=HOUR_NS).kept
     assert offer(reservoir, 12, embedding=AXES[0], time_ns=-1).kept
@@ -239,11 +230,11 @@ def test_what_is_discarded_can_be_unique_again() -> None:
     assert not offer(reservoir, 3, embedding=AXES[1]).kept
     reservoir.discard(2)
     assert 2 not in reservoir
-    assert "unlike" in offer(reservoir, 4, embedding=AXES[1]).reason
+    assert "unlike" in str(offer(reservoir, 4, embedding=AXES[1]).why)
     reservoir.discard(1)
     reservoir.discard(4)
     assert len(reservoir) == 0
-    assert "the first" in offer(reservoir, 5, embedding=AXES[1]).reason
+    assert "the first" in str(offer(reservoir, 5, embedding=AXES[1]).why)
     with pytest.raises(KeyError):
         reservoir.discard(99)
 
@@ -257,35 +248,13 @@ def test_provisional_keys_become_ids() -> None:
     reservoir.discard(-3)
     reservoir.discard(8)
     assert reservoir.kept.tolist() == [7]
-    assert "unlike" in offer(reservoir, 9, embedding=AXES[1]).reason
+    assert "unlike" in str(offer(reservoir, 9, embedding=AXES[1]).why)
     with pytest.raises(KeyError):
         reservoir.rename({99: 1})
     with pytest.raises(ValueError, match="must differ"):
         reservoir.rename({7: 9})
     with pytest.raises(ValueError, match="must differ"):
         reservoir.rename({7: 1, 9: 1})
-
-
-def test_closed_windows_keep_what_they_kept() -> None:
-    reservoir = Reservoir()
-    for key in range(6):
-        offer(reservoir, key, embedding=AXES[0], time_ns=key // 2 * HOUR_NS)
-    before = reservoir.kept
-    assert reservoir.close_before(2 * HOUR_NS) == 2
-    np.testing.assert_array_equal(reservoir.kept, before)
-    reservoir.discard(int(before[0]))
-    assert offer(reservoir, 10, embedding=AXES[0], time_ns=0).kept
-
-
-def test_memories_are_offered_by_their_fields() -> None:
-    reservoir = Reservoir()
-    memory = Memory(time_ns=5, id=3, importance=0.5, label="Car", embedding=AXES[0])
-    assert reservoir.offer_memory(memory).kept
-    assert not reservoir.offer_memory(memory, key=4).kept
-    with pytest.raises(ValueError, match="no id"):
-        reservoir.offer_memory(Memory(time_ns=5, importance=0.5))
-    with pytest.raises(ValueError, match="importance of the memory is not set"):
-        reservoir.offer_memory(Memory(time_ns=5, id=9))
 
 
 def test_bad_offers_change_nothing() -> None:
@@ -342,11 +311,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_events_with_a_pause_between_them_are_several(tmp_path: Path) -> None:
     reservoir = Reservoir(ReservoirConfig(share=0.0, least=1, event_gap_s=60.0))
 
-    def offer(key: int, second: int, kind: str = "event") -> Decision:
-        return reservoir.offer(
-            key, importance=0.5, time_ns=second * 10**9, position=(0.0, 0.0), kind=kind, label="fall",
-            embedding=AXES[0],
-        )  # fmt: skip
+    def offer(key: int, second: int, kind: Kind = "event") -> Decision:
+        fall = Memory(time_ns=second * 10**9, kind=kind, label="fall", embedding=AXES[0])
+        return reservoir.offer(key, fall, 0.5)
 
     falls = [*range(0, 50, 10), *range(200, 260, 10), *range(900, 905)]
     kept = [offer(key, second).kept for key, second in enumerate(falls)]
@@ -355,5 +322,5 @@ def test_events_with_a_pause_between_them_are_several(tmp_path: Path) -> None:
     assert not offer(100, 910).kept
     again = offer(101, 1000)
     assert again.kept
-    assert "another event" in again.reason
+    assert "another event" in str(again.why)
     assert [offer(200 + second, 2000 + second, "object").kept for second in (0, 300)] == [True, False]

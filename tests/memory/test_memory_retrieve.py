@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from memory import retrieve
 from memory.config import StoreConfig
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.index import FlatIndex, LSHIndex, Plan
+from memory.index import Among, FlatIndex, LSHIndex, Plan
 from memory.index.evaluation import clustered
-from memory.persistence.filters import Filter, in_polygon
-from memory.retrieve import unit_rows
+from memory.index.neighbours import unit_rows
+from memory.persistence.filters import in_polygon
+from memory.query import Filter, Query
 from memory.store import MemoryStore
 from memory.tiers import TierOptions
-from memory.types import Memory, Query
+from memory.types import STATES, Memory
 
 DIM = 16
 COUNT = 400
@@ -50,6 +51,7 @@ def random_rows(count: int, seed: int) -> list[Memory]:
             label=str(random.choice(["cup", "car", "cat"])),
             caption=" ".join(random.choice(WORDS, 2)),
             confidence=float(random.integers(5)) / 4,
+            state=STATES[row % 4],
             embedding=vectors[row] if random.uniform() < 0.9 else None,
         )
         for row in range(count)
@@ -84,19 +86,22 @@ def hashed(tmp_path_factory: pytest.TempPathFactory):
 
 
 def passes(row: Memory, query: Query) -> bool:
+    wanted = query.where
     words = set(row.caption.split()) | {row.label}
     x, y, _ = row.position
     return (
         (query.text is None or set(query.text.split()) <= words)
-        and (query.between_ns is None or query.between_ns[0] <= row.time_ns <= query.between_ns[1])
-        and (query.labels is None or row.label in query.labels)
-        and (query.kinds is None or row.kind in query.kinds)
-        and query.map_id in (None, row.map_id)
-        and row.confidence >= query.min_confidence
+        and (wanted.between_ns is None or wanted.between_ns[0] <= row.time_ns <= wanted.between_ns[1])
+        and (wanted.labels is None or row.label in wanted.labels)
+        and (wanted.kinds is None or row.kind in wanted.kinds)
+        and (wanted.states is None or row.state in wanted.states)
+        and wanted.map_id in (None, row.map_id)
+        and row.confidence >= wanted.min_confidence
         and (
-            query.radius_m is None or (x - query.near[0]) ** 2 + (y - query.near[1]) ** 2 <= query.radius_m**2  # type: ignore[index]
+            wanted.circle is None
+            or (x - wanted.circle[0]) ** 2 + (y - wanted.circle[1]) ** 2 <= wanted.circle[2] ** 2
         )
-        and (query.polygon is None or bool(in_polygon(np.array([[x, y]]), query.polygon)[0]))
+        and (wanted.polygon is None or bool(in_polygon(np.array([[x, y]]), wanted.polygon)[0]))
     )
 
 
@@ -142,6 +147,7 @@ def queries(draw: Any, *, vector: bool | None = None, text: bool = True) -> Quer
         "kinds": ["object", "note"],
         "map_id": draw(st.sampled_from(["home", "nowhere"])),
         "min_confidence": 0.5,
+        "states": ["gone", "unknown"],
     }
     if text:
         options["text"] = draw(st.sampled_from(["red", "blue chair", "cup door", "unicorn"]))
@@ -188,9 +194,9 @@ def test_queries_agree_with_a_loop(filled: Filled, query: Query) -> None:
 def test_filtered_queries_agree_with_a_loop_where_vectors_are_hashed(hashed: Filled, query: Query) -> None:
     ids = [hit.memory.id for hit in hashed.store.query(query)]
     # Without a filter the index answers, which is approximate.
-    if not retrieve.is_empty(retrieve.filter_of(query)):
+    if query.filter != Filter():
         assert ids == expected(hashed.rows, query)
-    assert isinstance(hashed.store._retriever._indexes["default"].tiers[1], LSHIndex)
+    assert isinstance(hashed.store._retriever.indexes.by_encoder["default"].tiers[1], LSHIndex)
 
 
 @settings(EXAMPLES, max_examples=60)
@@ -269,7 +275,7 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     store.add(rows)
     yield store, vectors, times, questions
     kind = LSHIndex if request.param == "lsh" else type(None)
-    assert isinstance(store._retriever._indexes["default"].tiers[1], kind)
+    assert isinstance(store._retriever.indexes.by_encoder["default"].tiers[1], kind)
     store.close()
 
 
@@ -322,11 +328,11 @@ def test_indexes_are_mapped_at_the_next_start_and_follow(tmp_path: Path) -> None
         first = store.search(np.stack([row.embedding for row in rows[:20]]), 5)
     assert [file.name for file in (tmp_path / "indexes").iterdir()] == ["default.lshindex"]
     with MemoryStore.open(tmp_path) as store:
-        index = store._retriever._indexes["default"]
+        index = store._retriever.indexes.by_encoder["default"]
         assert len(index) == 300
         again = store.search(np.stack([row.embedding for row in rows[:20]]), 5)
         np.testing.assert_array_equal(first.ids, again.ids)
-        assert store._retriever._indexes["default"] is index, "not built again"
+        assert store._retriever.indexes.by_encoder["default"] is index, "not built again"
         store.forget([1])
         (new,) = store.add([dataclasses.replace(rows[0], time_ns=1)])
         assert store.search(rows[0].embedding[None], 1).ids.tolist() == [[new]]
@@ -352,7 +358,7 @@ def test_a_new_pose_leaves_the_vectors_alone(tmp_path: Path, monkeypatch: pytest
     with MemoryStore.open(tmp_path, dim=8) as store:
         store.add([Memory(time_ns=at, embedding=np.eye(8)[at]) for at in range(8)])
         store.search(np.eye(8), 1)
-        index = store._retriever._indexes["default"]
+        index = store._retriever.indexes.by_encoder["default"]
         touched: list[int] = []
         monkeypatch.setattr(index, "add", lambda vectors, ids: touched.extend(ids))
         monkeypatch.setattr(index, "remove", lambda ids: touched.extend(ids))
@@ -433,7 +439,9 @@ def test_an_aim_of_one_compares_all(tmp_path: Path) -> None:
     with MemoryStore.open(tmp_path, dim=16, config=StoreConfig(index_from=500)) as store:
         store.add(rows)
         found = store.search(asked, 10, aim=1.0)
-        exact = store._retriever._indexes["default"].search_within(asked, np.arange(3001), 10)
+        exact = store._retriever.indexes.by_encoder["default"].search(
+            asked, 10, among=Among(np.arange(3001)), aim=1.0
+        )
         np.testing.assert_array_equal(found.ids, exact.ids)
         with pytest.raises(ValueError, match="aim"):
             store.search(asked, 10, aim=1.5)
@@ -527,7 +535,7 @@ def test_names_of_encoders_are_never_paths(tmp_path: Path) -> None:
     with MemoryStore.open(folder) as store:
         for at, name in enumerate(names):
             assert store.search(np.array([[1.0, at]]), 1, encoder=name).ids.tolist() == [[at + 1]]
-        assert set(store._retriever._indexes) == set(names)
+        assert set(store._retriever.indexes.by_encoder) == set(names)
 
 
 def test_filters_of_a_retriever_say_what_is_there(filled: Filled) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from memory.config import StoreConfig
 from memory.persistence import sights
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.questions import Questions
 from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore

@@ -24,11 +24,11 @@ from memory.errors import (
     UnknownMemoryError,
 )
 from memory.forgetting import Policy
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.readout import read_out
 from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 
 DIM = 16
 S = 1_000_000_000
@@ -565,7 +565,7 @@ def test_another_process_reads_beside_the_writer(store: MemoryStore) -> None:
         """
         import sys
         from memory.store import MemoryStore
-        from memory.types import Query
+        from memory.query import Query
         with MemoryStore.open(sys.argv[1], readonly=True) as reader:
             print(len(reader), reader.query(Query(text="writer"))[0].memory.id, flush=True)
             sys.stdin.readline()

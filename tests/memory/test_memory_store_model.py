@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from memory.config import StoreConfig
 from memory.errors import UndoError, UnknownMemoryError
 from memory.merging import propose_merges
-from memory.persistence.filters import Filter
+from memory.query import Filter, Query
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 
 DIM = 4
 # Exact in half precision, so that equal products are equal.

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.types import Hit, Memory, Query, Visit
+from memory.query import Filter, Query
+from memory.types import Hit, Memory, Visit
 
 NAN = float("nan")
 
@@ -87,6 +88,29 @@ def test_a_wrong_query_is_refused(values: dict[str, Any], error: type[Exception]
         Query(**values)
 
 
+def test_parts_of_a_query_are_those_of_its_filter() -> None:
+    query = Query(text="red", near=(1, 2, 3), radius_m=4, labels=["cup"], states=["gone"], between_ns=(1, 2))
+    where = Filter(circle=(1.0, 2.0, 4.0), labels=["cup"], states=["gone"], between_ns=(1, 2))
+    assert query.where == where
+    assert query == Query(text="red", near=(1, 2, 3), where=where)
+    assert query.filter == dataclasses.replace(where, text="red")
+    assert Query(labels=["car"], where=where).where == dataclasses.replace(where, labels=["car"])
+    assert dataclasses.replace(query, k=3).where is query.where
+    assert Query(text="red", where=Filter(text="cup")).filter.text == "red cup"
+    assert Query(where=where).filter is where
+    assert repr(Query(marked=True)) == "Query(where=Filter(marked=True))"
+    with pytest.raises(AttributeError):
+        query.labels  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ValueError, match="not both"):
+        Query(near=(0, 0), radius_m=1.0, circle=(0, 0, 2))
+    with pytest.raises(ValueError, match="states must be one of"):
+        Query(states=["lost"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="labels must be at most 1000"):
+        Query(where=Filter(labels=["cup"] * 1001))
+    with pytest.raises(TypeError, match="colour"):
+        Query(colour="red")  # type: ignore[call-arg]
+
+
 def test_numbers_become_plain_ones() -> None:
     memory = Memory(
         time_ns=np.int64(5),
@@ -100,7 +124,7 @@ def test_numbers_become_plain_ones() -> None:
     assert memory.embedding.dtype == np.float32
     query = Query(near=[1, 2], polygon=np.eye(3)[:, :2].tolist())  # type: ignore[arg-type]
     assert query.near == (1.0, 2.0)
-    assert query.polygon == ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
+    assert query.where.polygon == ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
 
 
 def test_visits_become_plain_tuples_and_are_copied_and_compared() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from memory.config import StoreConfig
 from memory.merging import MergeOptions, fuse
-from memory.persistence.filters import Filter
+from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
 from memory.types import Memory

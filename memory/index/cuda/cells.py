@@ -39,13 +39,13 @@ USUAL_PIVOTS, MOST_ROWS_PER_CELL = 1 << 14, 610
 READ_WHOLE = 1 << 16
 _ROWS_READ = 14_700
 PIVOT_LIMIT, PROBE_LIMIT = 1 << 15, 128
-#: Up to this many neighbours the effort is as given.
+#: Up to this many neighbours the sizes are as given.
 _USUAL_K = 64
 _CELLS_AT_ONCE = 1 << 28
 _CODED_AT_ONCE = 1 << 18
 
 
-class Effort(NamedTuple):
+class Sizes(NamedTuple):
     """Fixed sizes of a search.
 
     Attributes:
@@ -58,11 +58,11 @@ class Effort(NamedTuple):
     capacity: int
     rerank: int
 
-    def of(self, k: int) -> Effort:
-        """The effort for ``k`` neighbours: more than 64 need more cells, and several rows for each."""
+    def of(self, k: int) -> Sizes:
+        """The sizes for ``k`` neighbours: more than 64 need more cells, and several rows for each."""
         wider = max(1.0, math.sqrt(k / _USUAL_K))
         probes = min(math.ceil(self.probes * wider), PROBE_LIMIT)
-        return Effort(probes, math.ceil(self.capacity * wider), max(self.rerank, 4 * k))
+        return Sizes(probes, math.ceil(self.capacity * wider), max(self.rerank, 4 * k))
 
 
 class Cells(NamedTuple):
@@ -148,7 +148,7 @@ def pivots_for(rows: int) -> int:
     return max(small, min(PIVOT_LIMIT, _power_of_two(rows / MOST_ROWS_PER_CELL)))
 
 
-def effort_for(rows: int, pivots: int) -> tuple[int, int]:
+def sizes_for(rows: int, pivots: int) -> tuple[int, int]:
     """Probes that read all cells if these are few, else about 14,700 rows, and room for what they hold."""
     if pivots <= PROBE_LIMIT:
         return PROBE_LIMIT, max(24_576, min(rows, READ_WHOLE))
@@ -204,40 +204,40 @@ def _products(base: Tensor, vectors: Tensor) -> Tensor:
 
 
 def candidates(
-    cells: Cells, products: Tensor, effort: Effort, overflow: Tensor, *, impl: Impl = "auto"
+    cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor, *, impl: Impl = "auto"
 ) -> Candidates:
     """Rows of the lowest distance in the cells nearest to each query.
 
     Args:
         cells: of the index.
         products: (queries, pivots + 256) float16 of the queries, see :meth:`Cells.products`.
-        effort: fixed sizes.
+        sizes: fixed sizes.
         overflow: (2,) int64 queries whose cells held more than ``capacity`` rows and the rows cut; added to.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
     """
     if chosen(impl, products) == "triton":
         from memory.index.cuda import cells_triton
 
-        return cells_triton.candidates(cells, products, effort, overflow)
-    probed = probe(cells, products, effort, overflow)
-    return take(cells, *distances_read(cells, probed, effort.capacity), effort.rerank)
+        return cells_triton.candidates(cells, products, sizes, overflow)
+    probed = probe(cells, products, sizes, overflow)
+    return take(cells, *distances_read(cells, probed, sizes.capacity), sizes.rerank)
 
 
-def probe(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor) -> Probed:
+def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor) -> Probed:
     """The cells that queries read, in plain torch."""
     scores = products[:, : cells.pivots].contiguous().view(torch.int16).to(torch.int32)
     # Negative floats fall as their bits rise; equal scores go by the number of the cell.
     falling = 32767 - torch.where(scores < 0, scores ^ 0x7FFF, scores)
     keys = (falling.to(torch.int64) << 32) | torch.arange(cells.pivots, device=products.device)
-    probes = min(effort.probes, cells.pivots)
+    probes = min(sizes.probes, cells.pivots)
     nearest = keys.topk(probes, dim=1, largest=False).values & 0xFFFFFFFF
     begin = cells.starts[nearest]
     size = cells.starts[nearest + 1] - begin
     ends = size.cumsum(1, dtype=torch.int32)
-    cut = (ends[:, -1] - effort.capacity).clamp_min(0)
+    cut = (ends[:, -1] - sizes.capacity).clamp_min(0)
     overflow += torch.stack([(cut > 0).sum(), cut.sum()])
     asked = asked_levels(products[:, cells.pivots :], cells.base.shape[1])
-    return Probed(asked, begin - (ends - size), ends.clamp_max(effort.capacity))
+    return Probed(asked, begin - (ends - size), ends.clamp_max(sizes.capacity))
 
 
 def distances_read(cells: Cells, probed: Probed, capacity: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from memory.index.cuda.cells import Candidates, Cells, Effort, Probed
+from memory.index.cuda.cells import Candidates, Cells, Probed, Sizes
 from memory.index.cuda.codes import BINS, DIRECTIONS, Asked, scale_of
 from memory.index.cuda.codes_triton import distance_of, native, read_codes, write_levels
 
@@ -20,19 +20,19 @@ _MANY = 16
 _BINS = tl.constexpr(BINS)
 
 
-def candidates(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor) -> Candidates:
+def candidates(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor) -> Candidates:
     """See :func:`memory.index.cuda.cells.candidates`."""
     # Cleared by the first kernel: rows of each distance, then rows taken.
     counts = torch.empty((len(products), BINS + 1), dtype=torch.int32, device=products.device)
-    probed = probe(cells, products, effort, overflow, counts)
-    near = distances_read(cells, probed, effort.capacity, counts)
-    return take(cells, probed, near, counts, effort.rerank)
+    probed = probe(cells, products, sizes, overflow, counts)
+    near = distances_read(cells, probed, sizes.capacity, counts)
+    return take(cells, probed, near, counts, sizes.rerank)
 
 
-def probe(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor, counts: Tensor) -> Probed:
+def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor, counts: Tensor) -> Probed:
     """The cells that queries read; clears ``counts``."""
     asked, device = len(products), products.device
-    probes = min(effort.probes, cells.pivots)
+    probes = min(sizes.probes, cells.pivots)
     shifts = torch.empty((asked, probes), dtype=torch.int32, device=device)
     ends = torch.empty((asked, probes), dtype=torch.int32, device=device)
     levels = torch.empty((asked, DIRECTIONS), dtype=torch.int8, device=device)
@@ -50,7 +50,7 @@ def probe(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor, coun
         cells.pivots,
         products.stride(0),
         probes,
-        effort.capacity,
+        sizes.capacity,
         scale_of(cells.base.shape[1]),
         TILE=tile,
         PART=min(tile, _SMALL_PART if asked >= _MANY else _PART),

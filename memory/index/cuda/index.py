@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from memory.errors import RecallWarning
-from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates, effort_for
+from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Sizes, build, candidates, sizes_for
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked
@@ -22,9 +22,18 @@ from memory.index.cuda.measured import Measured, measured
 from memory.index.cuda.rerank import K_LIMIT, rerank_top
 from memory.index.cuda.rows import DeviceRows
 from memory.index.cuda.scan import scan_top
-from memory.index.effort import USUAL
+from memory.index.effort import USUAL, check_aim
 from memory.index.files import load_arrays, save_arrays
-from memory.index.neighbours import Ids, Neighbours, check_dim, check_ids, check_k, check_units, nothing
+from memory.index.neighbours import (
+    Among,
+    Ids,
+    Neighbours,
+    check_dim,
+    check_ids,
+    check_k,
+    check_units,
+    nothing,
+)
 from sparse_core.dispatch import Impl
 
 Method = Literal["cells", "scan"]
@@ -85,6 +94,7 @@ class CudaIndex:
     Attributes:
         dim, pivots, ..., seed: as given.
         generation: how far the index follows the store; kept in its file, used by nobody here.
+        identity: of the store's history up to there; likewise.
     """
 
     def __init__(
@@ -102,7 +112,7 @@ class CudaIndex:
     ) -> None:
         self.dim = check_dim(dim)
         self.device = torch.device(device)
-        _check_effort(Effort(probes or 1, capacity or 1, rerank))
+        _check_sizes(Sizes(probes or 1, capacity or 1, rerank))
         if scan_rerank < 1:
             raise ValueError(f"scan_rerank must be at least 1, got {scan_rerank}")
         if not 0 <= pivots <= PIVOT_LIMIT:
@@ -113,6 +123,7 @@ class CudaIndex:
         self.rerank, self.scan_rerank, self.seed = rerank, scan_rerank, seed
         self.impl: Impl = impl
         self.generation = 0
+        self.identity = ""
         self._rows = DeviceRows(self.dim, self.device)
         self._cells: Cells | None = None
         self._dead_hashed = 0
@@ -208,14 +219,14 @@ class CudaIndex:
             ValueError: sizes that do not fit; nothing is changed.
         """
         with self._lock:
-            effort = Effort(
+            sizes = Sizes(
                 self.probes if probes is None else probes,
                 self.capacity if capacity is None else capacity,
                 self.rerank if rerank is None else rerank,
             )
             # 0 stands for what suits the number of rows.
-            _check_effort(Effort(effort.probes or 1, effort.capacity or 1, effort.rerank))
-            self.probes, self.capacity, self.rerank = effort
+            _check_sizes(Sizes(sizes.probes or 1, sizes.capacity or 1, sizes.rerank))
+            self.probes, self.capacity, self.rerank = sizes
             self._graphs.clear()
             self._measured = None
 
@@ -225,17 +236,24 @@ class CudaIndex:
             self._rows.compact()
             self.merge()
 
-    def search(self, queries: ArrayLike, k: int, *, allowed: ArrayLike | None = None) -> Neighbours:
+    def search(
+        self, queries: ArrayLike, k: int, *, among: Among | None = None, aim: float | None = None
+    ) -> Neighbours:
         """The k nearest of each query.
 
         Args:
             queries: (queries, dim) unit vectors.
             k: neighbours a query, at most 1024.
-            allowed: (ids,) to choose from, compared exactly; ``None`` for all.
+            among: what to choose from, all of it compared; ``None`` for all.
+            aim: 1 compares all; what others find is what the sizes of the index do, see :attr:`recall`.
         """
-        if allowed is not None:
-            return self.search_within(queries, allowed, k)
         asked = check_units("queries", queries, self.dim)
+        k = _check_limit(k)
+        if among is not None:
+            kept = among.ids if among.kept is None else np.asarray(among.ids)[among.kept]
+            return self._exact(asked, check_ids("among", kept), k)
+        if aim is not None and check_aim(aim) == 1.0:
+            return self._exact(asked, self._rows.host_ids, k)
         found = self.search_tensor(torch.from_numpy(asked.copy()).to(self.device), k)
         return Neighbours(found.scores.cpu().numpy(), found.ids.cpu().numpy())
 
@@ -269,16 +287,6 @@ class CudaIndex:
         if len(parts) == 1:
             return parts[0]
         return Found(torch.cat([part.scores for part in parts]), torch.cat([part.ids for part in parts]))
-
-    def search_within(self, queries: ArrayLike, ids: ArrayLike, k: int) -> Neighbours:
-        """The k nearest of each query among these ids, exactly."""
-        asked = check_units("queries", queries, self.dim)
-        return self._exact(asked, check_ids("ids", ids), _check_limit(k))
-
-    def search_marked(self, queries: ArrayLike, k: int, ids: Ids, kept: NDArray[np.bool_]) -> Neighbours:
-        """The k nearest of each query among the kept ones of many rising ids, exactly."""
-        asked = check_units("queries", queries, self.dim)
-        return self._exact(asked, ids[kept], _check_limit(k))
 
     def eager(self, queries: Tensor, k: int, method: Method) -> tuple[Tensor, ...]:
         """(scores, ids) of one batch outside a graph, so that a caller can capture or time it himself.
@@ -316,7 +324,7 @@ class CudaIndex:
                 f" {found.queries} of {len(self)} rows; usual {USUAL}): raise probes, capacity or rerank with"
                 " change_effort(), now"
                 f" {self.probes or 'chosen'}, {self.capacity or 'chosen'} and {self.rerank}, ask with"
-                ' method="scan", or compare all with search_within() or a FlatIndex',
+                ' method="scan", or compare all with aim=1 or a FlatIndex',
                 RecallWarning,
                 stacklevel=3,
             )
@@ -350,11 +358,11 @@ class CudaIndex:
                 impl=self.impl,
             )
         else:
-            probes, capacity = effort_for(cells.hashed, cells.pivots)
-            effort = Effort(self.probes or probes, self.capacity or capacity, self.rerank).of(k)
-            effort = Effort(effort.probes, min(effort.capacity, slots), min(effort.rerank, slots))
+            probes, capacity = sizes_for(cells.hashed, cells.pivots)
+            sizes = Sizes(self.probes or probes, self.capacity or capacity, self.rerank).of(k)
+            sizes = Sizes(sizes.probes, min(sizes.capacity, slots), min(sizes.rerank, slots))
             listed, lengths = candidates(
-                cells, cells.products(queries), effort, self._overflow, impl=self.impl
+                cells, cells.products(queries), sizes, self._overflow, impl=self.impl
             )
         return rerank_top(
             rows.vectors,
@@ -394,6 +402,7 @@ class CudaIndex:
             kept = np.flatnonzero(rows.host_alive)
             vectors = rows.vectors[torch.from_numpy(kept).to(self.device)].cpu().numpy()
             numbers: dict[str, str | int] = {name: getattr(self, name) for name in _NUMBERS}
+            numbers["identity"] = self.identity
             arrays: dict[str, NDArray[Any]] = {"ids": rows.host_ids[kept], "vectors": vectors}
         return save_arrays(path, _KIND, numbers, arrays)
 
@@ -412,6 +421,7 @@ class CudaIndex:
         generation = numbers.pop("generation")
         index = cls(numbers.pop("dim"), device=device, impl=impl, **numbers)
         index.generation = generation
+        index.identity = file.header.get("identity", "")
         ids = file.array("ids", np.int64, (None,))
         vectors = file.array("vectors", np.float16, (len(ids), index.dim))
         # Copied to memory that may be written to, as torch wants it.
@@ -419,12 +429,12 @@ class CudaIndex:
         return index
 
 
-def _check_effort(effort: Effort) -> None:
-    for name, number in effort._asdict().items():
+def _check_sizes(sizes: Sizes) -> None:
+    for name, number in sizes._asdict().items():
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}")
-    if effort.probes > PROBE_LIMIT:
-        raise ValueError(f"probes must be at most {PROBE_LIMIT}, got {effort.probes}")
+    if sizes.probes > PROBE_LIMIT:
+        raise ValueError(f"probes must be at most {PROBE_LIMIT}, got {sizes.probes}")
 
 
 def _check_limit(k: int) -> int:

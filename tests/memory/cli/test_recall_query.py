@@ -48,6 +48,25 @@ def test_parts_alone_and_together(recall: Recall, store: Path, options: str, exp
         assert found == expected
 
 
+def test_by_state(recall: Recall, store: Path) -> None:
+    assert recall("mark", store, "2").status == 0
+    assert ids(recall("query", store, "--json", "--state", "gone")) == [2]
+    assert ids(recall("query", store, "--json", "--label", "mug", "--state", "present")) == [3]
+    near = ("ask", store, "near", "--near", "1", "2", "--radius", "0.5", "--json", "--state")
+    assert recall(*near, "gone").json["total"] == 1
+    assert recall(*near, "present", "--state", "moved").json["total"] == 0
+    similar = recall("ask", store, "similar", "1", "--state", "gone", "--json").json
+    assert [hit["memory"]["id"] for hit in similar["hits"]] == [2]
+
+
+def test_the_kinds_of_index(recall: Recall, tmp_path: Path) -> None:
+    told = recall("indexes", "--json").json["indexes"]
+    assert [kind["name"] for kind in told if not kind["why_not"]] == ["lsh", "faiss", "faiss-rabitq"]
+    assert "faiss-rabitq" in recall("indexes").output
+    assert recall("init", tmp_path / "new", "--index", "faiss").status == 0
+    assert '"index": "faiss"' in (tmp_path / "new" / "config.json").read_text()
+
+
 def test_polygon_and_embedding(recall: Recall, store: Path, tmp_path: Path) -> None:
     inside = recall("query", store, "--json", "--map", "default", "--polygon", "-5,-5 -3,-5 -3,-3 -5,-3")
     assert ids(inside) == [3]

@@ -12,8 +12,8 @@ import pytest
 
 from memory.exchange import export_memories, import_source, open_source
 from memory.exchange.exporting import ExportFormat, export_format
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 

@@ -14,11 +14,12 @@ from memory.config import StoreConfig
 from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.importing import CAUSES, DISPLACED, ImportReport, cause_of
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.reservoir import Reservoir, ReservoirConfig
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
+from memory.wording.reasons import Plain, Said
 
 DIM = 4
 CONFIG = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=2))
@@ -153,8 +154,8 @@ def test_every_reason_has_its_sort() -> None:
         dataclasses.replace(memory, importance=0.1),
         *(dataclasses.replace(memory, time_ns=10**15, importance=value) for value in (0.4, 0.5, 0.6, 0.1)),
     ]
-    said = [reservoir.offer_memory(one, key=at) for at, one in enumerate(offers)]
-    reasons = [decision.reason for decision in said] + ["displaced by a more important one"]
+    said = [reservoir.offer(at, one, one.importance or 0.0) for at, one in enumerate(offers)]
+    reasons = [decision.why for decision in said] + [Plain(sort="displaced")]
     causes = [cause_of(Kept(None, reason, 0.5)) for reason in reasons]
-    assert set(causes) == {cause for _, cause in CAUSES}
-    assert cause_of(Kept(None, "something new", 0.5)) == "other reasons"
+    assert set(causes) == set(CAUSES.values())
+    assert cause_of(Kept(None, Said(text="something new"), 0.5)) == "other reasons"

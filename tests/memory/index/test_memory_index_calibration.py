@@ -191,7 +191,7 @@ def test_an_uncalibrated_index_does_what_it_was_made_with() -> None:
     assert index.effort(USUAL) == Effort(100, 70)
     assert index.effort(HIGH) == Effort(600, 400)
     usual = index.search(EASY[:5], 10)
-    np.testing.assert_array_equal(usual.ids, index.search(EASY[:5], 10, probes=100, rerank=70).ids)
+    np.testing.assert_array_equal(usual.ids, index.search(EASY[:5], 10, effort=Effort(100, 70)).ids)
     assert reached(index) is None
 
 
@@ -228,7 +228,7 @@ def test_files_of_before_load_and_count_as_not_calibrated(
     def without(path: Any, kind: str, header: Any, arrays: Any) -> Path:
         return written(path, kind, {k: v for k, v in header.items() if k != "calibration"}, arrays)
 
-    monkeypatch.setattr("memory.index.lsh.save_arrays", without)
+    monkeypatch.setattr("memory.index.base.save_arrays", without)
     loaded = LSHIndex.load(easy.save(tmp_path / "b.lshindex"))
     assert loaded.calibration is None
     assert len(loaded) == ROWS

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.index.evaluation import clustered, recall_at
+from memory.index import Among
+from memory.index.effort import Effort
+from memory.index.evaluation import clustered, recall
 from memory.index.faiss_index import LISTS, FaissIndex, Lists
 from memory.index.flat import FlatIndex
 
@@ -35,8 +37,8 @@ def built(lists: Lists, **settings: Any) -> tuple[FaissIndex, FlatIndex]:
 @pytest.mark.parametrize("lists", LISTS)
 def test_recall_and_exact_scores(lists: Lists) -> None:
     index, exact = built(lists)
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
-    found, right = index.search(DATA.queries, 10, probes=32), exact.search(DATA.queries, 10)
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
+    found, right = index.search(DATA.queries, 10, effort=Effort(32, 100)), exact.search(DATA.queries, 10)
     same = found.ids == right.ids
     assert same.mean() > 0.9
     np.testing.assert_allclose(found.scores[same], right.scores[same], atol=1e-5)
@@ -60,11 +62,12 @@ def test_removed_and_not_allowed_rows_are_never_found(lists: Lists) -> None:
     for known in (index, exact):
         assert known.remove(gone) == len(gone)
     assert not np.isin(index.search(DATA.queries, 10).ids, gone).any()
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     allowed = IDS[1::7]
-    found = index.search(DATA.queries, 10, allowed=allowed, probes=32).ids
+    found = index.search(DATA.queries, 10, among=Among(allowed), effort=Effort(32, 100)).ids
     assert np.isin(found[found >= 0], np.setdiff1d(allowed, gone)).all()
-    assert recall_at(index, exact, DATA.queries, 10, allowed=allowed) > 0.9
+    found, right = (one.search(DATA.queries, 10, among=Among(allowed)).ids for one in (index, exact))
+    assert recall(found, right) > 0.9
     index.add(DATA.vectors[:1], IDS[:1])
     assert index.search(DATA.vectors[:1], 1).ids.tolist() == [[1]]
 
@@ -98,7 +101,8 @@ def test_file(tmp_path: Path, lists: Lists) -> None:
 
 
 def test_same_seed_same_answers() -> None:
-    left, right = (built("rabitq", seed=4)[0].search(DATA.queries, 10, probes=2) for _ in range(2))
+    effort = Effort(2, 100)
+    left, right = (built("rabitq", seed=4)[0].search(DATA.queries, 10, effort=effort) for _ in range(2))
     assert (left.ids == right.ids).all()
 
 

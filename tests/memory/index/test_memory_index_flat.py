@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memory.index import Among
 from memory.index.evaluation import clustered
 from memory.index.flat import FlatIndex
 from memory.index.neighbours import Neighbours
@@ -71,8 +72,8 @@ def test_allowed_ids(share: float) -> None:
     places = np.sort(allowed) - 100
     right = oracle(data.vectors[places], np.sort(allowed), data.queries, 10)
     for found in (
-        index.search(data.queries, 10, allowed=np.append(allowed, 10**9)),
-        index.search_within(data.queries, allowed, 10),
+        index.search(data.queries, 10, among=Among(np.append(allowed, 10**9))),
+        index.search(data.queries, 10, among=Among(allowed), aim=1.0),
     ):
         np.testing.assert_allclose(found.scores, right.scores, atol=1e-5)
         assert (found.ids == right.ids).all()
@@ -85,7 +86,7 @@ def test_empty_index_and_no_queries() -> None:
     assert (found.scores == -np.inf).all()
     index.add(np.eye(4, dtype=np.float32), np.arange(4))
     assert index.search(np.empty((0, 4), np.float32), 3).ids.shape == (0, 3)
-    assert index.search_within(np.eye(4, dtype=np.float32), [], 3).ids.max() == -1
+    assert index.search(np.eye(4, dtype=np.float32), 3, among=Among([]), aim=1.0).ids.max() == -1
 
 
 @settings(max_examples=60, deadline=None)
@@ -134,8 +135,8 @@ def test_file_is_mapped_and_can_grow(tmp_path: Path) -> None:
     index.generation = 17
     loaded = FlatIndex.load(index.save(tmp_path / "flat.index"))
     assert loaded.generation == 17
-    assert isinstance(loaded._rows.vectors._fixed.base, np.ndarray)
-    assert not loaded._rows.vectors._fixed.flags.writeable
+    assert isinstance(loaded._state.rows.vectors._fixed.base, np.ndarray)
+    assert not loaded._state.rows.vectors._fixed.flags.writeable
     for known in (index, loaded):
         known.add(data.vectors[400:], np.arange(400, 500))
         known.remove([7])
@@ -143,7 +144,7 @@ def test_file_is_mapped_and_can_grow(tmp_path: Path) -> None:
     assert (right.ids == found.ids).all()
     np.testing.assert_allclose(right.scores, found.scores, atol=1e-6)
     allowed = np.arange(390, 410)
-    assert (loaded.search(data.queries, 5, allowed=allowed).ids >= 390).all()
+    assert (loaded.search(data.queries, 5, among=Among(allowed)).ids >= 390).all()
 
 
 @pytest.mark.parametrize(
@@ -172,8 +173,8 @@ def test_bad_arguments() -> None:
         index.search(np.eye(4), 0)
     with pytest.raises(TypeError, match="k must be an integer"):
         index.search(np.eye(4), 1.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="allowed must be integers"):
-        index.search(np.eye(4), 1, allowed=[0.5])
+    with pytest.raises(TypeError, match="among must be integers"):
+        index.search(np.eye(4), 1, among=Among([0.5]))
     with pytest.raises(ValueError, match="dim must be at least 1"):
         FlatIndex(0)
     with pytest.raises(TypeError, match="dim must be an integer"):

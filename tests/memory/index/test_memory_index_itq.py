@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.index.evaluation import clustered, recall, recall_at
+from memory.index import Among
+from memory.index.effort import Effort
+from memory.index.evaluation import clustered, recall
 from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
 
@@ -25,11 +27,11 @@ def built(bits: int = 64) -> tuple[ITQIndex, FlatIndex]:
 
 def test_recall_and_exact_scores() -> None:
     index, exact = built()
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     found, right = index.search(DATA.queries, 10), exact.search(DATA.queries, 10)
     same = found.ids == right.ids
     np.testing.assert_allclose(found.scores[same], right.scores[same], atol=1e-5)
-    assert (index.search(DATA.queries, 3, rerank=6000).ids == right.ids[:, :3]).all()
+    assert (index.search(DATA.queries, 3, effort=Effort(1, 6000)).ids == right.ids[:, :3]).all()
 
 
 def test_learning_beats_random_rotations() -> None:
@@ -44,7 +46,7 @@ def test_learning_beats_random_rotations() -> None:
         index = ITQIndex(96, bits=64)
         index.train(units[:1500], rounds=rounds)
         index.add(units[:6000], IDS)
-        shares.append(recall(index.search(units[6000:], 10, rerank=40).ids, truth))
+        shares.append(recall(index.search(units[6000:], 10, effort=Effort(1, 40)).ids, truth))
     assert shares[1] > shares[0] + 0.02
 
 
@@ -54,10 +56,11 @@ def test_remove_allowed_and_readd() -> None:
         known.remove(IDS[::2])
     assert (index.search(DATA.queries, 10).ids % 2 == 1).all()
     allowed = IDS[:900]
-    found = index.search(DATA.queries, 5, allowed=allowed).ids
+    found = index.search(DATA.queries, 5, among=Among(allowed)).ids
     assert ((found % 2 == 1) & (found < 900)).all()
-    assert recall_at(index, exact, DATA.queries, 5, allowed=allowed) > 0.95
-    assert (index.search(DATA.queries, 5, allowed=[0, 2]).ids == -1).all()
+    found, right = (one.search(DATA.queries, 5, among=Among(allowed)).ids for one in (index, exact))
+    assert recall(found, right) > 0.95
+    assert (index.search(DATA.queries, 5, among=Among([0, 2])).ids == -1).all()
     index.add(DATA.vectors[:1], [0])
     assert index.search(DATA.vectors[:1], 1).ids.tolist() == [[0]]
 
@@ -79,7 +82,7 @@ def test_file(tmp_path: Path) -> None:
 
 def test_same_seed_same_codes() -> None:
     first, second = built()[0], built()[0]
-    assert (first._codes.between(0, 6000) == second._codes.between(0, 6000)).all()
+    assert (first._state.codes.between(0, 6000) == second._state.codes.between(0, 6000)).all()
 
 
 def test_equal_vectors_go_to_the_lower_id() -> None:

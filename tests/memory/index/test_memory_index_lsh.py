@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.index.evaluation import clustered, recall, recall_at
+from memory.index import Among
+from memory.index.base import TAIL_LIMIT
+from memory.index.effort import Effort
+from memory.index.evaluation import clustered, recall
 from memory.index.flat import FlatIndex
 from memory.index.hashing import FAMILIES, Family
-from memory.index.lsh import TAIL_LIMIT, LSHIndex
+from memory.index.lsh import LSHIndex
 
 ROWS = 12_000
 DATA = clustered(ROWS, 100, dim=64, centres=60, noise=0.1)
@@ -31,9 +34,9 @@ def both(rows: int = ROWS, **settings: Any) -> tuple[LSHIndex, FlatIndex]:
 def test_recall(family: Family) -> None:
     index, exact = both(family=family)
     assert index.tail == 0
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
-    few = index.search(DATA.queries, 10, probes=10)
-    many = index.search(DATA.queries, 10, probes=400)
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
+    few = index.search(DATA.queries, 10, effort=Effort(10, 200))
+    many = index.search(DATA.queries, 10, effort=Effort(400, 200))
     truth = exact.search(DATA.queries, 10).ids
     assert recall(few.ids, truth) < recall(many.ids, truth)
 
@@ -50,7 +53,7 @@ def test_scores_are_exact_and_batches_do_not_matter() -> None:
 
 def test_all_probes_find_everything() -> None:
     index, exact = both(3000, family="hyperplane", functions=4, tables=3)
-    found = index.search(DATA.queries[:5], 20, probes=10**6, rerank=3000)
+    found = index.search(DATA.queries[:5], 20, effort=Effort(10**6, 3000))
     assert (found.ids == exact.search(DATA.queries[:5], 20).ids).all()
 
 
@@ -70,7 +73,7 @@ def test_many_portions_give_few_tables_and_the_same_recall() -> None:
         index.add(DATA.vectors[part], part)
     assert index.tail <= TAIL_LIMIT
     assert len(index._state.buckets) <= 3
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
 
 
 def test_removed_rows_are_never_found() -> None:
@@ -81,12 +84,12 @@ def test_removed_rows_are_never_found() -> None:
         assert known.remove(gone) == 0
     assert len(index) == ROWS - len(gone)
     assert (index.search(DATA.queries, 10).ids % 2 == 1).all()
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     before = index.nbytes
     index.compact()
     assert index.nbytes < before
     assert (index.search(DATA.queries, 10).ids % 2 == 1).all()
-    assert recall_at(index, exact, DATA.queries, 10) > 0.95
+    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     index.remove(np.arange(ROWS))
     index.compact()
     assert index.search(DATA.queries, 3).ids.max() == -1
@@ -95,11 +98,12 @@ def test_removed_rows_are_never_found() -> None:
 def test_allowed_ids_and_subsets() -> None:
     index, exact = both()
     allowed = np.random.default_rng(0).permutation(ROWS)[: ROWS // 2]
-    found = index.search(DATA.queries, 10, allowed=allowed).ids
+    found = index.search(DATA.queries, 10, among=Among(allowed)).ids
     assert np.isin(found, allowed).all()
-    assert recall_at(index, exact, DATA.queries, 10, allowed=allowed) > 0.9
-    within = index.search_within(DATA.queries, allowed[:300], 10)
-    assert (within.ids == exact.search_within(DATA.queries, allowed[:300], 10).ids).all()
+    found, right = (one.search(DATA.queries, 10, among=Among(allowed)).ids for one in (index, exact))
+    assert recall(found, right) > 0.9
+    within = index.search(DATA.queries, 10, among=Among(allowed[:300]), aim=1.0)
+    assert (within.ids == exact.search(DATA.queries, 10, among=Among(allowed[:300]), aim=1.0).ids).all()
 
 
 def test_copies_of_one_vector_do_not_hide_others() -> None:
@@ -136,7 +140,7 @@ def test_empty_index(tmp_path: Path) -> None:
 
 
 def test_same_seed_same_answers() -> None:
-    answers = [both(seed=seed)[0].search(DATA.queries, 10, probes=60) for seed in (1, 1, 2)]
+    answers = [both(seed=seed)[0].search(DATA.queries, 10, effort=Effort(60, 200)) for seed in (1, 1, 2)]
     assert (answers[0].ids == answers[1].ids).all()
     assert (answers[0].scores == answers[1].scores).all()
     assert not (answers[0].ids == answers[2].ids).all()
@@ -204,7 +208,7 @@ def test_any_order_of_changes(steps: list[tuple[str, int, int]]) -> None:
     exact = FlatIndex(64)
     known = np.array(sorted(model), np.int64)
     exact.add(DATA.vectors[known], known)
-    found = index.search(DATA.queries[:5], 6, probes=10**6, rerank=400)
+    found = index.search(DATA.queries[:5], 6, effort=Effort(10**6, 400))
     assert (found.ids == exact.search(DATA.queries[:5], 6).ids).all()
 
 

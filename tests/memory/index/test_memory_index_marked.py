@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.index import FlatIndex, ITQIndex, LSHIndex, clustered
+from memory.index import Among, FlatIndex, ITQIndex, LSHIndex, clustered
 
 
 def indexes() -> list[Any]:
@@ -33,12 +33,12 @@ def test_equals_the_search_among_these_ids(number: int, aligned: bool) -> None:
     index.remove(ids[[3, 77]])
     kept = np.random.default_rng(1).random(500) < 0.5
     kept[3] = True
-    found = index.search_marked(data.queries, 7, ids, kept)
+    found = index.search(data.queries, 7, among=Among(ids, kept), aim=1.0)
     alive = kept.copy()
     alive[[3, 77]] = False
     halves = data.vectors.astype(np.float16).astype(np.float32)
     scores = data.queries @ halves[alive].T
     expected = ids[alive][np.argsort(-scores, axis=1, kind="stable")[:, :7]]
     assert np.array_equal(found.ids, expected)
-    none = index.search_marked(data.queries, 7, ids, np.zeros(500, bool))
+    none = index.search(data.queries, 7, among=Among(ids, np.zeros(500, bool)), aim=1.0)
     assert (none.ids == -1).all()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memory.index import Among
 from memory.index.evaluation import clustered
 from memory.index.flat import FlatIndex
 from memory.index.lsh import LSHIndex
@@ -93,12 +94,9 @@ def test_same_as_one_flat_index(operations: list[tuple[str, int]], seed: int) ->
         kept = np.sort(generator.permutation(following)[: following // 2])
         every = np.arange(following)
         marks = np.isin(every, kept)
-        for found, right in (
-            (index.search(asked, 8), model.search(asked, 8)),
-            (index.search(asked, 8, allowed=kept), model.search(asked, 8, allowed=kept)),
-            (index.search_within(asked, kept, 8), model.search_within(asked, kept, 8)),
-            (index.search_marked(asked, 8, every, marks), model.search_marked(asked, 8, every, marks)),
-        ):
+        options: list[dict[str, Any]] = [{}, {"among": Among(kept)}, {"among": Among(kept), "aim": 1.0}]
+        for option in (*options, {"among": Among(every, marks), "aim": 1.0}):
+            found, right = (one.search(asked, 8, **option) for one in (index, model))
             np.testing.assert_array_equal(found.ids, right.ids)
             np.testing.assert_allclose(found.scores, right.scores, atol=1e-6)
 
@@ -145,11 +143,16 @@ def test_an_outgrown_index_is_made_anew() -> None:
 
 def test_filling_goes_straight_to_where_vectors_belong() -> None:
     generator = np.random.default_rng(0)
-    finished: list[int] = []
-    index = tiered(finish=lambda long_term: finished.append(len(long_term)))
+    merged: list[bool] = []
+
+    class Told(FlatIndex):
+        def merge(self, *, whole: bool = False) -> None:
+            merged.append(whole and len(self) == 33)
+
+    index = tiered(lambda count: Told(DIM))
     portions = [(units(generator, 30), np.arange(30)), (units(generator, 3), np.arange(30, 33)), None]
     index.fill(33, lambda: portions.pop(0))
-    assert finished == [33]
+    assert merged == [True]
     assert len(index.tiers[0]) == 0
     small = tiered()
     portions = [(units(generator, 3), np.arange(3)), None]

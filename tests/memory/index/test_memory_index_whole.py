@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memory.index import FlatIndex, LSHIndex, clustered, recall
+from memory.index import Among, FlatIndex, LSHIndex, clustered, recall
 from memory.index.effort import EXACT, Effort
-from memory.index.neighbours import Marked
 
 
 def test_all_rows_are_sorted_into_one_and_found_alike() -> None:
@@ -40,13 +39,11 @@ def test_marked_rows_are_those_allowed(gaps: bool) -> None:
     allowed = every[kept]
     exact = FlatIndex(32)
     exact.add(data.vectors[50:], ids[50:])
-    truth = exact.search(data.queries, 10, allowed=allowed).ids
-    np.testing.assert_array_equal(exact.search(data.queries, 10, marked=Marked(every, kept)).ids, truth)
-    found = index.search(data.queries, 10, marked=Marked(every, kept)).ids
+    truth = exact.search(data.queries, 10, among=Among(allowed)).ids
+    np.testing.assert_array_equal(exact.search(data.queries, 10, among=Among(every, kept)).ids, truth)
+    found = index.search(data.queries, 10, among=Among(every, kept)).ids
     assert np.isin(found[found >= 0], truth).mean() > 0.9
     assert np.isin(found[found >= 0], allowed).all()
-    with pytest.raises(ValueError, match="not both"):
-        index.search(data.queries, 10, allowed=allowed, marked=Marked(every, kept))
 
 
 def test_a_share_of_the_rows_takes_more_probes_within_bounds() -> None:

@@ -151,7 +151,7 @@ def test_one_thing_becomes_one_and_says_why() -> None:
     (proposal,) = propose_merges(memories)
     assert proposal.ids == (3, 10)
     assert proposal.result.position == pytest.approx((0.3, 0.0, 0.0))
-    assert proposal.why == (
+    assert str(proposal.why) == (
         "2 memories of kind object and label 'Cup' within 1.41 standard deviations of one place in map"
         " 'default', similarity at least 1.00"
     )

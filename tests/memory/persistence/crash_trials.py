@@ -20,8 +20,8 @@ import time
 import numpy as np
 
 from memory.persistence import places
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 EVERYWHERE = Filter(box=(-1, -1, 100, 100))

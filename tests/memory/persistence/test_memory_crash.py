@@ -17,8 +17,8 @@ import pytest
 
 from memory.persistence import connection as connections
 from memory.persistence import places
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 PROGRAM = Path(__file__).with_name("crash_trials.py")
@@ -179,7 +179,7 @@ def record(folder: Path, recorder: list[Event], *, synchronous: str = "FULL") ->
     there: set[int] = set()
     with Database.open(folder) as database:
         assert database._writer is not None
-        database._writer.execute(f"PRAGMA synchronous = {synchronous}")
+        database._writer.connection.execute(f"PRAGMA synchronous = {synchronous}")
         recorder.clear()
         for number in range(60):
             there = there | set(database.add([row_of(number, i) for i in range([1, 1, 5, 30][number % 4])]))

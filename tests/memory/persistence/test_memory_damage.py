@@ -27,10 +27,10 @@ from memory.errors import (
     StoreReadOnlyError,
 )
 from memory.persistence import places
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter, Query
 from memory.store import MemoryStore
-from memory.types import Memory, Query
+from memory.types import Memory
 
 
 def rows_of(count: int, seed: int = 0) -> list[Memory]:
@@ -77,7 +77,7 @@ def test_a_second_writer_is_told_who_writes(folder: Path) -> None:
 
 def test_a_full_database_keeps_what_it_has(folder: Path) -> None:
     with Database.open(folder) as database:
-        writer = database._writer
+        writer = database._writer.connection
         assert writer is not None
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
         writer.execute(f"PRAGMA max_page_count = {pages + 10}")

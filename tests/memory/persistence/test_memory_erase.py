@@ -16,8 +16,8 @@ import pytest
 from memory.errors import EraseError, StoreReadOnlyError, UndoError
 from memory.persistence import connection as connections
 from memory.persistence import erase, places
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 SECRET = "Xylophonist"

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from memory.errors import UnknownMemoryError
-from memory.persistence.filters import Filter
 from memory.persistence.group_commit import GroupCommit
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 
@@ -45,7 +45,7 @@ def test_threads_share_transactions_and_every_row_is_there(tmp_path: Path) -> No
 
 def test_waiting_operations_are_committed_by_one_leader(tmp_path: Path) -> None:
     with Database.open(tmp_path, dim=4) as database:
-        group = database._group
+        group = database._writer
         with ThreadPoolExecutor(20) as pool:
             with group.lock:  # Nobody leads until all wait.
                 futures = [pool.submit(database.add, [Memory(time_ns=i, label=str(i))]) for i in range(20)]
@@ -61,11 +61,11 @@ def test_an_operation_of_a_group_fails_alone(tmp_path: Path) -> None:
     with Database.open(tmp_path, dim=4) as database:
         database.add([Memory(time_ns=0)])
         with ThreadPoolExecutor(9) as pool:
-            with database._group.lock:
+            with database._writer.lock:
                 good = [pool.submit(database.add, [Memory(time_ns=i)]) for i in range(4)]
                 bad = pool.submit(database.remove, [99])
                 good += [pool.submit(database.add, [Memory(time_ns=i)]) for i in range(4)]
-                while len(database._group._queue) < 9:
+                while len(database._writer._queue) < 9:
                     pass
             with pytest.raises(UnknownMemoryError):
                 bad.result()
@@ -93,7 +93,12 @@ def interrupted(connection: sqlite3.Connection) -> None:
 
 def test_an_interruption_leaves_the_others_waiting_not_failed(plain: sqlite3.Connection) -> None:
     resets: list[int] = []
-    group: GroupCommit[None, None] = GroupCommit(plain, lambda: resets.append(1))
+
+    class Noting(GroupCommit[None, None]):
+        def rolled_back(self) -> None:
+            resets.append(1)
+
+    group = Noting(plain)
     held, both = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -124,7 +129,7 @@ def test_an_interruption_leaves_the_others_waiting_not_failed(plain: sqlite3.Con
 
 
 def test_whoever_is_interrupted_while_waiting_is_not_waited_for(plain: sqlite3.Connection) -> None:
-    group: GroupCommit[None, None] = GroupCommit(plain, lambda: None)
+    group: GroupCommit[None, None] = GroupCommit(plain)
     started, waited = threading.Event(), threading.Event()
 
     def slow(connection: sqlite3.Connection) -> int:
@@ -149,13 +154,14 @@ def test_whoever_is_interrupted_while_waiting_is_not_waited_for(plain: sqlite3.C
 def test_requests_that_follow_each_other_are_done_together(plain: sqlite3.Connection) -> None:
     seen: list[list[int]] = []
 
-    def together(connection: sqlite3.Connection, requests: list[int]) -> list[int]:
-        seen.append(requests)
-        if 3 in requests:
-            raise ValueError("not this one")
-        return [10 * request for request in requests]
+    class Tenfold(GroupCommit[int, int]):
+        def together(self, requests: list[int]) -> list[int]:
+            seen.append(requests)
+            if 3 in requests:
+                raise ValueError("not this one")
+            return [10 * request for request in requests]
 
-    group: GroupCommit[int, int] = GroupCommit(plain, lambda: None, together)
+    group = Tenfold(plain)
     with ThreadPoolExecutor(5) as pool:
         with group.lock:
             futures = []
@@ -181,11 +187,11 @@ def test_rows_of_many_threads_go_in_together_with_what_they_have(tmp_path: Path)
     ]
     with Database.open(tmp_path, dim=4) as database:
         with ThreadPoolExecutor(4) as pool:
-            with database._group.lock:
+            with database._writer.lock:
                 futures = []
                 for at, row in enumerate(rows):
                     futures.append(pool.submit(database.add, [row], operation=f"op {at}", detail={"at": at}))
-                    while len(database._group._queue) <= at:
+                    while len(database._writer._queue) <= at:
                         pass
             ids = [future.result()[0] for future in futures]
         assert ids == [1, 2, 3, 4]

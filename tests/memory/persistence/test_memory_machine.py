@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from memory.errors import UndoError, UnknownMemoryError
 from memory.persistence import places, reading
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 LABELS = ["cup", "car", "tür", "a'b\"c"]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from memory.persistence import operations, places, poses
-from memory.persistence.filters import Filter
 from memory.persistence.records import prepare
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.types import Memory
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from memory.errors import CorruptStoreError, StoreVersionError
 from memory.merging import fuse
-from memory.persistence.filters import Filter
 from memory.persistence.sqlite import Database
+from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
 from memory.types import Memory, Visit
@@ -187,7 +187,7 @@ def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
         assert store.check().ok
         assert len(store.get([id])[0].visits) == 1
     connection = raw(folder)
-    assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (4,)
     connection.close()
 
 

@@ -203,6 +203,11 @@ def test_marking_what_is_gone(client: Any, store: MemoryStore) -> None:
     assert [memory.state for memory in store.get([1, 2, 3])] == ["present", "gone", "gone"]
     assert client.post("/api/ask", {"text": "is the Mug still there?"}).json()["answer"]["state"] == "gone"
     assert client.get("/api/log?limit=1").json()["operations"][0]["operation"] == "mark"
+    assert ids(client.post("/api/query", {"labels": ["Mug"], "states": ["gone"]})) == [3, 2]
+    assert ids(client.post("/api/query", {"embedding": [0, 1, 0], "states": ["present"], "k": 1})) != [2]
+    asked = {"question": "search", "what": "Mug", "states": ["present"]}
+    assert "Nothing is remembered of Mug" in client.post("/api/ask", asked).json()["sentence"]
+    assert client.post("/api/query", {"states": ["lost"]}).status_code == 422
     assert "not seen in passing" in json.dumps(client.get("/api/explain/2").json()["history"])
     assert client.post("/api/undo", {"generation": 2}).json()["undone"] == 2
     assert store.get([2])[0].state == "present"

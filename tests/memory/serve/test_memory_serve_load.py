@@ -18,10 +18,11 @@ import pytest
 
 from memory.errors import QueryInterruptedError
 from memory.persistence.deadline import Deadline, reading_until, without_limit
+from memory.query import Query
 from memory.serve import create_app
 from memory.serve.options import ServeOptions
 from memory.store import MemoryStore
-from memory.types import MOST_CORNERS, MOST_LABELS, MOST_WORDS, Memory, Query
+from memory.types import MOST_CORNERS, MOST_LABELS, MOST_WORDS, Memory
 
 JSON = {"content-type": "application/json"}
 BODY = 16 << 20
@@ -193,11 +194,11 @@ def test_light_requests_are_answered_while_all_others_wait(
                 assert (await asyncio.wait_for(asked.get("/api/health"), 10)).status_code == 200
                 answer = await asyncio.wait_for(asked.post("/api/query", json={"k": 1}), 10)
                 assert answer.status_code == 200
-            store.database._group.lock.release()
+            store.database._writer.lock.release()
             leave.set()
             assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
 
-    store.database._group.lock.acquire()  # Something long is being written, by this thread.
+    store.database._writer.lock.acquire()  # Something long is being written, by this thread.
     client.runner.run(run())
 
 

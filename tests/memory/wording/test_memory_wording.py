@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.types import Query
+from memory.query import Query
 from memory.wording import distance, fold, forms, nearest, stem, stems
 from memory.wording.meaning import Labels, read_query
 
@@ -80,7 +80,7 @@ def test_queries_are_read_with_the_words_of_the_store() -> None:
     read = read_query(
         Query(labels=["cars", "Pedestrain", "City", "tree"], text="the bakry"), lambda: labels, corrections
     )
-    assert read.query.labels == ["Car", "car", "Pedestrian", "City", "tree"]
+    assert read.query.where.labels == ["Car", "car", "Pedestrian", "City", "tree"]
     assert read.query.text == "the bakery"
     assert read.notes == (
         "label 'cars' read as 'Car' or 'car'",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from memory.index.cuda import cells as reference
 from memory.index.cuda import cells_triton, codes_triton, rerank_top, rerank_triton, scan_top
-from memory.index.cuda.cells import Cells, Effort, build
+from memory.index.cuda.cells import Cells, Sizes, build
 from memory.index.cuda.codes import BINS, asked_levels
 from sparse_core.dispatch import Impl
 
@@ -49,27 +49,27 @@ def levels_case(queries: int, dim: int) -> Any:
     return {"same": all(torch.equal(mine, right) for mine, right in zip(ours, wanted, strict=True))}
 
 
-def cells_case(cells: Cells, queries: int, effort: Effort, *, dim: int = 32) -> Any:
+def cells_case(cells: Cells, queries: int, sizes: Sizes, *, dim: int = 32) -> Any:
     """Every step of a search of cells."""
     products = cells.products(units(queries, dim, 9))
     overflow = torch.zeros((2, 2), dtype=torch.int64, device=DEVICE)
     counts = torch.full((queries, BINS + 1), 7, dtype=torch.int32, device=DEVICE)
-    ours = cells_triton.probe(cells, products, effort, overflow[0], counts)
-    wanted = reference.probe(cells, products, effort, overflow[1])
+    ours = cells_triton.probe(cells, products, sizes, overflow[0], counts)
+    wanted = reference.probe(cells, products, sizes, overflow[1])
     same = torch.equal(ours.shifts, wanted.shifts) and torch.equal(ours.ends, wanted.ends)
     same &= torch.equal(ours.asked.levels, wanted.asked.levels)
     same &= torch.equal(ours.asked.base, wanted.asked.base)
     same &= torch.equal(overflow[0], overflow[1])
-    near = cells_triton.distances_read(cells, ours, effort.capacity, counts)
-    slots, right = reference.distances_read(cells, wanted, effort.capacity)
-    used = torch.arange(effort.capacity, device=DEVICE) < wanted.ends[:, -1:]
+    near = cells_triton.distances_read(cells, ours, sizes.capacity, counts)
+    slots, right = reference.distances_read(cells, wanted, sizes.capacity)
+    used = torch.arange(sizes.capacity, device=DEVICE) < wanted.ends[:, -1:]
     same &= torch.equal(near.to(torch.int32)[used], right[used])
     for query in range(queries):
         some = right[query][right[query] < BINS]
         same &= torch.equal(counts[query, :BINS], torch.bincount(some, minlength=BINS).to(torch.int32))
-    first = cells_triton.take(cells, ours, near, counts, effort.rerank)
-    again = cells_triton.candidates(cells, products, effort, overflow[0])
-    kept = reference.take(cells, slots, right, effort.rerank)
+    first = cells_triton.take(cells, ours, near, counts, sizes.rerank)
+    again = cells_triton.candidates(cells, products, sizes, overflow[0])
+    kept = reference.take(cells, slots, right, sizes.rerank)
     for found in (first, again):
         same &= torch.equal(found.lengths, kept.lengths)
         for query, length in enumerate(kept.lengths.tolist()):
@@ -146,15 +146,15 @@ def report() -> dict[str, Any]:
     some, alike = made(2000, pivots=37, dead=0.2), made(2500, pivots=4, dead=0.1, copies=True)
     found = {
         "levels": levels_case(5, 48),
-        "cells": cells_case(some, 3, Effort(8, 1500, 200)),
-        "cells, all of them": cells_case(some, 1, Effort(64, 1800, 3000)),
-        "cells, overflow": cells_case(some, 3, Effort(12, 300, 20)),
-        "cells, copies": cells_case(alike, 3, Effort(4, 2200, 100)),
-        "cells, copies of one query": cells_case(alike, 1, Effort(4, 900, 1)),
-        "cells, one row": cells_case(made(1), 2, Effort(24, 1, 1)),
-        "cells, all removed": cells_case(made(300, dead=1.1), 1, Effort(24, 250, 50)),
-        "cells, many queries": cells_case(made(300, pivots=5), 17, Effort(1, 90, 20)),
-        "cells, many pivots": cells_case(made(5500, pivots=4500), 1, Effort(100, 500, 60)),
+        "cells": cells_case(some, 3, Sizes(8, 1500, 200)),
+        "cells, all of them": cells_case(some, 1, Sizes(64, 1800, 3000)),
+        "cells, overflow": cells_case(some, 3, Sizes(12, 300, 20)),
+        "cells, copies": cells_case(alike, 3, Sizes(4, 2200, 100)),
+        "cells, copies of one query": cells_case(alike, 1, Sizes(4, 900, 1)),
+        "cells, one row": cells_case(made(1), 2, Sizes(24, 1, 1)),
+        "cells, all removed": cells_case(made(300, dead=1.1), 1, Sizes(24, 250, 50)),
+        "cells, many queries": cells_case(made(300, pivots=5), 17, Sizes(1, 90, 20)),
+        "cells, many pivots": cells_case(made(5500, pivots=4500), 1, Sizes(100, 500, 60)),
         "scan, one row": scan_case(made(1), 1, 5),
         "scan, one query": scan_case(some, 1, 100),
         "scan, nine queries": scan_case(made(300), 9, 50, named=False),
@@ -175,9 +175,9 @@ def report() -> dict[str, Any]:
     if DEVICE.type == "cuda":
         million = made(1_000_000, dead=0.1)
         found |= {
-            "cells, a million rows": cells_case(million, 1, Effort(24, 24_576, 512)),
-            "cells, a million rows, 64": cells_case(million, 64, Effort(24, 24_576, 512)),
-            "cells, a million rows, wide": cells_case(million, 4, Effort(128, 98_304, 4096)),
+            "cells, a million rows": cells_case(million, 1, Sizes(24, 24_576, 512)),
+            "cells, a million rows, 64": cells_case(million, 64, Sizes(24, 24_576, 512)),
+            "cells, a million rows, wide": cells_case(million, 4, Sizes(128, 98_304, 4096)),
             "scan, a million rows": scan_case(million, 1, 4096),
             "scan, a million rows, eight": scan_case(million, 8, 1000),
             "rerank, many": rerank_case(100_000, 1024, 512, 10, dim=256, lengths=True, tail=256),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.errors import RecallWarning
+from memory.index import Among
 from memory.index.cuda import CudaIndex
 from memory.index.cuda import index as index_module
 from memory.index.evaluation import clustered, recall
@@ -140,16 +141,16 @@ def test_few_rows(method: Any) -> None:
 def test_subsets_are_exact() -> None:
     index, exact = both()
     allowed = np.random.default_rng(0).permutation(ROWS)[: ROWS // 2]
-    right = exact.search(DATA.queries, 10, allowed=allowed)
+    right = exact.search(DATA.queries, 10, among=Among(allowed))
     kept = np.isin(np.arange(ROWS), allowed)
     for found in (
-        index.search(DATA.queries, 10, allowed=allowed),
-        index.search_within(DATA.queries, np.append(allowed, 10**7), 10),
-        index.search_marked(DATA.queries, 10, np.arange(ROWS), kept),
+        index.search(DATA.queries, 10, among=Among(allowed)),
+        index.search(DATA.queries, 10, among=Among(np.append(allowed, 10**7)), aim=1.0),
+        index.search(DATA.queries, 10, among=Among(np.arange(ROWS), kept), aim=1.0),
     ):
         assert (found.ids == right.ids).mean() > 0.99
         np.testing.assert_allclose(found.scores, right.scores, atol=1e-5)
-    assert index.search_within(DATA.queries, [], 2).ids.max() == -1
+    assert index.search(DATA.queries, 2, among=Among([]), aim=1.0).ids.max() == -1
 
 
 def test_overflow_is_reported() -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.index.cuda.cells import Cells, Effort, build, candidates, pivots_for, probe
+from memory.index.cuda.cells import Cells, Sizes, build, candidates, pivots_for, probe
 from memory.index.cuda.codes import BINS, TOP, asked_levels, directions, distances, row_codes
 from memory.index.cuda.keys import MISSING, keys_of, ranked
 from memory.index.cuda.rerank import rerank_top
@@ -128,8 +128,8 @@ def test_candidates(
     cells = cells_of(vectors, pivots)
     cells.remove(torch.arange(0, rows, 5))
     products, overflow = cells.products(drawn(2, seed + 1)), torch.zeros(2, dtype=torch.int64)
-    effort = Effort(probes, capacity, rerank)
-    found = candidates(cells, products, effort, overflow)
+    sizes = Sizes(probes, capacity, rerank)
+    found = candidates(cells, products, sizes, overflow)
     starts = cells.starts.tolist()
     cut, asked = [], asked_levels(products[:, cells.pivots :], 48)
     for query in range(2):
@@ -154,20 +154,20 @@ def test_the_farthest_cells_are_cut() -> None:
     vectors = drawn(600, 2)
     cells = cells_of(vectors, 12)
     products, overflow = cells.products(vectors[:3]), torch.zeros(2, dtype=torch.int64)
-    whole = probe(cells, products, Effort(12, 600, 9), overflow)
+    whole = probe(cells, products, Sizes(12, 600, 9), overflow)
     assert (whole.ends[:, -1] == 600).all()
     assert overflow.tolist() == [0, 0]
-    part = probe(cells, products, Effort(12, 100, 9), overflow)
+    part = probe(cells, products, Sizes(12, 100, 9), overflow)
     assert torch.equal(part.ends, whole.ends.clamp_max(100))
     assert torch.equal(part.shifts, whole.shifts)
     assert overflow.tolist() == [3, 1500]
 
 
 def test_effort_grows_with_the_number_of_neighbours() -> None:
-    effort = Effort(24, 1000, 512)
-    assert effort.of(10) == effort.of(64) == effort
-    assert effort.of(1024) == Effort(96, 4000, 4096)
-    assert Effort(100, 10, 1).of(1024).probes == 128
+    sizes = Sizes(24, 1000, 512)
+    assert sizes.of(10) == sizes.of(64) == sizes
+    assert sizes.of(1024) == Sizes(96, 4000, 4096)
+    assert Sizes(100, 10, 1).of(1024).probes == 128
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,0 +1,38 @@
+"""Records as JSON has them: one rule for answers, hits and memories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from memory.types import Memory
+
+#: Metadata of a field that is not told.
+UNTOLD = {"told": False}
+#: What is told of a memory: everything but vectors.
+MEMORY = (
+    "id", "time_ns", "map_id", "position", "yaw", "covariance", "kind", "label", "caption", "confidence",
+    "reward", "payload", "evidence", "provenance", "marked", "count", "first_seen_ns", "last_seen_ns",
+    "visits", "state", "importance",
+)  # fmt: skip
+
+
+def to_plain(value: Any) -> Any:
+    """Plain values of a record, a list or a mapping; memories without vectors, and with the times of their
+    sights filled in."""
+    if isinstance(value, Memory):
+        seen = {"first_seen_ns": value.first_sight_ns, "last_seen_ns": value.last_sight_ns}
+        return {name: to_plain(getattr(value, name)) for name in MEMORY} | seen
+    if is_dataclass(value):
+        told = (entry.name for entry in fields(value) if entry.metadata != UNTOLD)
+        return {name: to_plain(getattr(value, name)) for name in told}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list | tuple):
+        return [to_plain(each) for each in value]
+    return value

@@ -1,0 +1,296 @@
+"""What a store answers: everything that is read, and nothing that changes a memory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memory.config import StoreConfig
+from memory.errors import StoreError, UnknownMemoryError
+from memory.explaining import explained
+from memory.hits import hits_of
+from memory.index import Neighbours
+from memory.index.neighbours import unit_rows
+from memory.persistence.journal import LogEntry
+from memory.persistence.sqlite import Database
+from memory.persistence.statistics import Stats
+from memory.query import Filter, Query
+from memory.readout import read_out
+from memory.retrieve import Retriever
+from memory.tiers import Tier
+from memory.types import Explanation, Hit, Memory, State
+from memory.wording.meaning import read_query
+
+INDEX_FOLDER = "indexes"
+#: Accesses that are counted in memory before they are written, and that wait there at most.
+_ACCESSES_AT_ONCE = 4096
+_ACCESSES_WAITING = 64 * _ACCESSES_AT_ONCE
+
+
+class StoreReader:
+    """Reads a store; :class:`memory.store.MemoryStore` is one that writes too.
+
+    Attributes:
+        folder: of the store.
+        config: see :class:`StoreConfig`.
+        dim: length of the default vectors.
+    """
+
+    def __init__(self, database: Database, config: StoreConfig) -> None:
+        self.folder = database.folder
+        self.config = config
+        self.dim = database.dim
+        self._database = database
+        self._retriever = Retriever(
+            database, index_from=config.index_from, index=config.index, tiers=config.tiers
+        )
+        self._retriever.indexes.load(self.folder / INDEX_FOLDER)
+        self._accessed: list[int] = []
+        self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
+
+    def __len__(self) -> int:
+        return self._database.count()
+
+    def query(self, query: Query) -> list[Hit]:
+        """The memories that answer a query, the best first.
+
+        Raises:
+            DimensionError: a vector of another length.
+            UnknownMemoryError: ``like`` names none.
+            ValueError: nothing has a vector of that encoder.
+        """
+        hits = self._answered(query)
+        if not hits or len(query.where.labels or ()) > 1:
+            meant = read_query(query, self._retriever.label_counts, self._database.corrections)
+            if meant.notes:
+                reason = "; ".join(meant.notes)
+                hits = [dataclasses.replace(hit, reason=reason) for hit in self._answered(meant.query)]
+        return hits
+
+    def _answered(self, query: Query) -> list[Hit]:
+        """The hits of a query as it is said."""
+        found = self._retriever.find(query)
+        memories = self._database.present(found.ids.tolist())
+        if len(memories) < len(found.ids):
+            found = found.of([memory.id for memory in memories])
+        self._count_accesses(memories)
+        return hits_of(
+            query, found, memories, newest_ns=lambda: self.newest_ns, half_life_s=self.config.half_life_s
+        )
+
+    def search(
+        self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default", aim: float = 0.99
+    ) -> Neighbours:
+        """Ids and cosine similarities of the most similar memories, for many vectors at once.
+
+        Args:
+            vectors: (queries, dim).
+            k: of each.
+            encoder: which vectors are compared.
+            aim: share of the ten nearest to find, by what was measured on the memories themselves; less takes
+                less time, 1 compares all.
+        """
+        return self._retriever.neighbours(np.asarray(vectors, np.float32), k, encoder=encoder, aim=aim)
+
+    def context(self, query: Query) -> tuple[NDArray[np.float32], list[Hit]]:
+        """One vector that attention makes of the hits, and the hits with their weights as evidence.
+
+        Raises:
+            ValueError: the query has no vector to attend with.
+        """
+        hits = self.query(dataclasses.replace(query, aggregate=True))
+        vector = query.embedding
+        if vector is None and query.like is not None:
+            vector = self._database.vectors([query.like], query.encoder).halves[0].astype(np.float32)
+        if vector is None:
+            raise ValueError("context needs a query with an embedding or like")
+        ids = [int(hit.memory.id) for hit in hits if hit.memory.id is not None]
+        vectors = self._database.vectors(ids, query.encoder).halves.astype(np.float32)
+        return read_out(unit_rows(vector[None], len(vector))[0], vectors).context, hits
+
+    def get(self, ids: Iterable[int]) -> list[Memory]:
+        """Memories by their ids.
+
+        Raises:
+            UnknownMemoryError: one is not there.
+        """
+        return self._database.get(ids)
+
+    def find(
+        self,
+        filter: Filter,
+        *,
+        newest_first: bool = True,
+        limit: int | None = None,
+        vectors: bool = True,
+    ) -> list[Memory]:
+        """All memories that pass a filter.
+
+        Args:
+            filter: what they must be.
+            newest_first: or the oldest first.
+            limit: most of them.
+            vectors: with their vectors; without, it takes less time.
+        """
+        order: Any = "newest" if newest_first else "oldest"
+        ids = self._database.ids(filter, order=order, limit=limit).tolist()
+        return self._database.present(ids, vectors=vectors)
+
+    def find_merged(self, filter: Filter) -> list[Memory]:
+        """Those that pass a filter and stand for several observations, by rising id and without vectors."""
+        return self._database.present(self._merged_ids(filter).tolist(), vectors=False)
+
+    def find_last_seen(self, filter: Filter, after_ns: int) -> list[Memory]:
+        """Those that pass a filter and stand for a sight after a time, as of the one that was seen last.
+
+        Only where that is not their own ``time_ns``. Without vectors.
+        """
+        visited = self._database.visited_after(after_ns)
+        if not len(visited.ids):
+            return []
+        fits = np.isin(visited.ids, self._merged_ids(filter))
+        last = visited.first_ns[fits].max(initial=after_ns)
+        return self._database.present(visited.ids[fits & (visited.first_ns == last)].tolist(), vectors=False)
+
+    def _merged_ids(self, filter: Filter) -> NDArray[np.int64]:
+        """Rising ids of those that pass a filter and stand for several observations."""
+        ids = self._retriever.ids(dataclasses.replace(filter, text=None), several=True)
+        if filter.text is not None:
+            ids = np.intersect1d(ids, self._database.ids(Filter(text=filter.text)))
+        return ids
+
+    def find_seen(
+        self, filter: Filter, *, limit: int | None = None, vectors: bool = True
+    ) -> tuple[list[Memory], int]:
+        """Memories that pass a filter and were seen within its ``between_ns``, and how many there are.
+
+        Unlike :meth:`find`, which looks at ``time_ns`` alone, a merged memory is found by each of its visits.
+
+        Args:
+            filter: what they must be, with ``between_ns``.
+            limit: most of them; those that were seen first within that time.
+            vectors: with their vectors; without, it takes less time.
+        """
+        found = self._database.seen(filter, limit=limit)
+        return self._database.present(found.ids.tolist(), vectors=vectors), found.total
+
+    def count(self, filter: Filter) -> int:
+        """How many pass a filter, exactly."""
+        return self._database.count(filter)
+
+    @property
+    def newest_ns(self) -> int:
+        """Time of the newest memory, by the robot's clock; ``-2**63`` where there is none."""
+        generation = self._database.generation
+        if self._newest[0] != generation:
+            ids = self._database.ids(order="newest", limit=1)
+            times = self._database.columns(ids).time_ns.tolist()
+            if not times:
+                return -(2**63)
+            self._newest = (generation, times[0])
+        return self._newest[1]
+
+    def label_counts(self) -> dict[str, int]:
+        """How many memories have each label."""
+        return self._retriever.label_counts()
+
+    def corrections(self, text: str) -> dict[str, str]:
+        """For words that no memory has in any form, the word of the store that differs by a slip or two."""
+        return self._database.corrections(text)
+
+    def encoders(self) -> dict[str, int]:
+        """Length of the vectors by the name of their encoder."""
+        return self._database.slots()
+
+    def maps(self) -> list[str]:
+        """The maps that memories are in."""
+        return self._database.maps()
+
+    def explain(self, id: int) -> Explanation:
+        """Why a memory was kept, merged or forgotten.
+
+        Raises:
+            UnknownMemoryError: there never was such a memory.
+        """
+        history = self._database.history(id)
+        if not history:
+            raise UnknownMemoryError(f"there never was a memory {id}")
+        memory = self._database.present([id], vectors=False)
+        return explained(id, history, memory[0] if memory else None, self._database.sighted(id))
+
+    def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
+        """What was done, by rising number; each can be given to :meth:`undo`."""
+        return self._database.log(after, limit=limit)
+
+    def states_at(self, generation: int, ids: Iterable[int]) -> dict[int, State]:
+        """State of memories that are there now, as it was after an operation; none for those added later."""
+        found: dict[int, State] = {}
+        before: dict[int, dict[int | None, State]] = {}
+        for memory in self._database.present(list(ids), vectors=False):
+            assert memory.id is not None
+            history = self._database.history(memory.id)
+            if history[0].generation > generation:
+                continue
+            found[memory.id] = memory.state
+            for entry in history:
+                if entry.generation > generation:
+                    if entry.generation not in before:
+                        before[entry.generation] = self._states_before(entry)
+                    if memory.id in before[entry.generation]:
+                        found[memory.id] = before[entry.generation][memory.id]
+                        break
+        return found
+
+    def _states_before(self, entry: LogEntry) -> dict[int | None, State]:
+        """States of what an operation changed or removed; those before a marking outlive a trimming."""
+        if entry.operation == "mark":
+            return {int(id): state for id, state in entry.detail["was"].items()}
+        return {row.id: row.state for row in self._database.before(entry.generation)}
+
+    @property
+    def generation(self) -> int:
+        """Number of the last operation."""
+        return self._database.generation
+
+    @property
+    def readonly(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._database.readonly
+
+    @property
+    def database(self) -> Database:
+        """The tables below, which are the store's to close. A second handle in one process is no safe way to
+        them: opening one lets go of the locks that SQLite holds for the first.
+        """
+        return self._database
+
+    def stats(self) -> Stats:
+        """Numbers about the store."""
+        return self._database.stats()
+
+    def tiers(self) -> dict[str, Tier]:
+        """Sizes of the recent and the long-term tier, by encoder, of what was searched since opening."""
+        return self._retriever.indexes.tiers()
+
+    def _count_accesses(self, memories: Sequence[Memory]) -> None:
+        """Note what was given as an answer; least used memories are forgotten first."""
+        if self._database.readonly:
+            return
+        self._accessed += [memory.id for memory in memories if memory.id is not None]
+        if len(self._accessed) > _ACCESSES_WAITING:
+            self._accessed = self._accessed[-_ACCESSES_WAITING:]
+        if len(self._accessed) >= _ACCESSES_AT_ONCE and not self._database.busy:
+            # An answer does not fail because this cannot be written, nor does it wait for others' writing.
+            with contextlib.suppress(StoreError):
+                self._write_accesses()
+
+    def _write_accesses(self) -> None:
+        accessed, self._accessed = self._accessed, []
+        if accessed:
+            self._database.touch(accessed, time.time_ns())
