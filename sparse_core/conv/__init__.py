@@ -8,6 +8,7 @@ from sparse_core.conv.convolution import (
     pack_weight,
     sparse_convolution,
 )
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map, transposed_map
 from sparse_core.conv.modules import (
     SparseConv2d,
@@ -26,7 +27,6 @@ from sparse_core.conv.pooling import (
     SparseMaxPool3d,
     global_pool,
 )
-from sparse_core.conv.table import CoordinateTable, build_table
 from sparse_core.conv.tensor import SparseTensor
 
 __all__ = [

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparse_core.conv.table import CoordinateTable, build_table
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.tensor import SparseTensor
 
 __all__ = ["add", "cat"]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
+from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
 from sparse_core.conv.kernel_map import output_shape
-from sparse_core.conv.table.common import MARGIN, key_strides, linear_keys
 
 __all__ = ["DirectLevel", "direct_level", "strided_level"]
 

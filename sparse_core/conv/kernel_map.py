@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.conv.table import CoordinateTable, table_from_keys
-from sparse_core.conv.table.common import MARGIN, key_strides, linear_keys
+from sparse_core.conv.coordinates import CoordinateTable, table_from_keys
+from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
 from sparse_core.dispatch import Impl
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.conv.convolution import sparse_convolution
+from sparse_core.conv.coordinates import CoordinateTable
 from sparse_core.conv.kernel_map import KernelMap
-from sparse_core.conv.table import CoordinateTable
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.dispatch import Impl, check_impl
 from sparse_core.errors import ImplementationError

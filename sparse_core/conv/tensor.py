@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map, transposed_map
-from sparse_core.conv.table import CoordinateTable, build_table
 from sparse_core.dispatch import Impl
 
 #: Functions of torch that look at each row of features, or at all rows as a batch norm does.

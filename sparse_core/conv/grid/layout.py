@@ -6,7 +6,7 @@ over such grids is captured once in a CUDA graph and serves every frame up to it
 
 Cells are numbered ``((b * D + z) * H + y) * Wp + x``, with ``D`` left out in two dimensions and ``Wp`` the
 width rounded up to a multiple of 32: a line of cells begins with a word. Numbers rise as linear keys do, so
-rows are those of a :class:`~sparse_core.conv.table.CoordinateTable` of the same cells.
+rows are those of a :class:`~sparse_core.conv.coordinates.CoordinateTable` of the same cells.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class FixedHash:
         spatial_shape: sizes of one grid in cells.
         batch_size: grids; only coordinates below it are looked up.
         capacity: rows there is room for.
-        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.table.common``), -1 behind the
-            last.
+        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.coordinates.common``), -1 behind
+            the last.
         slots: (2^k,) int64 key of each slot of the hash table, -1 where free; None when built by the
             reference, which searches ``keys``.
         values: (2^k,) int32 row of each slot, -1 where it is beyond the capacity, undefined where the slot is

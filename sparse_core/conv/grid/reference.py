@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 from sparse_core.conv.grid.layout import (
     WORD,
     DenseGrid,
@@ -18,7 +19,6 @@ from sparse_core.conv.grid.layout import (
     linear_cells,
     word_count,
 )
-from sparse_core.conv.table.common import coordinates_from_keys, linear_keys
 
 __all__ = [
     "bits_of_cells",

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import MARGIN
 from sparse_core.conv.grid.layout import FixedHash, GridLevel
-from sparse_core.conv.table.common import MARGIN
 
 __all__ = ["hash_from_keys", "key_of", "place_of", "row_of_hash", "strided_keys"]
 

@@ -25,8 +25,8 @@ from sparse_core.conv.convolution.blocks import (
     with_zero_row,
 )
 from sparse_core.conv.convolution.reference import sparse_convolution
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.direct import DirectLevel, direct_level, fits, strided_level
-from sparse_core.conv.table import CoordinateTable, build_table
 
 
 def some_cells(shape: tuple[int, ...], frames: int, share: float, seed: int) -> Tensor:

@@ -14,8 +14,8 @@ import triton
 from torch import Tensor
 
 from sparse_core.conv import build_table, strided_map, submanifold_map
-from sparse_core.conv.table import triton as kernels
-from sparse_core.conv.table.common import MARGIN
+from sparse_core.conv.coordinates import triton as kernels
+from sparse_core.conv.coordinates.common import MARGIN
 
 SHAPE = (40, 50)
 
