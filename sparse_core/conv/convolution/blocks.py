@@ -17,6 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sparse_core.conv.table import gather_rows
+
 __all__ = [
     "RowBlock",
     "RowPool",
@@ -76,20 +78,20 @@ def rows_by_taps(present: Tensor) -> TapOrder:
     Rare taps count most, so that they meet in few blocks. The order is stable.
 
     Args:
-        present: (M, K) bool: row m has tap k; K at most 16.
+        present: (K, M) bool: row m has tap k; K at most 16.
 
     Raises:
         ValueError: more taps.
     """
-    count = present.shape[1]
+    count = len(present)
     if count > 16:
         raise ValueError(f"at most 16 taps can be ordered, got {count}")
-    frequency = present.sum(0).tolist()
+    frequency = present.sum(1).tolist()
     taps = tuple(sorted(range(count), key=lambda tap: (-frequency[tap], tap)))
     values = torch.zeros(count)
     values[list(taps)] = 2.0 ** torch.arange(count)
     # Sums of powers of two below 2^16 are exact in float32, and a product beats integer arithmetic.
-    codes = (present.float() @ values).numpy().astype(np.uint16)
+    codes = (values @ present.float()).numpy().astype(np.uint16)
     # numpy sorts 16-bit numbers by radix.
     order = np.argsort(codes, kind="stable")
     return TapOrder(torch.from_numpy(order), codes[order], taps)
@@ -135,17 +137,19 @@ def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock]:
+def even_blocks(table: Tensor, inputs: int, channels: int, ordered: TapOrder) -> list[RowBlock]:
     """Blocks of a table of neighbours.
 
     Args:
-        rows: (M, K) int32 input row of each tap of each output row.
+        table: (K, M) int32 input row of each tap of each output row, laid out as ``NeighbourTable.rows``.
+        inputs: rows of the input.
         channels: width of the input, which decides how many rows a block has.
         ordered: taps of the rows, which are in that order.
     """
-    count, taps = rows.shape
+    taps, count = table.shape
     if count == 0:
         return []
+    rows = gather_rows(table, inputs)
     size = max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels) // 64 * 64)
     bounds = [0, count]
     if taps <= _MOST_TAPS_IN_A_TREE:

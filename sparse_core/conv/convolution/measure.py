@@ -69,10 +69,10 @@ class _Bench:
         self.expected: Tensor | None = None
 
     def run(self, config: ConvolutionConfig, turn: int) -> Tensor:
-        from sparse_core.conv.convolution import fixed
+        from sparse_core.conv.convolution import api
 
         source = self.outputs[turn % 2] if self.square and turn else self.features
-        return fixed.fixed_convolution(
+        return api.fixed_convolution(
             source,
             self.weight,
             self.table,

@@ -73,7 +73,8 @@ class CoordinateTable:
             (*shape, length) int64, -1 where absent.
         """
         if self.slots is not None:
-            return self.lookup_keys(first_keys[..., None] + torch.arange(length, device=first_keys.device))
+            steps = torch.arange(length, device=first_keys.device)
+            return self.lookup_keys(first_keys[..., None, :] + steps[:, None]).transpose(-1, -2)
         return reference.lookup_runs(self.keys, first_keys, length)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.coordinates.common import MARGIN, linear_keys
+from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.grid import reference
 from sparse_core.conv.grid.layout import (
     DenseGrid,
@@ -20,7 +21,6 @@ from sparse_core.conv.grid.layout import (
     checked_shape,
     word_count,
 )
-from sparse_core.conv.kernel_map import output_shape
 from sparse_core.dispatch import (
     Impl,
     triton_or_reference,

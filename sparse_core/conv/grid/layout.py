@@ -172,7 +172,7 @@ class GridLevel(NamedTuple):
 
     Attributes:
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
-        dilating: as in :func:`~sparse_core.conv.strided_map`.
+        dilating: as in :func:`~sparse_core.conv.strided_table`.
     """
 
     kernel_size: tuple[int, ...] = (3, 3)
