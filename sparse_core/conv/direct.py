@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
 from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
 from sparse_core.conv.geometry import output_shape, taps
+from sparse_core.conv.table import gather_rows
 
 __all__ = ["DirectLevel", "direct_level", "strided_level"]
 
@@ -51,9 +53,13 @@ class DirectLevel:
         """(M,) int64 place of each row among the cells in key order."""
         return self.ordered.order
 
+    @cached_property
+    def _gathered(self) -> Tensor:
+        return gather_rows(self.neighbours, len(self))
+
     def blocks(self, channels: int) -> list[RowBlock]:
         """Blocks of a submanifold layer on rows of this many channels."""
-        return even_blocks(self.neighbours, len(self), channels, self.ordered)
+        return even_blocks(self._gathered, channels, self.ordered)
 
 
 def fits(spatial_shape: Sequence[int], batch_size: int) -> bool:
@@ -126,7 +132,8 @@ def strided_level(
     read = _read(before.rows, keys, _tap_offsets(kernel_size, padding, strides))
     ordered = rows_by_taps(read >= 0)
     own_order = ordered.order
-    blocks = even_blocks(read.index_select(1, own_order), len(before), channels, ordered)
+    gathered = gather_rows(read, len(before)).index_select(0, own_order)
+    blocks = even_blocks(gathered, channels, ordered)
     # Computed row own_order⁻¹[c] is cell c, and the level's row r is cell order[r].
     computed = torch.empty_like(own_order)
     computed[own_order] = torch.arange(len(own_order))

@@ -17,8 +17,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparse_core.conv.table import gather_rows
-
 __all__ = [
     "RowBlock",
     "RowPool",
@@ -137,19 +135,17 @@ def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def even_blocks(table: Tensor, inputs: int, channels: int, ordered: TapOrder) -> list[RowBlock]:
+def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock]:
     """Blocks of a table of neighbours.
 
     Args:
-        table: (K, M) int32 input row of each tap of each output row, laid out as ``NeighbourTable.rows``.
-        inputs: rows of the input.
+        rows: (M, K) int32 of ``gather_rows``.
         channels: width of the input, which decides how many rows a block has.
         ordered: taps of the rows, which are in that order.
     """
-    taps, count = table.shape
+    count, taps = rows.shape
     if count == 0:
         return []
-    rows = gather_rows(table, inputs)
     size = max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels) // 64 * 64)
     bounds = [0, count]
     if taps <= _MOST_TAPS_IN_A_TREE:

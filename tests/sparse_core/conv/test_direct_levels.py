@@ -150,11 +150,11 @@ def test_taps_that_no_row_of_a_block_has_are_left_out(monkeypatch: pytest.Monkey
     expected = torch.cat([torch.arange(192)[~present[0]], torch.arange(0, 192, 3)])
     assert torch.equal(ordered.order, expected)
     assert ordered.taps[:2] == (4, 0)
-    table = torch.zeros((9, 192), dtype=torch.int32)
-    taps = [block.taps.tolist() for block in even_blocks(table, 1, 4, ordered) if block.taps is not None]
+    table = torch.zeros((192, 9), dtype=torch.int32)
+    taps = [block.taps.tolist() for block in even_blocks(table, 4, ordered) if block.taps is not None]
     assert taps == [[4], [4], [0, 4]]
     whole = rows_by_taps(torch.ones((9, 192), dtype=torch.bool))
-    assert all(block.taps is None for block in even_blocks(table, 1, 4, whole))
+    assert all(block.taps is None for block in even_blocks(table, 4, whole))
 
 
 @settings(max_examples=60, deadline=None)
