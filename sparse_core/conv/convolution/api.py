@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution import reference
 from sparse_core.conv.convolution.plan import TRITON_DTYPES, ConvolutionConfig
+from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
@@ -69,22 +68,23 @@ def sparse_convolution(
         impl = "triton"
     if impl != "triton":
         return reference.sparse_convolution(features, weight, neighbours, bias)
-    triton = _triton(features)
+    _check_triton(features)
     if not supported:
         raise ImplementationError(
             "impl='triton' takes features and weight of one type, float16, bfloat16 or float32;"
             f" got {features.dtype} and {weight.dtype}"
         )
+    from sparse_core.conv.convolution import triton
+
     return triton.sparse_convolution(features, weight, neighbours, bias)
 
 
-def _triton(features: Tensor) -> ModuleType:
-    """The kernels; raises ``ImplementationError`` where they cannot run."""
+def _check_triton(features: Tensor) -> None:
+    """Raise ``ImplementationError`` where kernels cannot run."""
     require_module("triton", impl="triton", hint="pip install triton")
     from sparse_core.conv.convolution import triton
 
     triton.check_runnable(features)
-    return triton
 
 
 def _grouped(
@@ -160,31 +160,14 @@ def fixed_convolution(
     """
     check_impl(impl)
     _check(features, weight, neighbours, count)
-    channels_out, rows = weight.shape[2], neighbours.shape[1]
-    if bias is not None and (bias.shape != (channels_out,) or bias.device != features.device):
-        raise ValueError(f"bias must be ({channels_out},) on {features.device}, got {tuple(bias.shape)}")
-    _check_map("residual", residual, residual_rows, rows, channels_out, features)
-    _check_map("out", out, out_rows, rows, channels_out, features)
-    if out is not None and not out.is_contiguous():
-        raise ValueError("out must be contiguous")
+    after = Epilogue(bias, residual, residual_rows, relu, zero_empty, out, out_rows)
+    _check_after(after, neighbours.shape[1], weight.shape[2], features)
     runs = features.is_cuda and features.dtype in TRITON_DTYPES and module_available("triton")
     if impl == "reference" or (impl == "auto" and not runs):
-        return reference.fixed_convolution(
-            features,
-            weight,
-            neighbours,
-            count,
-            bias=bias,
-            residual=residual,
-            residual_rows=residual_rows,
-            relu=relu,
-            zero_empty=zero_empty,
-            out=out,
-            out_rows=out_rows,
-        )
+        return reference.fixed_convolution(features, weight, neighbours, count, after)
     if impl == "vendor":
         raise ImplementationError("fixed_convolution has no 'vendor' implementation; use 'triton'")
-    triton = _triton(features)
+    _check_triton(features)
     if features.dtype not in TRITON_DTYPES:
         raise ImplementationError(f"impl='triton' takes float16, bfloat16 or float32, got {features.dtype}")
     if torch.is_grad_enabled() and any(
@@ -194,20 +177,10 @@ def fixed_convolution(
             "fixed_convolution has no gradients with impl='triton': call it under torch.no_grad(), or train"
             " with sparse_convolution"
         )
+    from sparse_core.conv.convolution import triton
+
     return triton.convolve(
-        features.contiguous(),
-        weight.contiguous(),
-        neighbours,
-        config=config,
-        count=count,
-        bias=None if bias is None else bias.contiguous(),
-        residual=None if residual is None else residual.contiguous(),
-        residual_rows=None if residual_rows is None else residual_rows.contiguous(),
-        relu=relu,
-        zero_empty=zero_empty,
-        out=out,
-        out_rows=None if out_rows is None else out_rows.contiguous(),
-        ready=ready,
+        features, weight.contiguous(), neighbours, after, count=count, config=config, ready=ready
     )
 
 
@@ -229,6 +202,16 @@ def _check(features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor |
     for name, tensor in (("weight", weight), ("neighbours", neighbours), ("count", count)):
         if tensor is not None and tensor.device != features.device:
             raise ValueError(f"{name} is on {tensor.device}, features are on {features.device}")
+
+
+def _check_after(after: Epilogue, rows: int, channels_out: int, features: Tensor) -> None:
+    bias = after.bias
+    if bias is not None and (bias.shape != (channels_out,) or bias.device != features.device):
+        raise ValueError(f"bias must be ({channels_out},) on {features.device}, got {tuple(bias.shape)}")
+    _check_map("residual", after.residual, after.residual_rows, rows, channels_out, features)
+    _check_map("out", after.out, after.out_rows, rows, channels_out, features)
+    if after.out is not None and not after.out.is_contiguous():
+        raise ValueError("out must be contiguous")
 
 
 def _check_map(

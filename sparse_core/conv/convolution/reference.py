@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable, gather_rows
 
 #: Elements gathered at a time: 256 MB in float32, so that memory stays bounded for any cloud.
@@ -98,17 +99,11 @@ def fixed_convolution(
     features: Tensor,
     weight: Tensor,
     neighbours: Tensor,
-    count: Tensor | None = None,
-    *,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    residual_rows: Tensor | None = None,
-    relu: bool = False,
-    zero_empty: bool = False,
-    out: Tensor | None = None,
-    out_rows: Tensor | None = None,
+    count: Tensor | None,
+    after: Epilogue,
 ) -> Tensor:
     """See ``sparse_core.conv.convolution.api.fixed_convolution``; rows behind ``count`` are computed."""
+    bias, residual, residual_rows, relu, zero_empty, out, out_rows = after
     rows = gather_rows(neighbours, len(features))
     wide = torch.promote_types(features.dtype, torch.float32)
     result = gather_product(features.to(wide), rows, weight.flatten(0, 1).to(wide))

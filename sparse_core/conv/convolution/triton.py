@@ -18,6 +18,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.choice import chosen_config
 from sparse_core.conv.convolution.kernels import convolve_kernel, weight_gradient_kernel
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
+from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import check_triton_runs
 from sparse_core.gradients import once_differentiable
@@ -37,32 +38,28 @@ def convolve(
     features: Tensor,
     weight: Tensor,
     table: Tensor,
+    after: Epilogue,
     *,
-    config: ConvolutionConfig | None = None,
     count: Tensor | None = None,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    residual_rows: Tensor | None = None,
-    relu: bool = False,
-    zero_empty: bool = False,
-    out: Tensor | None = None,
-    out_rows: Tensor | None = None,
+    config: ConvolutionConfig | None = None,
     ready: bool = False,
 ) -> Tensor:
     """One launch of the forward kernel.
 
     Args:
-        features: (N, C_in) contiguous.
+        features: (N, C_in).
         weight: (taps, C_in, C_out) with any strides, of the features' type.
         table: (taps, rows) int32 or int64 input rows; below 0, or N and above, where there is none.
+        after, count, ready: see ``fixed_convolution``.
         config: tiles; None: those chosen for the sizes.
-        count, bias, residual, residual_rows, relu, zero_empty, out, out_rows, ready: see
-            ``fixed_convolution``; tensors are contiguous.
 
     Returns:
         (rows, C_out), ``out`` if it was given.
     """
     (taps, channels_in, channels_out), rows = weight.shape, table.shape[1]
+    features, out = features.contiguous(), after.out
+    bias, residual = _contiguous(after.bias), _contiguous(after.residual)
+    residual_rows, out_rows = _contiguous(after.residual_rows), _contiguous(after.out_rows)
     if out is None:
         out = torch.empty(rows, channels_out, dtype=features.dtype, device=features.device)
     if config is None:
@@ -95,8 +92,8 @@ def convolve(
         HAS_RESIDUAL=residual is not None,
         HAS_RESIDUAL_ROWS=residual_rows is not None,
         HAS_OUT_ROWS=out_rows is not None,
-        RELU=relu,
-        ZERO_EMPTY=zero_empty,
+        RELU=after.relu,
+        ZERO_EMPTY=after.zero_empty,
         WIDE=_wide(features, out, table, *([] if residual is None else [residual])),
         VARIANT=config.variant,
         TAP_LANES=triton.next_power_of_2(taps),
@@ -110,6 +107,10 @@ def convolve(
         **dependent(features),
     )
     return out
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 def _wide(*tensors: Tensor) -> bool:
@@ -175,7 +176,7 @@ def sparse_convolution(
 ) -> Tensor:
     """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
     if not torch.is_grad_enabled():
-        return convolve(features.contiguous(), by_tap(weight.contiguous()), table.rows, bias=bias)
+        return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))
     result = _Convolution.apply(features, weight, bias, table)
     assert isinstance(result, Tensor)
     return result
@@ -188,7 +189,7 @@ class _Convolution(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(features, weight)
         ctx.table = table
-        return convolve(features.contiguous(), by_tap(weight.contiguous()), table.rows, bias=bias)
+        return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))
 
     @staticmethod
     @once_differentiable
@@ -197,7 +198,7 @@ class _Convolution(torch.autograd.Function):
         grad_output, matrices = grad_output.contiguous(), by_tap(weight.contiguous())
         grad_features = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_features = convolve(grad_output, matrices.transpose(1, 2), ctx.table.inverse)
+            grad_features = convolve(grad_output, matrices.transpose(1, 2), ctx.table.inverse, Epilogue())
         if ctx.needs_input_grad[1]:
             grad_weight = weight_gradient(features.contiguous(), grad_output, ctx.table.rows, matrices)
             grad_weight = grad_weight.view(weight.shape).to(weight.dtype)

@@ -116,8 +116,8 @@ def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]
     """Keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
     coordinates = _coordinates(inputs, inputs.keys.device)
     if not level.dilating:
-        keys = linear_keys(own_cells(coordinates, level.stride, out_shape), out_shape)
-        return torch.where(inputs.keys < 0, -1, keys)
+        own = linear_keys(own_cells(coordinates, level.stride, out_shape), out_shape)
+        return torch.where(inputs.keys < 0, -1, own)
     keys = []
     for tap in taps(level.kernel_size):
         cells, inside = _outputs(coordinates, tap, level.stride, level.padding, out_shape)
