@@ -2,7 +2,7 @@
 
 One layout serves every implementation, on every device: (taps, rows), taps row-major, -1 where there is no
 input. Tables of fixed capacity (:mod:`sparse_core.conv.grid`) and of levels on a CPU
-(:mod:`sparse_core.conv.direct`) are such tensors too, without the way back.
+(:mod:`sparse_core.conv.convolution.cpu`) are such tensors too, without the way back.
 """
 
 from __future__ import annotations

@@ -15,18 +15,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.conv import pack_weight, strided_table, submanifold_table
-from sparse_core.conv.convolution import blocks as blocks_module
-from sparse_core.conv.convolution.blocks import (
+from sparse_core.conv.convolution.cpu import blocks as blocks_module
+from sparse_core.conv.convolution.cpu.blocks import (
     RowPool,
     block_convolution,
     even_blocks,
     rows_by_taps,
     tap_ranges,
-    with_zero_row,
 )
+from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, fits, strided_level
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.coordinates import CoordinateTable, build_table
-from sparse_core.conv.direct import DirectLevel, direct_level, fits, strided_level
 
 
 def some_cells(shape: tuple[int, ...], frames: int, share: float, seed: int) -> Tensor:
@@ -93,10 +92,10 @@ def test_a_strided_layer_equals_the_general_one(
     random = torch.Generator().manual_seed(seed)
     features = torch.randn(len(cells), 5, generator=random)
     weight, bias = torch.randn(4, *kernel, 5, generator=random), torch.randn(4, generator=random)
-    rows = with_zero_row(len(cells), 5, like=features)
+    rows = RowPool().take_with_zero_row(len(cells), 5)
     rows[:-1] = features[before.order]
     out = torch.full((len(outputs), 4), math.nan)
-    made = block_convolution(rows, pack_weight(weight), blocks, out=out, bias=bias)
+    made = block_convolution(rows, pack_weight(weight), blocks, out=out, bias=bias, pool=RowPool())
     with torch.no_grad():
         expected = sparse_convolution(features, weight, neighbours, bias)
     torch.testing.assert_close(made[computed], expected[outputs.lookup(level.cells)], rtol=1e-5, atol=1e-5)
@@ -121,7 +120,7 @@ def test_blocks_of_any_size_give_the_submanifold_layer(
     features, residual = (torch.randn(len(cells), channels, generator=random) for _ in range(2))
     weight = torch.randn(channels, 3, 3, channels, generator=random)
     bias = torch.randn(channels, generator=random)
-    rows = with_zero_row(len(cells), channels, like=features)
+    rows = RowPool().take_with_zero_row(len(cells), channels)
     rows[:-1] = features[level.order]
     with torch.no_grad():
         expected = sparse_convolution(features, weight, submanifold_table(table, (3, 3)), bias)
@@ -136,6 +135,7 @@ def test_blocks_of_any_size_give_the_submanifold_layer(
             bias=bias,
             residual=None if addend is None else addend[level.order],
             relu=relu,
+            pool=RowPool(),
         )
         torch.testing.assert_close(made[:-1], want[level.order], rtol=1e-5, atol=1e-5)
         assert bool(made[-1].isnan().all())

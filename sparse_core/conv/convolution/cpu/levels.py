@@ -14,12 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
+from sparse_core.conv.convolution.cpu.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
 from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
 from sparse_core.conv.geometry import output_shape, taps
 from sparse_core.conv.table import gather_rows
 
-__all__ = ["DirectLevel", "direct_level", "strided_level"]
+__all__ = ["DirectLevel", "direct_level", "fits", "strided_level"]
 
 #: Cells, margins included, of the largest map: 256 MB of row numbers.
 MOST_CELLS = 1 << 26
