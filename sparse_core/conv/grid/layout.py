@@ -23,6 +23,7 @@ __all__ = [
     "DenseGrid",
     "FixedGrid",
     "FixedHash",
+    "Grid",
     "GridLevel",
     "TableRequest",
     "cell_coordinates",
@@ -167,6 +168,10 @@ class FixedHash:
     active: Tensor
 
 
+#: What has rows.
+Grid = FixedGrid | FixedHash | DenseGrid
+
+
 class GridLevel(NamedTuple):
     """How a level of a pyramid follows from the one before: a strided convolution's outputs.
 
@@ -192,8 +197,8 @@ class TableRequest(NamedTuple):
             input row through each tap.
     """
 
-    inputs: FixedGrid | FixedHash | DenseGrid
-    outputs: FixedGrid | FixedHash | DenseGrid | str
+    inputs: Grid
+    outputs: Grid | str
     kernel_size: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...]

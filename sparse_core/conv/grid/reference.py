@@ -11,9 +11,9 @@ from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_ke
 from sparse_core.conv.geometry import own_cells, taps
 from sparse_core.conv.grid.layout import (
     WORD,
-    DenseGrid,
     FixedGrid,
     FixedHash,
+    Grid,
     GridLevel,
     cell_coordinates,
     linear_cells,
@@ -81,8 +81,8 @@ def row_of(words: Tensor, cells: Tensor, inside: Tensor, capacity: int) -> Tenso
 
 
 def table(
-    inputs: FixedGrid | FixedHash | DenseGrid,
-    outputs: FixedGrid | FixedHash | DenseGrid,
+    inputs: Grid,
+    outputs: Grid,
     kernel_size: tuple[int, ...],
     stride: tuple[int, ...],
     padding: tuple[int, ...],
@@ -125,7 +125,7 @@ def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]
     return torch.cat(keys)
 
 
-def _coordinates(grid: FixedGrid | FixedHash | DenseGrid, device: torch.device) -> Tensor:
+def _coordinates(grid: Grid, device: torch.device) -> Tensor:
     """(rows, 1 + D) int64 coordinates of a grid's rows, -1 behind the last."""
     if isinstance(grid, FixedGrid):
         return grid.coordinates().long()
@@ -136,7 +136,7 @@ def _coordinates(grid: FixedGrid | FixedHash | DenseGrid, device: torch.device) 
     return torch.cartesian_prod(*axes).view(-1, len(axes))
 
 
-def _lookup(grid: FixedGrid | FixedHash | DenseGrid, coordinates: Tensor, inside: Tensor) -> Tensor:
+def _lookup(grid: Grid, coordinates: Tensor, inside: Tensor) -> Tensor:
     """Rows of coordinates, int32, -1 where not ``inside`` or not active."""
     if isinstance(grid, FixedGrid):
         return row_of(grid.words, linear_cells(coordinates, grid.spatial_shape), inside, grid.capacity)

@@ -17,7 +17,6 @@ from sparse_core.conv.grid import (
     fixed_hash,
     grid_from_cells,
     hash_pyramid,
-    inverse_table,
     linear_cells,
     neighbour_table,
     neighbour_tables,
@@ -58,7 +57,7 @@ def test_tables_are_those_of_coordinates(
     for coarse, fine in ((hashes[1], hashes[0]), (grids[1], grids[0]), (grids[1], hashes[0])):
         found = neighbour_table(fine, coarse, *sizes)
         assert torch.equal(found, with_room(expected.rows, capacities[1]))
-        found = inverse_table(fine, coarse, *sizes)
+        found = neighbour_table(fine, coarse, *sizes, inverse=True)
         assert torch.equal(found, with_room(expected.inverse, capacities[0]))
     assert torch.equal(hashes[1].keys[: len(outputs)], outputs.keys)
     assert hashes[1].keys[len(outputs) :].tolist() == [-1] * 3
@@ -67,7 +66,7 @@ def test_tables_are_those_of_coordinates(
     expected = submanifold_table(table, kernel)
     found = neighbour_table(grids[0], grids[0], kernel, ones, ones)
     assert torch.equal(found, with_room(expected.rows, capacities[0]))
-    assert torch.equal(inverse_table(grids[0], grids[0], kernel, ones, ones), found.flip(0))
+    assert torch.equal(neighbour_table(grids[0], grids[0], kernel, ones, ones, inverse=True), found.flip(0))
 
 
 @pytest.mark.parametrize(("shape", "sizes"), CASES)
@@ -90,8 +89,8 @@ def test_tables_of_every_cell(
     sparse = neighbour_table(fine, coarse, *sizes)
     assert torch.equal(everywhere[:, place], sparse[:, : len(rows)])
     assert (everywhere[:, ~active] == -1).all()
-    back = inverse_table(fine, "all", *sizes)
-    known = inverse_table(fine, coarse, *sizes)
+    back = neighbour_table(fine, "all", *sizes, inverse=True)
+    known = neighbour_table(fine, coarse, *sizes, inverse=True)
     assert torch.equal(back, torch.where(known < 0, -1, place.int()[known.clamp(min=0).long()]))
 
 
@@ -113,7 +112,7 @@ def test_several_tables_are_the_single_ones(random_cells: RandomCells) -> None:
     first, second, third = neighbour_tables(requests)
     assert torch.equal(first, neighbour_table(*requests[0][:5]))
     assert torch.equal(second, neighbour_table(*requests[1][:5]))
-    assert torch.equal(third, inverse_table(*requests[2][:5]))
+    assert torch.equal(third, neighbour_table(*requests[2]))
     assert neighbour_tables([]) == []
 
 
