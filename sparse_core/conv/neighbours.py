@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.coordinates import CoordinateTable, table_from_keys
-from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
+from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides, linear_keys
 from sparse_core.conv.geometry import output_shape, own_cells, taps, transposed_shape
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import Impl
@@ -42,12 +42,7 @@ def submanifold_table(
     else:
         # Taps along the last axis have consecutive keys: one search serves a whole line of the kernel.
         *leading, width = kernel_size
-        strides = key_strides(table.spatial_shape)[1:-1]
-        first = [
-            sum((tap - size // 2) * stride for tap, size, stride in zip(line, leading, strides, strict=True))
-            - width // 2
-            for line in taps(leading)
-        ]
+        first = key_offsets([*leading, 1], [size // 2 for size in kernel_size], table.spatial_shape)
         keys = torch.tensor(first, device=table.keys.device)[:, None] + table.keys
         rows = table.lookup_runs(keys, width).transpose(1, 2).flatten(0, 1)
     # Tap k of row m reads n exactly when the mirrored tap of row n reads m.

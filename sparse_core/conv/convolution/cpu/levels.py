@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
-from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
-from sparse_core.conv.geometry import output_shape, taps
+from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides, linear_keys
+from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.table import gather_rows
 
 __all__ = ["DirectLevel", "direct_level", "fits", "strided_level"]
@@ -83,7 +83,7 @@ def direct_level(
     strides = key_strides(shape)
     count = len(cells)
     keys = linear_keys(cells, shape)
-    offsets = _tap_offsets(kernel_size, [size // 2 for size in kernel_size], strides)
+    offsets = torch.tensor(key_offsets(kernel_size, [size // 2 for size in kernel_size], shape))
     rows = torch.full((batch_size * strides[0],), -1, dtype=torch.int32)
     numbers = torch.arange(count, dtype=torch.int32)
     rows[keys] = numbers
@@ -126,10 +126,9 @@ def strided_level(
             reached |= part
     cells = reached.nonzero()
     level = direct_level(cells, shape, before.batch_size)
-    strides = key_strides(before.spatial_shape)
     corner = cells * torch.tensor([1, *stride])
     keys = linear_keys(corner, before.spatial_shape)
-    read = _read(before.rows, keys, _tap_offsets(kernel_size, padding, strides))
+    read = _read(before.rows, keys, torch.tensor(key_offsets(kernel_size, padding, before.spatial_shape)))
     ordered = rows_by_taps(read >= 0)
     own_order = ordered.order
     gathered = gather_rows(read, len(before)).index_select(0, own_order)
@@ -138,16 +137,6 @@ def strided_level(
     computed = torch.empty_like(own_order)
     computed[own_order] = torch.arange(len(own_order))
     return level, blocks, computed[level.order]
-
-
-def _tap_offsets(kernel_size: Sequence[int], centre: Sequence[int], strides: list[int]) -> Tensor:
-    """Difference of keys of each tap, row-major."""
-    return torch.tensor(
-        [
-            sum((place - middle) * step for place, middle, step in zip(tap, centre, strides[1:], strict=True))
-            for tap in taps(kernel_size)
-        ]
-    )
 
 
 def _read(rows: Tensor, keys: Tensor, offsets: Tensor) -> Tensor:
