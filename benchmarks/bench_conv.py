@@ -2,8 +2,8 @@
 
     python benchmarks/bench_conv.py --device cpu
 
-Over the pillars of real scans, with and without building its table of neighbours. A dense layer has none: with it,
-the time includes scattering the features into the dense canvas that it needs. A second part times a
+Over the pillars of real scans, with and without building the table of neighbours. A dense layer has none:
+with it, the time includes scattering the features into the dense canvas that it needs. A second part times a
 submanifold layer alone at round numbers of active cells, on a GPU also in a CUDA graph. On a GPU tiles are
 measured first, unless --quick.
 """
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from benchmarks import conv_sites
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Side, Summary, interleave
 from perception.config import PillarConfig
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sites=site_rows,
         notes=list(dict.fromkeys(notes)),
     )
-    write(values, options.out or RESULTS / f"conv-{device.type}.json")
+    save(values, options)
     site_tables = conv_sites.report(site_rows, frames.kind)
     show(values, [*_tables(values), *site_tables], values["notes"], as_json=options.json)
     return 0
