@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sparse_core.conv.geometry import taps
+
 #: Cells of padding on either side of every spatial axis: a kernel tap that leaves the grid by up to
 #: this many cells still has a key of its own, so it cannot alias a cell of the next row.
 MARGIN = 4
@@ -18,6 +20,15 @@ def key_strides(spatial_shape: Sequence[int]) -> list[int]:
     for size in reversed(spatial_shape):
         strides.append(strides[-1] * (int(size) + 2 * MARGIN))
     return strides[::-1]
+
+
+def key_offsets(kernel_size: Sequence[int], centre: Sequence[int], spatial_shape: Sequence[int]) -> list[int]:
+    """Difference of the keys of each tap and of the tap at ``centre``; taps row-major."""
+    strides = key_strides(spatial_shape)[1:]
+    return [
+        sum((place - middle) * stride for place, middle, stride in zip(tap, centre, strides, strict=True))
+        for tap in taps(kernel_size)
+    ]
 
 
 def linear_keys(coordinates: Tensor, spatial_shape: Sequence[int]) -> Tensor:
