@@ -8,7 +8,7 @@ from sparse_core.formats.choose import Choice, choose_format
 from sparse_core.formats.compact import CompactCSR
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.describe import Description, RowLengths
+from sparse_core.formats.description import Description, RowLengths
 from sparse_core.formats.ell import ELL
 from sparse_core.formats.files import load_matrix, save_matrix
 from sparse_core.formats.hyb import HYB

@@ -17,7 +17,7 @@ from sparse_core.dispatch import Impl, check_impl, module_available
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
 from sparse_core.linalg.factorisation.pattern import check_same_structure, check_square
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 
 
 class LUFactors(ApproximateSolver):

@@ -12,9 +12,8 @@ from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.pattern import Pattern, check_square, pattern_of
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
-from sparse_core.linalg.spmm import spmm
-from sparse_core.linalg.spmv import spmv
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
+from sparse_core.linalg.products import spmm, spmv
 from sparse_core.linalg.spmv.plan import UNROLLED, PatternPlan, find_patterns
 from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
 from sparse_core.linalg.triangular.levels import pointer

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.formats import CSR
-from sparse_core.linalg.spmm import spmm
+from sparse_core.linalg.products import spmm
 from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
 from sparse_core.linalg.triangular.common import System, triangular_plan, triangular_values
