@@ -23,7 +23,7 @@ from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
 from perception.io.bag_scans import BagScans
 from perception.io.bags import is_bag, open_bag
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
 
@@ -169,7 +169,7 @@ def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
 def _recordings(options: argparse.Namespace) -> Any:
     if options.rerun is None and options.mcap is None:
         return nullcontext()
-    from perception.visualise.recording import open_recordings
+    from perception.visualise.recordings import open_recordings
 
     return open_recordings(rerun=options.rerun, mcap=options.mcap, title="perceive detect")
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from perception.boxes import points_in_boxes, wrap_angle
 from perception.io.kitti import DONT_CARE, KittiCalibration, KittiObject, boxes_from_objects
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 
 Array = npt.NDArray[np.float64]
 

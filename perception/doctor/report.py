@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
-from perception.scans.transform import ScanTransform
 
 _COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ORDER = ("error", "warning", "info")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid, assemble
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL, Grid
+from sparse_core.attention.pattern import BlockPattern, assemble
 
 #: Random numbers that are drawn at once.
 _DRAWN = 1 << 22

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid, assemble
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL, Grid
+from sparse_core.attention.pattern import BlockPattern, assemble
 
 #: Distances that are held at once.
 _HELD = 1 << 20

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
 from sparse_core.attention.blocks.plan import ROW_LENGTHS
+from sparse_core.attention.grid import FULL, Grid
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL
+from sparse_core.attention.grid import FULL
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,

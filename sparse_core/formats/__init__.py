@@ -1,5 +1,7 @@
 """Sparse matrices: validated containers, conversions between them, to torch, scipy and dense."""
 
+# describe registers itself, as convert (which files imports) and algebra do.
+import sparse_core.formats.describe  # noqa: F401
 from sparse_core.formats.algebra import hstack, kron, tril, triu, vstack
 from sparse_core.formats.assemble import Assembled, assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for

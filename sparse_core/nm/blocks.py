@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from sparse_core.dispatch import Impl, check_impl
 from sparse_core.formats import BSR
 from sparse_core.linalg import spmm
-from sparse_core.nm.layers import dense_linear, trains_weight
+from sparse_core.nm.layers import trains_weight
 from sparse_core.nm.masks import block_mask
 from sparse_core.nm.nested import through_parts
-from sparse_core.nm.packed_layer import LAYER_FORMAT, own_copy
+from sparse_core.nm.packed_layer import LAYER_FORMAT, dense_linear, own_copy
 from sparse_core.nm.pattern import Block
 
 

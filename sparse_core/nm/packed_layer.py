@@ -257,3 +257,13 @@ def check_metadata(
         NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m)
     except ValueError as error:
         raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
+
+
+def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, training: bool) -> nn.Linear:
+    """An ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
+    out, columns = weight.shape
+    linear = nn.Linear(columns, out, bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=requires_grad)
+    if bias is not None:
+        linear.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+    return linear.train(training)

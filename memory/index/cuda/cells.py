@@ -28,8 +28,6 @@ from memory.index.cuda.codes import (
     distances,
     row_codes,
 )
-from memory.index.cuda.implementation import chosen
-from sparse_core.dispatch import Impl
 
 #: Rows of a cell, nearly.
 ROWS_PER_CELL = 48
@@ -201,26 +199,6 @@ def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0
 
 def _products(base: Tensor, vectors: Tensor) -> Tensor:
     return (vectors.to(torch.float16).to(base.dtype) @ base.T).to(torch.float16)
-
-
-def candidates(
-    cells: Cells, products: Tensor, effort: Effort, overflow: Tensor, *, impl: Impl = "auto"
-) -> Candidates:
-    """Rows of the lowest distance in the cells nearest to each query.
-
-    Args:
-        cells: of the index.
-        products: (queries, pivots + 256) float16 of the queries, see :meth:`Cells.products`.
-        effort: fixed sizes.
-        overflow: (2,) int64 queries whose cells held more than ``capacity`` rows and the rows cut; added to.
-        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
-    """
-    if chosen(impl, products) == "triton":
-        from memory.index.cuda import cells_triton
-
-        return cells_triton.candidates(cells, products, effort, overflow)
-    probed = probe(cells, products, effort, overflow)
-    return take(cells, *distances_read(cells, probed, effort.capacity), effort.rerank)
 
 
 def probe(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor) -> Probed:

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from memory.errors import RecallWarning
-from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates, effort_for
+from memory.index.cuda.cell_search import candidates
+from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, effort_for
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked

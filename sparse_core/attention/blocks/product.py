@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks.plan import Lists, lists_of
+from sparse_core.attention.blocks.plan import Lists, check_runs, lists_of
 from sparse_core.attention.operands import AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.dispatch import check_triton_runs, require_module
 from sparse_core.errors import ImplementationError
 from sparse_core.gradients import followed, once_differentiable
 
@@ -78,14 +77,6 @@ def attend(
     else:
         out, lse = _forward(q, k, v, lists, shape, options, cuda)
     return AttentionResult(out, lse)
-
-
-def check_runs(q: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can run on this tensor."""
-    require_module("triton", impl="triton", hint="pip install triton")
-    from sparse_core.attention.blocks import kernels
-
-    check_triton_runs(q, kernels.forward_kernel)
 
 
 def _forward(

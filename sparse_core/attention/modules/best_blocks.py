@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
 from sparse_core.attention.builders import full
+from sparse_core.attention.grid import FULL, Grid
 from sparse_core.attention.pattern import BlockPattern
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.grid import Grid
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.operands import (
     arithmetic_dtype,

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.grid import Grid
 from sparse_core.attention.modules.best_blocks import best_blocks, blocks_seen
 from sparse_core.attention.modules.block_probabilities import block_probabilities
 from sparse_core.attention.modules.pooling import TokenBlocks

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
+from sparse_core.attention.grid import FULL, Grid
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.grid import Grid
 from sparse_core.attention.operands import AttentionResult
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.pruning.average import BlockImportance

@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
 from sparse_core.attention.builders import full
-from sparse_core.attention.pattern import BlockPattern, from_block_mask
+from sparse_core.attention.from_mask import from_block_mask
+from sparse_core.attention.grid import FULL, Grid
+from sparse_core.attention.pattern import BlockPattern
 
 
 @torch.no_grad()

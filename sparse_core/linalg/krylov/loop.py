@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.fallback import finite_iterate
-from sparse_core.linalg.krylov.problem import Problem, safe_norms
-from sparse_core.linalg.krylov.progress import WORTHWHILE, Progress, Reading, Status
+from sparse_core.linalg.krylov.problem import safe_norms
+from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
+from sparse_core.linalg.krylov.recurrence import Recurrence
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import describe, worst
-
-
-class Recurrence(Protocol):
-    """A Krylov method as the loop sees it: buffers on the device, changed in place."""
-
-    method: str
-    problem: Problem
-    progress: Progress
-    x: Tensor
-
-    def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
-
-    def step(self, slot: int) -> None:
-        """One iteration that ends with ``progress.record(slot, ...)``."""
 
 
 class Chunk:

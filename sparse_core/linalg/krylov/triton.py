@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.dispatch import check_triton_runs
-from sparse_core.linalg.krylov.cg import ConjugateGradient
+from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.problem import Problem
 
 _BLOCK = 1024

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from token_masks import Masked, masked, random_mask
 from torch import Tensor
 
-from sparse_core.attention.assemble import Grid, assemble, equal_masks
-from sparse_core.attention.pattern import BlockPattern, from_block_mask, from_token_mask
+from sparse_core.attention.from_mask import from_block_mask, from_token_mask
+from sparse_core.attention.grid import Grid, equal_masks
+from sparse_core.attention.pattern import BlockPattern, assemble
 
 
 def blocks_of(case: Masked) -> np.ndarray:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core import dispatch
+from sparse_core.attention.from_mask import from_token_mask
 from sparse_core.attention.gathered import api, reference
 from sparse_core.attention.gathered.api import gathered_attention
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.attention.pattern import from_token_mask
 from sparse_core.attention.reference import sparse_attention
 from sparse_core.errors import ImplementationError
 
