@@ -67,10 +67,10 @@ def fixed_nms(
         raise ValueError(f"max_output must be None or at least 0, got {max_output}")
     if _resolved(impl, boxes) == "reference" or 0 in (len(boxes), count, most):
         return reference.fixed_nms(boxes, scores, labels, iou_threshold, score_threshold, most, metric)
-    from perception.stages.nms import many, triton
+    from perception.stages.nms import many_triton, triton
 
     given = boxes, scores, labels, iou_threshold, score_threshold, most, metric
-    return Kept(*(triton.few(*given) if count <= FEW_BOXES else many.many(*given, pairs_a_box)))
+    return Kept(*(triton.few(*given) if count <= FEW_BOXES else many_triton.many(*given, pairs_a_box)))
 
 
 def fixed_suppress(

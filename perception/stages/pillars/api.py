@@ -148,9 +148,9 @@ def fixed_encode(
     if out is not None and (out.shape != shape or out.dtype != dtype or not out.is_contiguous()):
         raise ValueError(f"out must be {shape}, {dtype} and contiguous, got {tuple(out.shape)}, {out.dtype}")
     if _chosen(impl, located.points) == "triton":
-        from perception.stages.pillars import triton_encode
+        from perception.stages.pillars import encode_triton
 
-        return triton_encode.encode(located, grid, weights, dtype, out)
+        return encode_triton.encode(located, grid, weights, dtype, out)
     found = reference.encode(located, grid, weights, dtype)
     return found if out is None else out.copy_(found)
 

@@ -251,6 +251,6 @@ def _processors(device: torch.device) -> int:
 def check_runs(q: Tensor) -> None:
     """Raise ``ImplementationError`` unless Triton can run on this tensor."""
     require_module("triton", impl="triton", hint="pip install triton")
-    from sparse_core.attention.blocks import kernels
+    from sparse_core.attention.blocks import kernels_triton
 
-    check_triton_runs(q, kernels.forward_kernel)
+    check_triton_runs(q, kernels_triton.forward_kernel)

@@ -63,7 +63,7 @@ def attend(
         )
         return AttentionResult(out, lse)
     check_runs(q)
-    from sparse_core.attention.blocks.execution import Options
+    from sparse_core.attention.blocks.execution_triton import Options
 
     options = Options(scale, dropout_p, seed, query_lengths, key_lengths)
     needs_gradient = followed(q, k, v)
@@ -82,10 +82,10 @@ def attend(
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, shape: AttentionShape, options: Any, cuda: bool | None
 ) -> tuple[Tensor, Tensor]:
-    from sparse_core.attention.blocks import execution
+    from sparse_core.attention.blocks import execution_triton
 
     with torch.cuda.device_of(q):
-        return execution.forward(q, k, v, lists, shape, options, cuda=cuda)
+        return execution_triton.forward(q, k, v, lists, shape, options, cuda=cuda)
 
 
 class _Attention(torch.autograd.Function):
@@ -110,7 +110,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, lse_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
-        from sparse_core.attention.blocks import execution
+        from sparse_core.attention.blocks import execution_triton
 
         q, k, v, out, lse = ctx.saved_tensors
         if gradient is None:
@@ -118,7 +118,7 @@ class _Attention(torch.autograd.Function):
                 return (None,) * 8
             gradient = torch.zeros_like(out)
         with torch.cuda.device_of(q):
-            found = execution.backward(
+            found = execution_triton.backward(
                 gradient,
                 lse_gradient,
                 q,

@@ -3,8 +3,8 @@
 A program reads the rows that a query lists and keeps a running softmax. Heads that share a key head and a
 list are the rows of a matrix product, so that these rows are read once for all of them. Backward computes the
 weights again; for the gradients of k and v it sorts the slots by key, see
-:mod:`sparse_core.attention.gathered.key_kernels`. Nothing waits for the device. Runs on CUDA, and on a CPU
-through ``TRITON_INTERPRET=1``.
+:mod:`sparse_core.attention.gathered.key_kernels_triton`. Nothing waits for the device. Runs on CUDA, and on
+a CPU through ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 import triton
 from torch import Tensor
 
-from sparse_core.attention.gathered.kernels import (
+from sparse_core.attention.gathered.kernels_triton import (
     delta_kernel,
     forward_kernel,
     forward_shared_kernel,
     query_gradient_kernel,
     query_gradient_shared_kernel,
 )
-from sparse_core.attention.gathered.key_kernels import (
+from sparse_core.attention.gathered.key_kernels_triton import (
     further_parts_kernel,
     key_gradient_kernel,
     label_kernel,

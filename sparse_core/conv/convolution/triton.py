@@ -14,7 +14,7 @@ import torch
 import triton
 from torch import Tensor
 
-from sparse_core.conv.convolution.kernels import convolve_kernel, weight_gradient_kernel
+from sparse_core.conv.convolution.kernels_triton import convolve_kernel, weight_gradient_kernel
 from sparse_core.conv.convolution.plan import ConvolutionConfig
 from sparse_core.dispatch import check_triton_runs
 from sparse_core.launches import dependent

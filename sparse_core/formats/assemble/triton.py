@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sparse_core.dispatch import check_triton_runs
 from sparse_core.formats.assemble.common import PIECE, Assembly, sum_dtype, sum_runs
-from sparse_core.formats.assemble.kernels import (
+from sparse_core.formats.assemble.kernels_triton import (
     BIN,
     TALL,
     count_kernel,

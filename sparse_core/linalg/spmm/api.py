@@ -22,7 +22,7 @@ def multiply(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
 
     triton.check_runnable(matrix.values)
     if isinstance(matrix, BSR):
-        from sparse_core.linalg.spmm import triton_bsr
+        from sparse_core.linalg.spmm import bsr_triton
 
-        return apart(triton_bsr.spmm(matrix, side_by_side(dense)), dense)
+        return apart(bsr_triton.spmm(matrix, side_by_side(dense)), dense)
     return triton.spmm(as_csr(matrix), dense)

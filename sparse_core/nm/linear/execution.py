@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, pad
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.linear import decode, vendor
+from sparse_core.nm.linear import decode_cuda, vendor
 from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.reference import int8_linear
@@ -86,14 +86,14 @@ def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> Pack
     """
 
     def fits(candidate: PackedNM) -> bool:
-        return decode.supports(candidate) if method == "cuda" else vendor.supports(candidate, out_dtype)
+        return decode_cuda.supports(candidate) if method == "cuda" else vendor.supports(candidate, out_dtype)
 
     if fits(weight):
         return weight
     out, columns = weight.shape
     if out == 0 or columns == 0 or (weight.pattern.n, weight.pattern.m) != (2, 4):
         return None
-    types = decode.ELEMENTS if method == "cuda" else vendor.results(weight.dtype)
+    types = decode_cuda.ELEMENTS if method == "cuda" else vendor.results(weight.dtype)
     plans = prepared(weight)
     if (weight.dtype if method == "cuda" else out_dtype) not in types or not plans.may_pad:
         return None
@@ -135,14 +135,14 @@ def prepare(weight: PackedNM, out_dtype: torch.dtype) -> Prepared:
         ImplementationError: a CUDA graph is being captured; call the product once before.
     """
     plans = prepared(weight)
-    missing_metadata = plans.metadata is None and decode.supports(weight)
+    missing_metadata = plans.metadata is None and decode_cuda.supports(weight)
     missing_buffer = plans.buffer is None and vendor.supports(weight, out_dtype)
     if not (missing_metadata or missing_buffer):
         return plans
     _refuse_capture()
     with _preparing, torch.inference_mode(False), torch.no_grad():
         if missing_metadata and plans.metadata is None:
-            plans.metadata = decode.reorder_metadata(weight)
+            plans.metadata = decode_cuda.reorder_metadata(weight)
         if missing_buffer and plans.buffer is None:
             with contextlib.suppress(ImplementationError):
                 plans.buffer = vendor.compress_in_place(weight)
@@ -198,9 +198,9 @@ def make_call(
     if choice.method == "dense":
         return _dense_call(weight, epilogue)
     fitting = weight_for(choice.method, weight, epilogue.out_dtype)
-    if choice.method == "cuda" and (fitting is None or rows > decode.MOST_ROWS):
+    if choice.method == "cuda" and (fitting is None or rows > decode_cuda.MOST_ROWS):
         raise ImplementationError(
-            f"the kernel for few rows takes at most {decode.MOST_ROWS} rows and 16-bit 2:4 weights;"
+            f"the kernel for few rows takes at most {decode_cuda.MOST_ROWS} rows and 16-bit 2:4 weights;"
             f" got {rows} rows, {weight.pattern}, {weight.dtype}"
         )
     if fitting is None:
@@ -286,7 +286,7 @@ def dense_int8(
 def _few_rows_call(variant: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
     assert plans.metadata is not None
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
-    launch = decode.Launch(weight, plans.metadata, rows, activation, decode.VARIANTS[variant])
+    launch = decode_cuda.Launch(weight, plans.metadata, rows, activation, decode_cuda.VARIANTS[variant])
     out = weight.shape[0]
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -305,10 +305,10 @@ def _library_call(algorithm: int, weight: PackedNM, plans: Prepared, rows: int, 
     step = vendor.row_step(weight.dtype)
     left = rows % step
     padding = 0
-    rest: decode.Launch | None = None
+    rest: decode_cuda.Launch | None = None
     if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
         # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
-        rest = decode.Launch(weight, plans.metadata, left, activation, decode.VARIANTS[0])
+        rest = decode_cuda.Launch(weight, plans.metadata, left, activation, decode_cuda.VARIANTS[0])
     elif left:
         padding, left = step - left, 0
     whole = rows + padding - left

@@ -13,9 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.dispatch import check_triton_runs
-from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Gather, Taps
-from sparse_core.dynamic.rigl.block_product.triton_gradient import block_gradients
-from sparse_core.dynamic.rigl.block_product.triton_pixels import (
+from sparse_core.dynamic.rigl.block_product.gradient_triton import block_gradients
+from sparse_core.dynamic.rigl.block_product.pixels_triton import (
     HALF,
     PROGRAMS,
     Pixels,
@@ -23,6 +22,7 @@ from sparse_core.dynamic.rigl.block_product.triton_pixels import (
     operand_rows,
     tile_power,
 )
+from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Gather, Taps
 
 #: Shared memory of a Hopper multiprocessor, less what Triton needs beside the tiles.
 _SHARED_BYTES = 216 * 1024

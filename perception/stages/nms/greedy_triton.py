@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perception.stages.nms.candidates import (
+from perception.stages.nms.candidates_triton import (
     DONE,
     KEPT,
     KEPT_FOUND,
@@ -23,7 +23,7 @@ from perception.stages.nms.candidates import (
     STRIDE,
     SUPPRESSED,
 )
-from perception.stages.nms.overlap import iou_of
+from perception.stages.nms.overlap_triton import iou_of
 from perception.stages.nms.triton import double_of, roughly_over
 from sparse_core.launches import begin_next, wait_for_launch
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks import hopper, kernels
+from sparse_core.attention.blocks import hopper, kernels_triton
 from sparse_core.attention.blocks.plan import Lists, WorkList
 from sparse_core.attention.dropout import starting_words
 from sparse_core.attention.operands import AttentionShape
@@ -83,7 +83,7 @@ def forward(
             "impl='cuda' needs Hopper, float16 or bfloat16, blocks of 64 or 128, dim 64 or 128, a positive"
             " scale, and neither dropout nor lengths of sequences"
         )
-    kernels.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
+    kernels_triton.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
         q,
         k,
         v,
@@ -133,7 +133,7 @@ def join(
     """
     size = lists.block_size
     rows = min(_largest_power(size), 32)
-    kernels.join_kernel[(len(work.joins) * (size // rows),)](
+    kernels_triton.join_kernel[(len(work.joins) * (size // rows),)](
         scratch,
         part_lse,
         work.joins,
@@ -199,7 +199,9 @@ def _query_gradient(operands: tuple[Any, ...], lists: Lists, shape: AttentionSha
     tile = query_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads)
     scratch, _ = _scratch(work, size, dim, 1, q)
-    kernels.query_gradient_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
+    kernels_triton.query_gradient_kernel[
+        (_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)
+    ](
         q,
         k,
         v,
@@ -244,7 +246,7 @@ def _key_gradients(
     tile = key_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads, shape.group)
     scratch, _ = _scratch(work, size, dim, 2, q)
-    kernels.key_gradient_kernel[
+    kernels_triton.key_gradient_kernel[
         (_programs(work, lists, shape.batch * shape.key_heads) * (size // tile.keys),)
     ](
         *operands,
@@ -284,7 +286,7 @@ def _add_pieces(
     dim: int,
 ) -> None:
     rows = min(_largest_power(lists.block_size), 32)
-    kernels.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
+    kernels_triton.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
         scratch,
         work.joins,
         result,

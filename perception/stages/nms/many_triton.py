@@ -12,15 +12,15 @@ import triton
 from torch import Tensor
 
 from perception.boxes import MAX_FIELD, Metric
-from perception.stages.nms.candidates import (
+from perception.stages.nms.candidates_triton import (
     LABELS,
     NUMBERS,
     insert_kernel,
     pair_kernel,
     prepare_kernel,
 )
-from perception.stages.nms.crowded import crowded_kernel
-from perception.stages.nms.greedy import overlap_pairs_kernel, rank_kernel, settle_kernel
+from perception.stages.nms.crowded_triton import crowded_kernel
+from perception.stages.nms.greedy_triton import overlap_pairs_kernel, rank_kernel, settle_kernel
 from perception.stages.nms.triton import double_bits
 from sparse_core.launches import dependent
 
