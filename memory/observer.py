@@ -16,7 +16,7 @@ from memory.errors import DimensionError
 from memory.explaining import kept_because
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
-from memory.observing import Batch, Near
+from memory.observing import BatchScores, Near
 from memory.persistence.filters import Filter
 from memory.persistence.operations import Applied
 from memory.persistence.sights import Seen
@@ -162,7 +162,7 @@ class Observer:
     def _observe(
         self, memories: Sequence[Memory], reservoir: Reservoir, detail: Mapping[str, Any] | None
     ) -> Observed:
-        batch = Batch(
+        batch = BatchScores(
             memories,
             self._database.dim,
             search=self._nearest,
@@ -209,7 +209,7 @@ class Observer:
         self._up_to = applied.generation if self._alone_since(start, applied) else -1
         return Observed(_told(decisions, dropped, ids), tuple(displaced.tolist()), applied.generation)
 
-    def _sort(self, memories: Sequence[Memory], reservoir: Reservoir, batch: Batch) -> _Sorted:
+    def _sort(self, memories: Sequence[Memory], reservoir: Reservoir, batch: BatchScores) -> _Sorted:
         """Offer the observations in their order."""
         found = _Sorted({}, [], {}, {})
         for row, memory in enumerate(memories):

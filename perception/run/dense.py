@@ -93,7 +93,7 @@ class DenseFrames(FastNetwork):
         shape = self.config.pillars.grid_shape
         return pyramid(bits, shape, self.batch_size, self.capacities[:1], [], impl=self.impl)
 
-    def settle(self, active: Sequence[int]) -> None:
+    def choose_tiles(self, active: Sequence[int]) -> None:
         """Nothing to choose: the maps are compiled."""
 
     def _level(self, level: int) -> Callable[..., None]:

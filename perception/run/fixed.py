@@ -176,7 +176,7 @@ class FastNetwork:
             self.out, fine, spatial_shape=self.fine_shape, heat=self.heat, **options
         )
 
-    def settle(self, active: Sequence[int]) -> None:
+    def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
 
         Args:
@@ -185,7 +185,7 @@ class FastNetwork:
         levels = len(self.capacities)
         self._rows = [usual_rows(*pair) for pair in zip(active[:levels], self.capacities, strict=True)]
         if self.near is not None:
-            self.near.settle(active[levels:])
+            self.near.choose_tiles(active[levels:])
 
     def __call__(self, points: Tensor, lengths: Tensor) -> FastBoxes:
         """Detect objects in a batch of frames.

@@ -119,7 +119,7 @@ class FrameGraph:
         with torch.cuda.stream(stream):
             # The first run tells what the second, and the graph, choose their tiles for.
             numbers = network(points, lengths).numbers.tolist()
-            network.settle(numbers[2 * room.batch_size :])
+            network.choose_tiles(numbers[2 * room.batch_size :])
             network(points, lengths)
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()

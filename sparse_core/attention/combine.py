@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.attention.grid import FULL, Grid
+from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.pattern import BlockPattern, assemble, operations
 
 #: A block that is not stored, in place of a mask's index.
@@ -165,7 +165,7 @@ def _keys(pattern: BlockPattern) -> Tensor:
     return (head * pattern.block_rows + row) * pattern.block_columns + column
 
 
-def _from_keys(grid: Grid, key: Tensor, mask: Tensor, masks: Tensor) -> BlockPattern:
+def _from_keys(grid: BlockGrid, key: Tensor, mask: Tensor, masks: Tensor) -> BlockPattern:
     row = key // grid.columns
     return assemble(grid, row // grid.rows, row % grid.rows, key % grid.columns, mask, masks)
 

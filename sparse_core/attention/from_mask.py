@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.attention.grid import FULL, Grid
+from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.pattern import BlockPattern, assemble
 
 
@@ -31,7 +31,7 @@ def from_block_mask(
     """
     heads = _check_mask(mask)
     *_, rows, columns = mask.shape
-    grid = Grid(
+    grid = BlockGrid(
         heads,
         rows * block_size if query_length is None else query_length,
         columns * block_size if key_length is None else key_length,
@@ -62,7 +62,7 @@ def from_token_mask(mask: Tensor, block_size: int = 64) -> BlockPattern:
     """
     heads = _check_mask(mask)
     *_, queries, keys = mask.shape
-    grid = Grid(heads, queries, keys, block_size)
+    grid = BlockGrid(heads, queries, keys, block_size)
     grid.check()
     padding = (0, grid.columns * block_size - keys, 0, grid.rows * block_size - queries)
     places, masks = [], []

@@ -11,7 +11,7 @@ from torch import Tensor
 FULL = -1
 
 
-class Grid(NamedTuple):
+class BlockGrid(NamedTuple):
     """The blocks that two lengths make.
 
     Attributes:
@@ -66,7 +66,7 @@ class Grid(NamedTuple):
 
 
 def tidy_masks(
-    grid: Grid, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
+    grid: BlockGrid, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """New index of each block's mask, the masks, and which blocks are left."""
     kept = torch.ones_like(mask, dtype=torch.bool)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.description import PatternDescription
-from sparse_core.attention.grid import FULL, Grid, tidy_masks
+from sparse_core.attention.grid import FULL, BlockGrid, tidy_masks
 
 
 class _Operations:
@@ -83,7 +83,7 @@ class BlockPattern:
             if tensor.device != row_ptr.device:
                 raise ValueError(f"{name} is on {tensor.device} but row_ptr is on {row_ptr.device}")
         heads = row_ptr.shape[0] if row_ptr.ndim == 2 else 1
-        grid = Grid(heads, query_length, key_length, block_size)
+        grid = BlockGrid(heads, query_length, key_length, block_size)
         grid.check()
         if tuple(row_ptr.shape) != (heads, grid.rows + 1):
             raise ValueError(
@@ -111,9 +111,9 @@ class BlockPattern:
         self.plans: dict[object, object] = {}
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> BlockGrid:
         """Heads, lengths and block size."""
-        return Grid(self.heads, self.query_length, self.key_length, self.block_size)
+        return BlockGrid(self.heads, self.query_length, self.key_length, self.block_size)
 
     @property
     def heads(self) -> int:
@@ -225,7 +225,7 @@ class BlockPattern:
     @cached_property
     def _transposed(self) -> BlockPattern:
         head, row, column = self.coordinates()
-        grid = Grid(self.heads, self.key_length, self.query_length, self.block_size)
+        grid = BlockGrid(self.heads, self.key_length, self.query_length, self.block_size)
         return assemble(grid, head, column, row, self.partial, self.token_masks.transpose(1, 2))
 
     def expand_heads(self, heads: int) -> BlockPattern:
@@ -322,7 +322,7 @@ class BlockPattern:
 
 
 def assemble(
-    grid: Grid, head: Tensor, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
+    grid: BlockGrid, head: Tensor, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
 ) -> BlockPattern:
     """The pattern of a list of blocks in its canonical form.
 

@@ -87,9 +87,9 @@ class NearNeck:
         self.weights, self.batch_size, self.impl = weights, batch_size, impl
         self.capacities = tuple(capacities)
         self.empty = EmptyMaps(shape, self.reach)
-        self.settle([0] * len(self.capacities))
+        self.choose_tiles([0] * len(self.capacities))
 
-    def settle(self, active: Sequence[int]) -> None:
+    def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before: for speed only. Plans made before are void.
 
         Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from perception.boxes import Metric
 from perception.stages.nms import reference
-from perception.stages.nms.common import FEW_BOXES, Kept, Suppressed, fused_scores
+from perception.stages.nms.common import FEW_BOXES, NmsIndices, Suppressed, fused_scores
 from sparse_core.dispatch import (
     Impl,
     check_triton_runs,
@@ -31,7 +31,7 @@ def fixed_nms(
     metric: Metric = "bev",
     pairs_a_box: int = 64,
     impl: Impl = "auto",
-) -> Kept:
+) -> NmsIndices:
     """Keep the best box of every group of one label that overlaps: ``rotated_nms``, index for index.
 
     Nothing is read back to the host and values are not checked: a box with a field that is not finite, or
@@ -46,7 +46,7 @@ def fixed_nms(
         max_output: most boxes kept a frame; None for all.
         metric: ``"bev"`` or ``"3d"``.
         pairs_a_box: room for pairs of boxes whose circles meet, on average. Frames that need more are decided
-            by a slower kernel, still exactly; see ``Kept.overflow``.
+            by a slower kernel, still exactly; see ``NmsIndices.overflow``.
         impl: ``"reference"`` (a loop on the host, any device), ``"triton"`` or ``"auto"``: Triton for CUDA.
 
     Raises:
@@ -70,7 +70,7 @@ def fixed_nms(
     from perception.stages.nms import many_triton, triton
 
     given = boxes, scores, labels, iou_threshold, score_threshold, most, metric
-    return Kept(*(triton.few(*given) if count <= FEW_BOXES else many_triton.many(*given, pairs_a_box)))
+    return NmsIndices(*(triton.few(*given) if count <= FEW_BOXES else many_triton.many(*given, pairs_a_box)))
 
 
 def fixed_suppress(

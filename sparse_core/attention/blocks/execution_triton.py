@@ -33,7 +33,7 @@ class Options(NamedTuple):
     key_lengths: Tensor | None = None
 
 
-class Tile(NamedTuple):
+class AttentionTile(NamedTuple):
     """Queries and keys of a tile, warps and pipeline stages of a program."""
 
     rows: int
@@ -303,38 +303,38 @@ def _add_pieces(
     )
 
 
-def forward_tile(dtype: torch.dtype, size: int, dim: int) -> Tile:
+def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     """Tile of the forward kernel for a block size and head size; 16-bit ones as measured on an H200."""
     most = _largest_power(size)
     if dtype == torch.float32:
-        return Tile(min(most, 64), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 64), min(most, 32), 4, 2)
     if dim > 128:
-        return Tile(min(most, 64), min(most, 64), 4, 2)
+        return AttentionTile(min(most, 64), min(most, 64), 4, 2)
     if most == 128:
-        return Tile(128, 64, 4 if dim > 64 else 8, 3)
-    return Tile(most, min(most, 32), 4, 3)
+        return AttentionTile(128, 64, 4 if dim > 64 else 8, 3)
+    return AttentionTile(most, min(most, 32), 4, 3)
 
 
-def query_tile(dtype: torch.dtype, size: int, dim: int) -> Tile:
+def query_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     """Tile of the kernel for the gradient of the queries."""
     most = _largest_power(size)
     if dtype == torch.float32:
-        return Tile(min(most, 32), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 32), min(most, 32), 4, 2)
     if dim > 128:
-        return Tile(min(most, 64), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 64), min(most, 32), 4, 2)
     if most == 128 and dim > 64:
-        return Tile(64, 64, 4, 3)
-    return Tile(min(most, 64), min(most, 32), 4, 2 if dim > 64 else 3)
+        return AttentionTile(64, 64, 4, 3)
+    return AttentionTile(min(most, 64), min(most, 32), 4, 2 if dim > 64 else 3)
 
 
-def key_tile(dtype: torch.dtype, size: int, dim: int) -> Tile:
+def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     """Tile of the kernel for the gradients of keys and values."""
     most = _largest_power(size)
     if dtype == torch.float32:
-        return Tile(min(most, 32), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 32), min(most, 32), 4, 2)
     if dim > 128:
-        return Tile(min(most, 32), min(most, 64), 4, 2)
-    return Tile(min(most, 64), min(most, 64), 4, 2)
+        return AttentionTile(min(most, 32), min(most, 64), 4, 2)
+    return AttentionTile(min(most, 64), min(most, 64), 4, 2)
 
 
 def _plain(options: Options) -> bool:

@@ -27,7 +27,7 @@ ROW_LENGTHS = "row_lengths"
 _owners: weakref.WeakValueDictionary[int, BlockPattern] = weakref.WeakValueDictionary()
 
 
-class Part(NamedTuple):
+class WorkPart(NamedTuple):
     """A piece of a work list; the fields are the columns of :attr:`WorkList.parts`.
 
     Attributes:
@@ -46,7 +46,7 @@ class WorkList(NamedTuple):
     """In which order block rows are worked on, long ones first and cut into parts.
 
     Attributes:
-        parts: (parts, 4) int32, see :class:`Part`.
+        parts: (parts, 4) int32, see :class:`WorkPart`.
         joins: (rows that were cut, 3) int32: unit, first slot, slots.
         slots: pieces of all rows that were cut.
     """

@@ -13,8 +13,8 @@ from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import (
     Callback,
+    LinearSystem,
     Operand,
-    Problem,
     column_dots,
     column_norms,
     prepare,
@@ -29,7 +29,7 @@ class BiconjugateGradientStabilised:
 
     method = "bicgstab"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LinearSystem) -> None:
         self.problem = problem
         self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
         self.x = problem.x

@@ -9,7 +9,7 @@ from sparse_core.dispatch import Impl, check_impl, module_available, require_mod
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import Callback, Operand, Problem, prepare
+from sparse_core.linalg.krylov.problem import Callback, LinearSystem, Operand, prepare
 from sparse_core.linalg.krylov.result import SolveResult
 
 
@@ -89,7 +89,7 @@ def cg(
     return run(ConjugateGradient(problem))
 
 
-def _resolve(impl: Impl, problem: Problem) -> str:
+def _resolve(impl: Impl, problem: LinearSystem) -> str:
     fits = problem.b.ndim == 1 and not problem.b.is_complex() and problem.b.numel() > 0
     if impl == "vendor":
         raise ImplementationError("cg has no vendor implementation")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.linalg.krylov.problem import Problem, column_dots, column_norms, safe_norms
+from sparse_core.linalg.krylov.problem import LinearSystem, column_dots, column_norms, safe_norms
 from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
 
 
@@ -18,7 +18,7 @@ class ConjugateGradient:
 
     method = "cg"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LinearSystem) -> None:
         self.problem = problem
         self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
         self.x = problem.x

@@ -17,16 +17,16 @@ from torch import Tensor
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.problem import (
     Callback,
+    LinearSystem,
     Operand,
-    Problem,
     Product,
     is_bare_function,
     prepare,
     safe_norms,
 )
-from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
+from sparse_core.linalg.krylov.progress import WORTHWHILE, Snapshot, Status
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.krylov.verdict import describe, stagnation, worst
+from sparse_core.linalg.krylov.verdict import reason_of, stagnation, worst
 
 
 class Arnoldi:
@@ -36,7 +36,7 @@ class Arnoldi:
     orthogonality in the Gram-Schmidt orthogonalization process", 2005), in two matrix products.
     """
 
-    def __init__(self, problem: Problem, size: int) -> None:
+    def __init__(self, problem: LinearSystem, size: int) -> None:
         self.problem = problem
         self.basis = problem.b.new_zeros(size + 1, len(problem.b))
         self.columns = problem.b.new_zeros(size, size + 1)
@@ -120,7 +120,7 @@ def _rotation(upper: complex, lower: complex) -> tuple[float, complex, complex]:
 class _Solve:
     """One call of :func:`gmres`: cycles of Arnoldi steps, and the residual computed afresh between them."""
 
-    def __init__(self, problem: Problem, restart: int) -> None:
+    def __init__(self, problem: LinearSystem, restart: int) -> None:
         self.problem = problem
         self.size = max(1, min(restart, len(problem.b)))
         self.x = problem.x
@@ -231,8 +231,8 @@ class _Solve:
         return ""
 
     def _explain(self, status: Status) -> str:
-        reading = Reading([int(status)], [self.iterations], [0.0], [])
-        return describe(status, reading, 0, self.problem, "gmres")
+        reading = Snapshot([int(status)], [self.iterations], [0.0], [])
+        return reason_of(status, reading, 0, self.problem, "gmres")
 
 
 @torch.no_grad()
@@ -306,7 +306,7 @@ def gmres(
     return worst(columns, x, "gmres", "plain")
 
 
-def _column(problem: Problem, at: int, matrix: Operand, preconditioner: Operand | None) -> Problem:
+def _column(problem: LinearSystem, at: int, matrix: Operand, preconditioner: Operand | None) -> LinearSystem:
     """The system of one right-hand side, as if it had come alone."""
     apply, precondition = problem.apply, problem.precondition
     return replace(

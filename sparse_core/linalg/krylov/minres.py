@@ -14,8 +14,8 @@ from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import (
     Callback,
+    LinearSystem,
     Operand,
-    Problem,
     column_dots,
     column_norms,
     prepare,
@@ -33,7 +33,7 @@ class MinimalResidual:
 
     method = "minres"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LinearSystem) -> None:
         self.problem = problem
         self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
         self.x = problem.x

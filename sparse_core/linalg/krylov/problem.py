@@ -22,7 +22,7 @@ WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex12
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LinearSystem:
     """A checked system and the rules for ending.
 
     Attributes:
@@ -93,7 +93,7 @@ def prepare(
     callback: Callback | None,
     check_every: int | None,
     use_graph: bool | None,
-) -> Problem:
+) -> LinearSystem:
     """Check the arguments of a solver; see :func:`sparse_core.linalg.cg` for their meaning.
 
     Raises:
@@ -122,7 +122,7 @@ def prepare(
             _check_result(operand, b, name)
     count = 10 * len(b) if max_iterations is None else max_iterations
     default_check = 10 if b.is_cuda and callback is None else 1
-    return Problem(
+    return LinearSystem(
         apply=in_dtype(apply, dtype),
         precondition=None if precondition is None else in_dtype(precondition, dtype),
         b=b,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from sparse_core.linalg.krylov.problem import Problem
+from sparse_core.linalg.krylov.problem import LinearSystem
 from sparse_core.linalg.krylov.progress import Progress
 
 
@@ -14,7 +14,7 @@ class Recurrence(Protocol):
     """Buffers on the device, changed in place."""
 
     method: str
-    problem: Problem
+    problem: LinearSystem
     progress: Progress
     x: Tensor
 

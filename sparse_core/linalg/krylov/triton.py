@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sparse_core.dispatch import check_triton_runs
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
-from sparse_core.linalg.krylov.problem import Problem
+from sparse_core.linalg.krylov.problem import LinearSystem
 
 _BLOCK = 1024
 #: Programs of a pass, hence partial sums; a power of two. A few for every multiprocessor.
@@ -179,7 +179,7 @@ def check_runnable(tensor: Tensor) -> None:
 class FusedConjugateGradient(ConjugateGradient):
     """The recurrence of :class:`ConjugateGradient` for one real right-hand side, with fused updates."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LinearSystem) -> None:
         super().__init__(problem)
         self.programs = min(_PROGRAMS, triton.cdiv(len(problem.b), _BLOCK))
         self.curvature_partials, self.norm_partials, self.rho_partials = (

@@ -45,7 +45,7 @@ class RowPlan(NamedTuple):
     piece_end: Tensor | None
 
 
-class Tile(NamedTuple):
+class SpmmTile(NamedTuple):
     """What a program works on at a time: rows, entries of each and columns; and its warps."""
 
     rows: int
@@ -187,7 +187,7 @@ def plan_rows(row_ptr: Tensor) -> RowPlan:
     return RowPlan(mean, order, long_rows, first_piece, piece_start, piece_end)
 
 
-def choose_tile(mean_length: float, width: int) -> Tile:
+def choose_tile(mean_length: float, width: int) -> SpmmTile:
     """Tile for rows of this mean length: columns first, a few entries in flight, then rows.
 
     Measured on an H200 with 8, 64 and 256 columns: against a tile of 8 entries and 2 rows, one of 4 entries
@@ -197,7 +197,7 @@ def choose_tile(mean_length: float, width: int) -> Tile:
     entries = 8 if columns <= 16 else 4 if columns <= 64 else 2
     entries = min(entries, max(2, triton.next_power_of_2(int(mean_length) + 1) // 2))
     rows = max(1, min(16, (2048 if columns <= 64 else 1024) // (columns * entries)))
-    return Tile(rows, entries, columns, 4 if rows * entries * columns >= 512 else 1)
+    return SpmmTile(rows, entries, columns, 4 if rows * entries * columns >= 512 else 1)
 
 
 def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
@@ -234,7 +234,13 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
 
 
 def _launch_rows(
-    starts: Tensor, ends: Tensor, order: Tensor | None, matrix: CSR, dense: Tensor, out: Tensor, tile: Tile
+    starts: Tensor,
+    ends: Tensor,
+    order: Tensor | None,
+    matrix: CSR,
+    dense: Tensor,
+    out: Tensor,
+    tile: SpmmTile,
 ) -> None:
     batch, count, width = out.shape
     column_blocks = triton.cdiv(width, tile.columns)

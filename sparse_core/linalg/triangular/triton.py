@@ -171,7 +171,7 @@ class Launch:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class LaunchSchedule:
     """The launches of a plan, and the bounds of its levels on the device."""
 
     launches: tuple[Launch, ...]
@@ -185,12 +185,12 @@ def check_runnable(tensor: Tensor) -> None:
         raise ImplementationError(f"impl='triton' solves with real numbers, got {tensor.dtype}")
 
 
-def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> Schedule:
+def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> LaunchSchedule:
     """The launches of ``plan``, found once per structure."""
 
-    def build() -> Schedule:
+    def build() -> LaunchSchedule:
         bounds = torch.tensor(plan.levels.bounds, device=matrix.device)
-        return Schedule(_plan_launches(plan), bounds)
+        return LaunchSchedule(_plan_launches(plan), bounds)
 
     return matrix.cached(system.key("launches"), build)
 
@@ -211,7 +211,7 @@ def _plan_launches(plan: TriangularPlan) -> tuple[Launch, ...]:
     return tuple(launches)
 
 
-def solve(plan: TriangularPlan, launches: Schedule, values: TriangularValues, b: Tensor) -> Tensor:
+def solve(plan: TriangularPlan, launches: LaunchSchedule, values: TriangularValues, b: Tensor) -> Tensor:
     """Solution of the planned system.
 
     Args:

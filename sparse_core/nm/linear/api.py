@@ -86,11 +86,11 @@ def _traced(
     impl: str,
 ) -> Tensor:
     from sparse_core.nm.linear.compiled import nm_linear_op
-    from sparse_core.nm.linear.execution import Prepared
+    from sparse_core.nm.linear.execution import PreparedWeight
 
     plans = weight.plans.get("cuda")
-    buffer = plans.buffer if isinstance(plans, Prepared) else None
-    metadata = plans.metadata if isinstance(plans, Prepared) else None
+    buffer = plans.buffer if isinstance(plans, PreparedWeight) else None
+    metadata = plans.metadata if isinstance(plans, PreparedWeight) else None
     pattern = weight.pattern
     y: Tensor = nm_linear_op(
         x,

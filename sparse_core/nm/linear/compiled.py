@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear.execution import Prepared, owner_of
+from sparse_core.nm.linear.execution import PreparedWeight, owner_of
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.linear.product import product
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
@@ -35,7 +35,7 @@ def nm_linear_op(
     if weight is None:
         weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))
         if buffer is not None or kernel_metadata is not None:
-            weight.plans["cuda"] = Prepared(buffer, kernel_metadata, may_pad=False)
+            weight.plans["cuda"] = PreparedWeight(buffer, kernel_metadata, may_pad=False)
         elif impl == "auto" and values.is_cuda:
             # A weight that was not prepared before it was traced would be prepared at every call.
             impl = "dense"

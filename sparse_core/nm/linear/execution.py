@@ -28,7 +28,7 @@ _preparing = threading.RLock()
 _owners: weakref.WeakValueDictionary[int, PackedNM] = weakref.WeakValueDictionary()
 
 
-class Prepared:
+class PreparedWeight:
     """What implementations made of a weight on CUDA; kept in ``PackedNM.plans``.
 
     Attributes:
@@ -61,11 +61,11 @@ class Prepared:
         self.calls[key] = call
 
 
-def prepared(weight: PackedNM) -> Prepared:
+def prepared(weight: PackedNM) -> PreparedWeight:
     """The plans of a weight, made empty at first."""
     plans = weight.plans.get("cuda")
-    if not isinstance(plans, Prepared):
-        plans = Prepared()
+    if not isinstance(plans, PreparedWeight):
+        plans = PreparedWeight()
         weight.plans["cuda"] = plans
     return plans
 
@@ -128,7 +128,7 @@ def _refuse_capture() -> None:
         )
 
 
-def prepare(weight: PackedNM, out_dtype: torch.dtype) -> Prepared:
+def prepare(weight: PackedNM, out_dtype: torch.dtype) -> PreparedWeight:
     """Make everything that the sparse ways read, for each way that takes this weight.
 
     Raises:
@@ -159,12 +159,12 @@ def owner_of(values: Tensor, buffer: Tensor | None, metadata: Tensor | None) -> 
 
     Args:
         values: of the weight.
-        buffer, metadata: as in :class:`Prepared`.
+        buffer, metadata: as in :class:`PreparedWeight`.
     """
     anchor = buffer if metadata is None else metadata
     weight = None if anchor is None else _owners.get(anchor.data_ptr())
     plans = None if weight is None else weight.plans.get("cuda")
-    if weight is None or not isinstance(plans, Prepared):
+    if weight is None or not isinstance(plans, PreparedWeight):
         return None
     found = (weight.values, plans.buffer, plans.metadata)
     same = all(_address(a) == _address(b) for a, b in zip(found, (values, buffer, metadata), strict=True))
@@ -283,7 +283,9 @@ def dense_int8(
     return apply_activation(result, activation).to(out_dtype)
 
 
-def _few_rows_call(variant: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
+def _few_rows_call(
+    variant: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+) -> Call:
     assert plans.metadata is not None
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
     launch = decode_cuda.Launch(weight, plans.metadata, rows, activation, decode_cuda.VARIANTS[variant])
@@ -297,7 +299,9 @@ def _few_rows_call(variant: int, weight: PackedNM, plans: Prepared, rows: int, e
     return call
 
 
-def _library_call(algorithm: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
+def _library_call(
+    algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+) -> Call:
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
     if plans.buffer is None:
         raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")

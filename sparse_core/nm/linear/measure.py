@@ -276,7 +276,7 @@ def _copy(weight: PackedNM) -> PackedNM:
     """The weight with its plans in other memory."""
     plans = execution.prepared(weight)
     copy = weight.with_values(weight.values.detach().clone())
-    copy.plans["cuda"] = execution.Prepared(
+    copy.plans["cuda"] = execution.PreparedWeight(
         None if plans.buffer is None else plans.buffer.clone(),
         None if plans.metadata is None else plans.metadata.clone(),
     )

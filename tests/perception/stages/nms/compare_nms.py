@@ -39,7 +39,7 @@ def take_larger_programs() -> None:
     """The interpreter takes as long for a program as for its numbers; no result depends on the cut."""
     if DEVICE == "cpu":
         many_triton._LOOKING, many_triton._PAIRS = 8, 128
-        many_triton._SETTLED, many_triton._RANK_ROWS = 32, 32
+        many_triton._DECIDED, many_triton._RANK_ROWS = 32, 32
 
 
 def case(
