@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
@@ -9,7 +11,7 @@ from sparse_core.dispatch import Impl, check_impl, module_available, require_mod
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import Callback, LinearSystem, Operand, prepare
+from sparse_core.linalg.krylov.problem import GraphOptions, LinearSystem, Operand, prepare
 from sparse_core.linalg.krylov.result import SolveResult
 
 
@@ -19,14 +21,8 @@ def cg(
     b: Tensor,
     x0: Tensor | None = None,
     *,
-    rtol: float = 1e-5,
-    atol: float = 0.0,
-    max_iterations: int | None = None,
-    preconditioner: Operand | None = None,
-    callback: Callback | None = None,
-    check_every: int | None = None,
-    use_graph: bool | None = None,
     impl: Impl = "auto",
+    **options: Unpack[GraphOptions],
 ) -> SolveResult:
     """Solve ``A x = b`` for a Hermitian positive definite A by conjugate gradients.
 
@@ -46,20 +42,9 @@ def cg(
         b: (M,) or (M, N) float32, float64, complex64 or complex128; each of N columns has coefficients and
             a tolerance of its own. A matrix in half precision is fine, ``b`` in half precision is not.
         x0: start, same shape as ``b``; None is zero.
-        rtol: tolerance relative to ``‖b‖``.
-        atol: absolute tolerance.
-        max_iterations: None is ``10 M``, as in scipy.
-        preconditioner: Hermitian positive definite approximation of ``A^-1``: a ``Preconditioner``, a
-            function ``r -> z``, or a matrix.
-        callback: called as ``callback(iteration, x, residual norm)`` after every look at the residual; ``x``
-            is the solver's own buffer (copy it to keep it), the norm the largest of the columns. Returning
-            True ends the solve.
-        check_every: iterations between two looks; None is 1 on a CPU or with a callback, else 10.
-        use_graph: replay ``check_every`` iterations as one CUDA graph. None: where ``matrix`` is stored and
-            the preconditioner declares ``graph_safe = True``, and plainly where the capture fails (the
-            result's ``execution`` says so); True: always, and a failure raises.
         impl: ``"reference"`` is plain torch, ``"triton"`` fuses the vector updates (one right-hand side,
             float32 or float64, CUDA or Triton's interpreter); ``"auto"`` fuses where it can.
+        options: see :class:`GraphOptions`; the preconditioner is Hermitian positive definite.
 
     Returns:
         The result; not converging is told by ``converged`` and ``reason``, not by an exception.
@@ -70,18 +55,7 @@ def cg(
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     check_impl(impl)
-    problem = prepare(
-        matrix,
-        b,
-        x0,
-        rtol=rtol,
-        atol=atol,
-        max_iterations=max_iterations,
-        preconditioner=preconditioner,
-        callback=callback,
-        check_every=check_every,
-        use_graph=use_graph,
-    )
+    problem = prepare(matrix, b, x0, **options)
     if _resolve(impl, problem) == "triton":
         from sparse_core.linalg.krylov.triton import FusedConjugateGradient
 
