@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -84,10 +84,6 @@ class Scene:
     ground_triangles: int
     objects: tuple[SceneObject, ...]
     start: Spot
-
-    def with_objects(self, objects: tuple[SceneObject, ...]) -> Scene:
-        """The same place with other labelled objects, for example on another day."""
-        return replace(self, objects=objects)
 
     def world_from_lidar(
         self, spot: Spot, height_m: float, *, pitch_rad: float = 0.0, roll_rad: float = 0.0

@@ -11,15 +11,11 @@ from sparse_core.attention import reference, vendor
 from sparse_core.attention.blocks.product import TYPES, attend
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.operands import (
-    LARGEST_DIM,
     AttentionImpl,
     AttentionResult,
     check_attention_impl,
-    check_dropout,
     check_operands,
-    check_pattern,
-    check_ragged,
-    default_scale,
+    checked_options,
     padded_dims,
 )
 from sparse_core.attention.pattern import BlockPattern
@@ -125,13 +121,11 @@ def sparse_attention(
         batch, heads = q.shape[:2]
         q, k, v = (tensor.flatten(0, 1)[None] for tensor in (q, k, v))
     dim = q.shape[-1]
-    if 1 <= dim <= LARGEST_DIM:
-        scale = default_scale(scale, dim)
-    q, k, v = padded_dims(q, k, v)
+    q, k, v, scale = padded_dims(q, k, v, scale)
     if impl == "vendor":
         result = vendor.sparse_attention(q, k, v, pattern, scale=scale, **options)
     elif impl in ("triton", "cuda") or (impl == "auto" and q.is_cuda and q.dtype in TYPES):
-        result = _by_kernels(q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths, impl)
+        result = _by_kernels(q, k, v, pattern, impl, scale=scale, seed=seed, **options)
     else:
         result = reference.sparse_attention(q, k, v, pattern, scale=scale, seed=seed, **options)
     out, lse = result
@@ -171,35 +165,13 @@ def _impl_of_scores(impl: AttentionImpl, q: Tensor, options: dict[str, Any]) -> 
 
 
 def _by_kernels(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    scale: float | None,
-    dropout_p: float,
-    seed: int | None,
-    query_lengths: Tensor | None,
-    key_lengths: Tensor | None,
-    impl: str,
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, impl: str, **given: Any
 ) -> AttentionResult:
     shape = check_operands(q, k, v)
-    check_pattern(pattern, shape, q.device)
-    check_dropout(dropout_p, seed)
-    queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
-    keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
-    if dropout_p and seed is None:
+    options = checked_options(pattern, shape, q.device, **given)
+    if not options.dropout_p:
+        options = options._replace(seed=options.seed or 0)
+    elif options.seed is None:
         # Compiled code draws at every call.
-        seed = -1 if torch.compiler.is_compiling() else drawn_seed()
-    return attend(
-        q,
-        k,
-        v,
-        pattern,
-        shape,
-        scale=default_scale(scale, shape.dim),
-        dropout_p=dropout_p,
-        seed=seed or 0,
-        query_lengths=queries,
-        key_lengths=keys,
-        cuda=None if impl == "auto" else impl == "cuda",
-    )
+        options = options._replace(seed=-1 if torch.compiler.is_compiling() else drawn_seed())
+    return attend(q, k, v, pattern, shape, options, cuda=None if impl == "auto" else impl == "cuda")

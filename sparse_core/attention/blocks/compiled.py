@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.attention.blocks.plan import check_runs, lists_of, owner_of
 from sparse_core.attention.dropout import drawn_seed
-from sparse_core.attention.operands import AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
 
 #: Patterns that only compiled code has used; each is kept, with what was prepared of it.
@@ -42,7 +42,7 @@ def block_attention(
     if dropout_p and seed < 0:
         seed = drawn_seed()
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
-    options = execution_triton.Options(scale, dropout_p, max(seed, 0), query_lengths, key_lengths)
+    options = AttentionOptions(scale, dropout_p, max(seed, 0), query_lengths, key_lengths)
     cuda = None if impl == "auto" else impl == "cuda"
     q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
     with torch.cuda.device_of(q), torch.no_grad():
@@ -80,7 +80,7 @@ def block_attention_backward(
     from sparse_core.attention.blocks import execution_triton
 
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
-    options = execution_triton.Options(scale, dropout_p, max(int(seed), 0), query_lengths, key_lengths)
+    options = AttentionOptions(scale, dropout_p, max(int(seed), 0), query_lengths, key_lengths)
     q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
     with torch.cuda.device_of(q), torch.no_grad():
         of_q, of_k, of_v = execution_triton.backward(

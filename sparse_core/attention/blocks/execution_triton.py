@@ -10,27 +10,10 @@ from torch import Tensor
 from sparse_core.attention.blocks import hopper, kernels_triton
 from sparse_core.attention.blocks.plan import Lists, WorkList
 from sparse_core.attention.dropout import starting_words
-from sparse_core.attention.operands import AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.errors import ImplementationError
 
 _ONE = 2**32
-
-
-class Options(NamedTuple):
-    """What a call brings beside its tensors.
-
-    Attributes:
-        scale: of the scores.
-        dropout_p: share of the weights that is dropped.
-        seed: of the dropout.
-        query_lengths, key_lengths: (batch,) int64 or ``None``.
-    """
-
-    scale: float
-    dropout_p: float = 0.0
-    seed: int = 0
-    query_lengths: Tensor | None = None
-    key_lengths: Tensor | None = None
 
 
 class AttentionTile(NamedTuple):
@@ -48,7 +31,7 @@ def forward(
     v: Tensor,
     lists: Lists,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
     *,
     cuda: bool | None = False,
 ) -> tuple[Tensor, Tensor]:
@@ -120,7 +103,7 @@ def join(
     lse: Tensor,
     lists: Lists,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
 ) -> None:
     """Write the rows that were cut from the results of their pieces.
 
@@ -163,7 +146,7 @@ def backward(
     lists: Lists,
     transposed: Lists | None,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k and v.
 
@@ -192,7 +175,9 @@ def backward(
     return of_q, of_k, of_v
 
 
-def _query_gradient(operands: tuple[Any, ...], lists: Lists, shape: AttentionShape, options: Options) -> None:
+def _query_gradient(
+    operands: tuple[Any, ...], lists: Lists, shape: AttentionShape, options: AttentionOptions
+) -> None:
     """Write the gradient of the queries and delta, the last two of the operands."""
     q, k, v, out, gradient, lse, lse_gradient, delta, of_q = operands
     size, dim = lists.block_size, shape.dim
@@ -239,7 +224,7 @@ def _key_gradients(
     of_v: Tensor,
     lists: Lists,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
 ) -> None:
     q, k, v, gradient, _, _ = operands
     size, dim = lists.block_size, shape.dim
@@ -337,7 +322,7 @@ def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     return AttentionTile(min(most, 64), min(most, 64), 4, 2)
 
 
-def _plain(options: Options) -> bool:
+def _plain(options: AttentionOptions) -> bool:
     return not options.dropout_p and options.query_lengths is None and options.key_lengths is None
 
 
@@ -380,8 +365,8 @@ def _list_arguments(lists: Lists, work: WorkList | None) -> tuple[Tensor, ...]:
     return lists.row_ptr, lists.full_end, lists.columns, lists.mask, masks, parts
 
 
-def _option_arguments(options: Options, like: Tensor) -> tuple[Any, ...]:
-    words = starting_words(options.seed) if options.dropout_p else (0, 0)
+def _option_arguments(options: AttentionOptions, like: Tensor) -> tuple[Any, ...]:
+    words = starting_words(options.seed or 0) if options.dropout_p else (0, 0)
     return (
         like if options.query_lengths is None else options.query_lengths,
         like if options.key_lengths is None else options.key_lengths,
@@ -392,7 +377,7 @@ def _option_arguments(options: Options, like: Tensor) -> tuple[Any, ...]:
 
 
 def _constants(
-    lists: Lists, work: WorkList | None, options: Options, shape: AttentionShape, dtype: torch.dtype
+    lists: Lists, work: WorkList | None, options: AttentionOptions, shape: AttentionShape, dtype: torch.dtype
 ) -> dict[str, Any]:
     precision = "ieee"
     if dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.blocks.plan import Lists, check_runs, lists_of
-from sparse_core.attention.operands import AttentionResult, AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
 from sparse_core.gradients import followed, once_differentiable
@@ -22,19 +22,16 @@ def attend(
     v: Tensor,
     pattern: BlockPattern,
     shape: AttentionShape,
+    options: AttentionOptions,
     *,
-    scale: float,
-    dropout_p: float,
-    seed: int,
-    query_lengths: Tensor | None,
-    key_lengths: Tensor | None,
     cuda: bool | None,
 ) -> AttentionResult:
     """The public function for operands that were checked.
 
     Args:
-        q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths: of the public function.
+        q, k, v, pattern: of the public function.
         shape: of the operands.
+        options: checked, with a seed.
         cuda: take the CUDA kernel forward, not Triton's; ``None``: where it takes the operands.
 
     Raises:
@@ -53,19 +50,16 @@ def attend(
             pattern.columns,
             pattern.partial,
             pattern.token_masks,
-            query_lengths,
-            key_lengths,
+            options.query_lengths,
+            options.key_lengths,
             pattern.block_size,
-            scale,
-            dropout_p,
-            seed,
+            options.scale,
+            options.dropout_p,
+            options.seed,
             "auto" if cuda is None else "cuda" if cuda else "triton",
         )
         return AttentionResult(out, lse)
     check_runs(q)
-    from sparse_core.attention.blocks.execution_triton import Options
-
-    options = Options(scale, dropout_p, seed, query_lengths, key_lengths)
     needs_gradient = followed(q, k, v)
     lists = lists_of(pattern)
     transposed = None

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sparse_core.attention.gathered import reference
 from sparse_core.attention.operands import (
-    LARGEST_DIM,
     AttentionResult,
     AttentionShape,
     check_operands,
@@ -94,9 +93,7 @@ def gathered_attention(
     """
     check_impl(impl)
     dim = q.shape[-1]
-    if 1 <= dim <= LARGEST_DIM:
-        scale = default_scale(scale, dim)
-    q, k, v = padded_dims(q, k, v)
+    q, k, v, scale = padded_dims(q, k, v, scale)
     shape = check_operands(q, k, v)
     _check_index(index, shape, q.device)
     scale = default_scale(scale, shape.dim)

@@ -70,9 +70,7 @@ def nm_linear(
         x.requires_grad or weight.values.requires_grad or (bias is not None and bias.requires_grad)
     ):
         return recorded(x, weight, bias, activation, dense, impl)
-    return multiply(
-        x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result, impl=impl
-    )
+    return multiply(x, weight, bias, activation, dense, scale, result, impl)
 
 
 def _traced(

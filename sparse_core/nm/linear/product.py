@@ -35,9 +35,7 @@ def product(
         call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
             return run(call, x, weight, bias, dense, scale)
-    return multiply(
-        x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype, impl=impl
-    )
+    return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
 
 
 def run(
@@ -54,7 +52,6 @@ def multiply(
     x: Tensor,
     weight: PackedNM,
     bias: Tensor | None,
-    *,
     activation: str | None,
     dense: Tensor | None,
     scale: Tensor | None,
@@ -65,16 +62,7 @@ def multiply(
     if torch.is_autocast_enabled(x.device.type):
         # The operands have one type already, which is that of the result.
         with torch.autocast(x.device.type, enabled=False):
-            return multiply(
-                x,
-                weight,
-                bias,
-                activation=activation,
-                dense=dense,
-                scale=scale,
-                out_dtype=out_dtype,
-                impl=impl,
-            )
+            return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
     if impl == "auto" and not accelerated(weight):
         _say_once(weight.device.type)
         # The reference sums int8 in float64, which few GPUs are fast at.
@@ -224,9 +212,7 @@ class _Product(torch.autograd.Function):
         dense: Tensor | None,
         impl: str,
     ) -> Tensor:
-        y = multiply(
-            x, weight, bias, activation=activation, dense=dense, scale=None, out_dtype=x.dtype, impl=impl
-        )
+        y = multiply(x, weight, bias, activation, dense, None, x.dtype, impl)
         ctx.save_for_backward(x, values, bias, y if activation == "relu" else None)
         ctx.weight, ctx.activation, ctx.dense = weight, activation, dense
         return y

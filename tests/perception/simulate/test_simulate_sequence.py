@@ -1,5 +1,7 @@
 """Drives: poses, persistent objects and motion."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,7 @@ def test_scan_along_visits_the_given_places() -> None:
     spots = [scene.start, scene.start._replace(u=5.0, heading_rad=1.0)]
     scans = list(scan_along(scene, spots, seed=0, sensor=SENSOR))
     assert scans[1].world_from_lidar[0, 3] == pytest.approx(5.0)
-    without = list(scan_along(scene.with_objects(()), spots[:1], seed=0, sensor=SENSOR))
+    without = list(scan_along(replace(scene, objects=()), spots[:1], seed=0, sensor=SENSOR))
     assert len(without[0].boxes) == 0
 
 

@@ -18,24 +18,6 @@ from sparse_core.gradients import once_differentiable
 _Chosen = Literal["reference", "triton"]
 
 
-def block_product(values: Tensor, dense: Tensor, plan: BlockPlan, *, impl: Impl = "auto") -> Tensor:
-    """``weight @ dense`` with gradients for both; results repeat to the bit.
-
-    Args:
-        values: (count, cell_rows, cell_columns).
-        dense: (columns, N), same type.
-        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
-        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
-
-    Returns:
-        (rows, N).
-
-    Raises:
-        ImplementationError: a named ``impl`` cannot run here.
-    """
-    return block_linear(dense.T, values, plan, impl=impl).T
-
-
 def block_linear(
     x: Tensor, values: Tensor, plan: BlockPlan, bias: Tensor | None = None, *, impl: Impl = "auto"
 ) -> Tensor:
@@ -46,7 +28,7 @@ def block_linear(
         values: (count, cell_rows, cell_columns), same type.
         plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
         bias: (rows,), same type.
-        impl: see :func:`block_product`.
+        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
 
     Returns:
         (N, rows).
@@ -77,7 +59,7 @@ def block_convolution(
         plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks` with ``taps.places``.
         taps: kernel, stride, padding and dilation.
         bias: (rows,), same type.
-        impl: see :func:`block_product`.
+        impl: see :func:`block_linear`.
 
     Returns:
         (B, rows, H', W'), in Triton with channels last in memory.
