@@ -1,7 +1,7 @@
 """What matrices do by modules that stand above them in the order of imports.
 
 The formats must not import conversions, algebra or :mod:`sparse_core.linalg`, which import the formats
-(docs/decisions/0005-sparse-formats.md). Who has such a function registers it here when it is imported.
+(docs/decisions/0004-layout.md). Who has such a function registers it here when it is imported.
 """
 
 from __future__ import annotations
