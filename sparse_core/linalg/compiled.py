@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, CSR, SparseMatrix
-from sparse_core.linalg.implementation import choose_implementation
 from sparse_core.linalg.operands import as_gradient, result_dtype
+from sparse_core.op import Impl
 
 #: Structures whose work plans are kept; the oldest goes first.
 _KEPT = 64
@@ -66,12 +65,13 @@ def sparse_product_op(
     impl: str,
 ) -> Tensor:
     """:func:`sparse_core.linalg.spmv` and :func:`sparse_core.linalg.spmm` on the parts of a matrix."""
+    from sparse_core.linalg.spmm.api import SPMM
     from sparse_core.linalg.spmm.api import multiply as spmm
     from sparse_core.linalg.spmv.api import multiply as spmv
     from sparse_core.linalg.structure import transposed
 
     matrix: CSR | BSR = _matrix(values, row_ptr, col, (rows, columns))
-    chosen = choose_implementation(cast("Impl", impl), matrix.device, result_dtype(matrix, dense))
+    chosen = SPMM.choose(impl, matrix.device, result_dtype(matrix, dense))
     matrix = transposed(matrix) if transpose else matrix
     product = spmv(matrix, dense, chosen) if dense.ndim == 1 else spmm(matrix, dense, chosen)
     # Batches come as a view in another order, which the traced program was not told of.
@@ -102,7 +102,7 @@ def _of_values_op(
     from sparse_core.linalg.sddmm.api import sampled_values
 
     matrix = _matrix(values, row_ptr, col, (rows, columns))
-    return as_gradient(sampled_values(matrix, a, b, cast("Impl", impl)), values).contiguous()
+    return as_gradient(sampled_values(matrix, a, b, impl), values).contiguous()
 
 
 @_of_values_op.register_fake

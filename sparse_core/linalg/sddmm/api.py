@@ -8,15 +8,33 @@ import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, COO, CSR
-from sparse_core.linalg.implementation import Chosen, choose_implementation
+from sparse_core.linalg.implementation import real
 from sparse_core.linalg.operands import as_gradient, check_dense, check_matrix, gradient_needed, sum_of
-from sparse_core.linalg.sddmm import reference, vendor
 from sparse_core.linalg.sddmm.common import Pattern
 from sparse_core.linalg.structure import transposed
+from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
 PatternT = TypeVar("PatternT", CSR, COO, BSR)
+
+
+def _torch_samples(kind: str, dtype: torch.dtype, form: type) -> str | None:
+    if form is CSR and (dtype in (torch.float32, torch.float64) or (dtype.is_complex and kind == "cuda")):
+        return None
+    return (
+        "samples CSR in float32 and float64 (complex on CUDA),"
+        f" not {form.__name__} in {dtype} on {kind}: take 'reference'"
+    )
+
+
+SDDMM: Op[torch.dtype, type] = Op(
+    "sddmm",
+    __package__,
+    by_triton(needs="real numbers", supports=real),
+    Implementation("vendor", "CSR; float32 or float64, on CUDA also complex", _torch_samples),
+    by_torch(),
+    gradient=True,
+)
 
 
 def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> PatternT:
@@ -65,24 +83,11 @@ def samples(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
 
 
 @without_autocast
-def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
+def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: str) -> Tensor:
     """Values of :func:`sddmm`, in the layout of ``pattern.values``, without gradients and argument checks."""
-    chosen = _choose(impl, pattern, torch.promote_types(a.dtype, b.dtype))
-    if chosen == "reference":
-        return reference.sddmm(pattern, a.detach(), b.detach())
-    if chosen == "vendor":
-        return vendor.sddmm(pattern, a.detach(), b.detach())
-    from sparse_core.linalg.sddmm import triton
-
-    triton.check_runnable(a)
-    return triton.sddmm(pattern, a.detach(), b.detach())
-
-
-def _choose(impl: Impl, pattern: Pattern, dtype: torch.dtype) -> Chosen:
-    chosen = choose_implementation(impl, pattern.device, dtype)
-    if impl == "auto" and chosen == "vendor" and not vendor.supports(pattern, dtype):
-        return "reference"
-    return chosen
+    chosen = SDDMM.choose(impl, pattern.device, torch.promote_types(a.dtype, b.dtype), type(pattern))
+    made: Tensor = SDDMM.load(chosen).sddmm(pattern, a.detach(), b.detach())
+    return made
 
 
 class _Sampled(torch.autograd.Function):
@@ -101,13 +106,13 @@ class _Sampled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         # spmm needs sampled values for its own gradient, so the modules cannot import each other at the top.
-        from sparse_core.linalg.spmm.api import product
+        from sparse_core.linalg.spmm.api import SPMM, product
 
         a, b = ctx.saved_tensors
         sparse = ctx.pattern.with_values(gradient)
         # What ran forward runs backward, unless the choice was free or the library's.
         impl: Impl = "auto" if ctx.impl == "vendor" else ctx.impl
-        chosen = choose_implementation(impl, gradient.device, gradient.dtype)
+        chosen = SPMM.choose(impl, gradient.device, gradient.dtype)
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
             of_a = as_gradient(product(sparse, b.conj().transpose(0, 1), chosen), a)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.linalg.implementation import Chosen, choose_implementation
+from sparse_core.linalg.implementation import PRODUCT
 from sparse_core.linalg.operands import (
     as_gradient,
     check_dense,
@@ -21,10 +20,12 @@ from sparse_core.linalg.operands import (
     tracked_values,
 )
 from sparse_core.linalg.sddmm.api import samples
-from sparse_core.linalg.spmm import reference, vendor
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.spmv.api import spmv
 from sparse_core.linalg.structure import as_csr, at_values, transposed
+from sparse_core.op import Impl, Op
+
+SPMM: Op[torch.dtype] = Op("spmm", __package__, *PRODUCT, gradient=True)
 
 
 def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: Impl = "auto") -> Tensor:
@@ -68,15 +69,10 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR):
         matrix = as_csr(matrix)
-    chosen = choose_implementation(
-        impl,
-        matrix.device,
-        result_dtype(matrix, dense),
-    )
-    return product(matrix, dense, chosen)
+    return product(matrix, dense, SPMM.choose(impl, matrix.device, result_dtype(matrix, dense)))
 
 
-def product(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
+def product(matrix: SparseMatrix, dense: Tensor, chosen: str) -> Tensor:
     """:func:`multiply`, recorded where autograd follows an operand; CSR or BSR then."""
     if not gradient_needed(matrix, dense):
         return multiply(matrix, dense, chosen)
@@ -88,26 +84,23 @@ def product(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
 
 
 @without_autocast
-def multiply(matrix: SparseMatrix, dense: Tensor, chosen: Chosen) -> Tensor:
+def multiply(matrix: SparseMatrix, dense: Tensor, chosen: str) -> Tensor:
     """``matrix @ dense`` by the chosen implementation, without gradients and without argument checks."""
     if chosen != "triton":
-        implementation = reference if chosen == "reference" else vendor
-        return apart(implementation.spmm(as_csr(matrix), side_by_side(dense)), dense)
-    from sparse_core.linalg.spmm import triton
-
-    triton.check_runnable(matrix.values)
+        return apart(SPMM.load(chosen).spmm(as_csr(matrix), side_by_side(dense)), dense)
     if isinstance(matrix, BSR):
         from sparse_core.linalg.spmm import triton_bsr
 
         return apart(triton_bsr.spmm(matrix, side_by_side(dense)), dense)
-    return triton.spmm(as_csr(matrix), dense)
+    made: Tensor = SPMM.load(chosen).spmm(as_csr(matrix), dense)
+    return made
 
 
 class _Product(torch.autograd.Function):
     """``matrix @ dense`` with the gradients of PyTorch's convention (conjugated for complex numbers)."""
 
     @staticmethod
-    def forward(values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: Chosen) -> Tensor:
+    def forward(values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: str) -> Tensor:
         return multiply(at_values(matrix, values), dense, chosen)
 
     @staticmethod

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.linalg.implementation import Chosen, choose_implementation
+from sparse_core.linalg.implementation import PRODUCT
 from sparse_core.linalg.operands import (
     as_gradient,
     check_dense,
@@ -21,8 +20,10 @@ from sparse_core.linalg.operands import (
     tracked_values,
 )
 from sparse_core.linalg.sddmm.api import samples
-from sparse_core.linalg.spmv import reference, vendor
 from sparse_core.linalg.structure import as_csr, at_values, transposed
+from sparse_core.op import Impl, Op
+
+SPMV: Op[torch.dtype] = Op("spmv", __package__, *PRODUCT, gradient=True)
 
 
 def spmv(
@@ -76,15 +77,11 @@ def spmv(
         matrix = transposed(matrix)
     elif gradient_needed(matrix) and not isinstance(matrix, BSR):
         matrix = as_csr(matrix)
-    chosen = choose_implementation(
-        impl,
-        matrix.device,
-        result_dtype(matrix, x),
-    )
+    chosen = SPMV.choose(impl, matrix.device, result_dtype(matrix, x))
     return product(matrix, x, chosen, method)
 
 
-def product(matrix: SparseMatrix, x: Tensor, chosen: Chosen, method: str = "auto") -> Tensor:
+def product(matrix: SparseMatrix, x: Tensor, chosen: str, method: str = "auto") -> Tensor:
     """:func:`multiply`, recorded where autograd follows an operand; CSR or BSR then."""
     if not gradient_needed(matrix, x):
         return multiply(matrix, x, chosen, method)
@@ -96,25 +93,22 @@ def product(matrix: SparseMatrix, x: Tensor, chosen: Chosen, method: str = "auto
 
 
 @without_autocast
-def multiply(matrix: SparseMatrix, x: Tensor, chosen: Chosen, method: str = "auto") -> Tensor:
+def multiply(matrix: SparseMatrix, x: Tensor, chosen: str, method: str = "auto") -> Tensor:
     """``matrix @ x`` by the chosen implementation, without gradients and without checks of the arguments."""
+    implementation = SPMV.load(chosen)
+    made: Tensor
     if chosen == "triton":
-        from sparse_core.linalg.spmv import triton
-
-        triton.check_runnable(matrix.values)
-        return triton.spmv(matrix, x, method=method)
-    if chosen == "vendor":
-        return vendor.spmv(as_csr(matrix), x)
-    return reference.spmv(as_csr(matrix), x)
+        made = implementation.spmv(matrix, x, method=method)
+    else:
+        made = implementation.spmv(as_csr(matrix), x)
+    return made
 
 
 class _Product(torch.autograd.Function):
     """``matrix @ x`` with the gradients of PyTorch's convention (conjugated for complex numbers)."""
 
     @staticmethod
-    def forward(
-        values: Tensor | None, x: Tensor, matrix: SparseMatrix, chosen: Chosen, method: str
-    ) -> Tensor:
+    def forward(values: Tensor | None, x: Tensor, matrix: SparseMatrix, chosen: str, method: str) -> Tensor:
         return multiply(at_values(matrix, values), x, chosen, method)
 
     @staticmethod
