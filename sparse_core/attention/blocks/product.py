@@ -10,11 +10,7 @@ from torch import Tensor
 from sparse_core.attention.blocks.plan import Lists, lists_of
 from sparse_core.attention.operands import AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.dispatch import check_triton_runs, require_module
-from sparse_core.errors import ImplementationError
 from sparse_core.gradients import followed, once_differentiable
-
-TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def attend(
@@ -37,12 +33,7 @@ def attend(
         q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths: of the public function.
         shape: of the operands.
         cuda: take the CUDA kernel forward, not Triton's; ``None``: where it takes the operands.
-
-    Raises:
-        ImplementationError: Triton cannot run here, or does not take the type.
     """
-    if q.dtype not in TYPES:
-        raise ImplementationError(f"impl='triton' takes float16, bfloat16 and float32, not {q.dtype}")
     if torch.compiler.is_compiling():
         from sparse_core.attention.blocks.compiled import block_attention
 
@@ -63,7 +54,6 @@ def attend(
             "auto" if cuda is None else "cuda" if cuda else "triton",
         )
         return AttentionResult(out, lse)
-    check_runs(q)
     from sparse_core.attention.blocks.execution import Options
 
     options = Options(scale, dropout_p, seed, query_lengths, key_lengths)
@@ -78,14 +68,6 @@ def attend(
     else:
         out, lse = _forward(q, k, v, lists, shape, options, cuda)
     return AttentionResult(out, lse)
-
-
-def check_runs(q: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can run on this tensor."""
-    require_module("triton", impl="triton", hint="pip install triton")
-    from sparse_core.attention.blocks import kernels
-
-    check_triton_runs(q, kernels.forward_kernel)
 
 
 def _forward(

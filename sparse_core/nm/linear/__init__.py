@@ -2,6 +2,6 @@
 
 from sparse_core.nm.linear.api import UnpackedWarning, nm_linear
 from sparse_core.nm.linear.choice import tuning
-from sparse_core.nm.linear.common import Activation, LinearImpl, check_linear_impl
+from sparse_core.nm.linear.common import Activation, LinearImpl
 
-__all__ = ["Activation", "LinearImpl", "UnpackedWarning", "check_linear_impl", "nm_linear", "tuning"]
+__all__ = ["Activation", "LinearImpl", "UnpackedWarning", "nm_linear", "tuning"]
