@@ -29,7 +29,7 @@ from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Side, Summary, interleave
 from perception.config import PillarConfig
-from perception.pillars import make_pillars
+from perception.model.pillars import make_pillars
 from sparse_core.conv import (
     CoordinateTable,
     SparseConv2d,

@@ -40,7 +40,7 @@ from benchmarks.timing import Summary, interleave, paired_ratio
 from benchmarks.variants import Runner, Variant, WeightSource, prepare, variants_for
 from perception.boxes import rotated_iou_bev
 from perception.config import DetectorConfig
-from perception.pillars import make_pillars
+from perception.model.pillars import make_pillars
 from perception.types import Detections, FloatArray
 
 #: A single dense frame beyond this is not worth waiting for.

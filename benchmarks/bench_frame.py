@@ -33,15 +33,15 @@ from benchmarks.graphs import call_microseconds
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
-from perception.bench.dense import DenseRunner
-from perception.bench.measure import in_turn, reserved_bytes
-from perception.bench.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
-from perception.fast.frame import FrameGraph, FrameRunner
-from perception.fast.pillars import fixed_pillars
-from perception.levels import Level, thinned
-from perception.network import Network
-from perception.weights import load_weights
+from perception.model.network import Network
+from perception.model.weights import load_weights
+from perception.run.budget import Level, thinned
+from perception.run.comparison.measure import in_turn, reserved_bytes
+from perception.run.comparison.sides import DENSE, SPARSE
+from perception.run.dense import DenseRunner
+from perception.run.graph import FrameGraph, FrameRunner
+from perception.stages.pillars import fixed_pillars
 
 _BATCH = 8
 _ONCE = "view, refined once"

@@ -33,9 +33,9 @@ from perception.detector import Detector
 from perception.evaluate.data_set import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.io.kitti import KittiDataset, KittiFrame, write_objects
-from perception.levels import BudgetedDetector, default_levels
+from perception.model.weights import load_weights
+from perception.run.budget import BudgetedDetector, default_levels
 from perception.types import Detections
-from perception.weights import load_weights
 from sparse_core.dynamic import BudgetWarning
 
 _WEIGHTS = "pointpillars-kitti"

@@ -25,8 +25,8 @@ from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
-from perception.fast.nms import fixed_nms
 from perception.nms import rotated_nms, rotated_nms_exact
+from perception.stages.nms import fixed_nms
 
 _SIZES_M = ((3.9, 1.6, 1.56), (0.8, 0.6, 1.73), (1.76, 0.6, 1.73))
 _BOXES_AN_OBJECT = 8

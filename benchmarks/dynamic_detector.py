@@ -27,8 +27,8 @@ from perception.config import TrainConfig, load_config
 from perception.detector import Detector
 from perception.evaluate.data_set import evaluate_detector
 from perception.io.kitti import KittiDataset
-from perception.network import Network
-from perception.pillars import make_pillars
+from perception.model.network import Network
+from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches, collate
 from perception.train.frames import TrainingFrame, load_frames
 from perception.train.losses import LOSS_WEIGHTS, network_losses

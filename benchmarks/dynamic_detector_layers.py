@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from benchmarks.dynamic_rows import Row
-from perception.network import Network
-from perception.pillars import Pillars
+from perception.model.network import Network
+from perception.model.pillars import Pillars
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.dynamic.rigl.budgets import layer_densities
 from sparse_core.dynamic.rigl.convert import dense_training

@@ -12,7 +12,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from perception.detector import Detector
-from perception.network import Network
+from perception.model.network import Network
 from perception.types import Detections
 from sparse_core.dispatch import module_available
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from perception import Detector
-from perception.backbone import DenseBackbone
-from perception.bench.dense import StaticMaps
 from perception.config import DetectorConfig, TrainConfig, load_config
-from perception.network import Network
+from perception.model.backbone import DenseBackbone
+from perception.model.network import Network
+from perception.model.weights import load_weights
+from perception.run.dense import StaticMaps
 from perception.types import Detections, FloatArray
-from perception.weights import load_weights
 from sparse_core.conv import SparseTensor
 from sparse_core.dispatch import Impl
 

@@ -27,7 +27,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perception import Detector
-from perception.compression import (
+from perception.errors import PerceptionError
+from perception.evaluate.data_set import evaluate_detector
+from perception.evaluate.kitti_protocol import DifficultyName
+from perception.io.kitti import KittiDataset
+from perception.model.compression import (
     INNER,
     PATTERN,
     compress_network,
@@ -35,11 +39,7 @@ from perception.compression import (
     run_every_layer,
     save_compressed_weights,
 )
-from perception.errors import PerceptionError
-from perception.evaluate.data_set import evaluate_detector
-from perception.evaluate.kitti_protocol import DifficultyName
-from perception.io.kitti import KittiDataset
-from perception.weights import load_weights
+from perception.model.weights import load_weights
 from sparse_core.compression import load_compressed, prune_in_one_pass
 
 DIFFICULTIES: tuple[DifficultyName, ...] = ("easy", "moderate", "hard")

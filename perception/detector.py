@@ -19,21 +19,21 @@ from torch import Tensor
 
 from perception.boxes import wrap_angle
 from perception.config import DetectorConfig
-from perception.head import Proposals
-from perception.network import Network, NetworkMaps
+from perception.model.head import Proposals
+from perception.model.network import Network, NetworkMaps
+from perception.model.pillars import Pillars, make_pillars
+from perception.model.weights import load_weights
 from perception.nms import rotated_nms
-from perception.pillars import Pillars, make_pillars
-from perception.planned import PlannedMaps
+from perception.run.planned import PlannedMaps
 from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.scans.watch import ScanWatch
 from perception.types import Detections, PointCloud
-from perception.weights import load_weights
 from sparse_core.conv import SparseTensor
 from sparse_core.dispatch import module_available
 from sparse_core.errors import CapacityWarning
 
 if TYPE_CHECKING:
-    from perception.fast.frame import FrameResult, FrameRunner, Overflow
+    from perception.run.graph import FrameResult, FrameRunner, Overflow
 
 Precision = Literal["float16", "bfloat16", "float32"]
 #: Types of the features in CUDA graphs.
@@ -154,7 +154,7 @@ class Detector:
         return _Candidates(boxes[kept], scores[kept], labels[kept])
 
     def _make_runner(self) -> FrameRunner:
-        from perception.fast.frame import FrameRunner
+        from perception.run.graph import FrameRunner
 
         return FrameRunner(self.network, dtype=PRECISIONS[self.precision], overflow=self.overflow)
 
@@ -208,7 +208,7 @@ class Detector:
             for cloud in clouds:
                 yield self(cloud)
             return
-        from perception.fast.stream import stream_frames
+        from perception.run.stream import stream_frames
 
         given: deque[Cloud] = deque()
 

@@ -18,7 +18,7 @@ from drive.frames import DriveConfig, Frame, simulated
 from drive.perceiving import DETECTOR, Percept, Senses
 from drive.percepts import perceive, read_percepts, write_percepts
 from drive.town import Town, TownConfig
-from perception.weights import resolve_weights
+from perception.model.weights import resolve_weights
 
 #: Changed when frames or percepts of the same settings become others.
 VERSION = 1

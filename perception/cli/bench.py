@@ -15,7 +15,7 @@ from torch import Tensor
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 
 if TYPE_CHECKING:
-    from perception.bench import Comparison
+    from perception.run.comparison import Comparison
 
 _SIMULATED = "simulated 64 beams"
 #: Measured runs of each stage.
@@ -53,8 +53,8 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
-    from perception.bench import compare, sides_for
     from perception.detector import Detector, usable_device
+    from perception.run.comparison import compare, sides_for
 
     device = usable_device(options.device)
     if options.threads is not None:

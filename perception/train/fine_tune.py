@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from perception.compression import INNER, PATTERN, inner_layers, kept_masks
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError
-from perception.network import Network
+from perception.model.compression import INNER, PATTERN, inner_layers, kept_masks
+from perception.model.network import Network
+from perception.model.weights import load_weights
 from perception.train.coded import RoundedWeight, SharedWeight
-from perception.weights import load_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass
 from sparse_core.compression.coding import INTEGER_BITS
 from sparse_core.compression.layouts import layout_of

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from perception.boxes import box_corners_3d, rotated_iou_3d_pairs
-from perception.head import CentreHead, Proposals
-from perception.network import Network, NetworkMaps
-from perception.pillars import Pillars
-from perception.refine import apply_residuals, residuals_between
+from perception.model.head import CentreHead, Proposals
+from perception.model.network import Network, NetworkMaps
+from perception.model.pillars import Pillars
+from perception.model.refine import apply_residuals, residuals_between
 from perception.train.batches import Batch
 from perception.train.frames import IGNORED
 

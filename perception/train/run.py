@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from perception.compression import PATTERN, compress_network, save_compressed_weights
 from perception.config import TrainConfig
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
 from perception.io.kitti import KittiDataset
-from perception.network import Network
+from perception.model.compression import PATTERN, compress_network, save_compressed_weights
+from perception.model.network import Network
+from perception.model.weights import load_weights, save_weights
 from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import load_frames
 from perception.train.trainer import OnLog, Trainer
-from perception.weights import load_weights, save_weights
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
 
-from perception.compression import run_every_layer
 from perception.config import TrainConfig, save_config, to_dict
 from perception.detector import usable_device
 from perception.errors import CheckpointError, DataError
-from perception.network import Network
-from perception.pillars import make_pillars
+from perception.model.compression import run_every_layer
+from perception.model.network import Network
+from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches
 from perception.train.fine_tune import FineTune, plain_network, starting_network
 from perception.train.frames import TrainingFrame, class_counts

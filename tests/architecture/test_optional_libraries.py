@@ -24,7 +24,7 @@ import numpy as np, torch
 from perception import Detector
 from perception.config import (BackboneConfig, DetectorConfig, HeadConfig, NeckConfig, NmsConfig,
                                PillarConfig, RefineConfig)
-from perception.network import Network
+from perception.model.network import Network
 
 torch.manual_seed(0)
 config = DetectorConfig(

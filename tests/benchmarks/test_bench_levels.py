@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from perception.io.kitti import KittiCalibration, objects_from_boxes, write_calibration, write_objects
-from perception.levels import default_levels
-from perception.weights import load_weights
+from perception.model.weights import load_weights
+from perception.run.budget import default_levels
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -24,7 +24,7 @@ detector:
 @pytest.fixture
 def network(tmp_path: Path) -> Any:
     from perception.config import TrainConfig, load_config
-    from perception.network import Network
+    from perception.model.network import Network
 
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY)
@@ -34,7 +34,7 @@ def network(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def pillars(network: Any) -> Any:
-    from perception.pillars import make_pillars
+    from perception.model.pillars import make_pillars
 
     cloud = torch.rand(300, 4) * torch.tensor([20.0, 20.0, 2.0, 1.0]) - torch.tensor([0.0, 10.0, 2.0, 0.0])
     return make_pillars([cloud], network.config.pillars)
@@ -78,7 +78,7 @@ def test_sparse_convolutions_train_and_go_back(load: Any, network: Any, pillars:
 
 
 def test_multiply_adds_of_a_full_grid_are_those_of_dense_layers(load: Any, network: Any) -> None:
-    from perception.pillars import make_pillars
+    from perception.model.pillars import make_pillars
 
     layers = load("dynamic_detector_layers")
     config = network.config.pillars

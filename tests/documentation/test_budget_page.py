@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perception.cli import main
-from perception.levels import default_levels
+from perception.run.budget import default_levels
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import torch
 
 from perception.config import DetectorConfig, from_dict
 from perception.io.kitti import KittiCalibration, objects_from_boxes, write_calibration, write_objects
-from perception.network import Network
+from perception.model.network import Network
+from perception.model.weights import save_weights
 from perception.train.frames import TrainingFrame
-from perception.weights import save_weights
 
 CLASSES = ("Car", "Pedestrian")
 SIZES_M = np.array([[3.9, 1.6, 1.5], [0.8, 0.6, 1.7]])

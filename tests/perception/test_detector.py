@@ -15,10 +15,10 @@ import torch
 from perception import Detections, Detector, PointCloud
 from perception.config import DetectorConfig
 from perception.errors import ConfigError, DataError
-from perception.network import Network
+from perception.model.network import Network
+from perception.model.weights import load_weights, shipped_weights
 from perception.train.frames import TrainingFrame
 from perception.types import FloatArray
-from perception.weights import load_weights, shipped_weights
 from sparse_core.errors import CapacityWarning
 
 Street = Callable[[int], TrainingFrame]

@@ -15,8 +15,8 @@ from matplotlib.image import imread
 
 from perception.boxes import rotated_iou_bev
 from perception.io.kitti import KittiDataset
+from perception.model.weights import WEIGHTS_DIRECTORY
 from perception.train.frames import TrainingFrame
-from perception.weights import WEIGHTS_DIRECTORY
 from sparse_core import __version__
 
 Street = Callable[[int], TrainingFrame]

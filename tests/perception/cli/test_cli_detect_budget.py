@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.levels import default_levels
+from perception.run.budget import default_levels
 from perception.train.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]

@@ -16,9 +16,9 @@ import torch
 from perception.config import DetectorConfig
 from perception.evaluate.data_set import detections_to_objects
 from perception.io.kitti import KittiCalibration, KittiDataset, read_objects, write_objects
-from perception.network import Network
+from perception.model.network import Network
+from perception.model.weights import save_weights
 from perception.types import Detections
-from perception.weights import save_weights
 
 Perceive = Callable[..., Any]
 

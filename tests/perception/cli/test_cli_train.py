@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from perception.cli.train import resolve_config
-from perception.compression import kept_masks
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
 from perception.errors import ConfigError
-from perception.weights import load_weights
+from perception.model.compression import kept_masks
+from perception.model.weights import load_weights
 
 Perceive = Callable[..., Any]
 

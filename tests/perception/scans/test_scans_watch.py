@@ -13,8 +13,8 @@ import torch
 from perception import Detector, PointCloud
 from perception.config import PillarConfig
 from perception.io import load_point_cloud
-from perception.levels import BudgetedDetector
-from perception.network import Network
+from perception.model.network import Network
+from perception.run.budget import BudgetedDetector
 from perception.scans import ScanTransform
 from perception.scans.watch import ScanWatch
 from perception.train.frames import TrainingFrame

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from perception.config import DetectorConfig, TrainConfig
-from perception.head import CentreHead
-from perception.network import Network
-from perception.pillars import make_pillars
+from perception.model.head import CentreHead
+from perception.model.network import Network
+from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, collate
 from perception.train.frames import IGNORED, TrainingFrame
 from perception.train.losses import (

@@ -14,11 +14,11 @@ from matplotlib.image import imread
 
 from perception.config import TrainConfig, load_config
 from perception.errors import CheckpointError, DataError
+from perception.model.weights import load_weights
 from perception.train.curves import plot_curves
 from perception.train.frames import TrainingFrame
 from perception.train.run import train
 from perception.train.trainer import Trainer
-from perception.weights import load_weights
 
 Street = Callable[[int], TrainingFrame]
 

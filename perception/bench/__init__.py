@@ -1,6 +1,0 @@
-"""The sparse detector against its dense twin on the machine at hand; ``perceive bench`` prints it."""
-
-from perception.bench.measure import Comparison, SideTimes, compare
-from perception.bench.sides import Side, sides_for
-
-__all__ = ["Comparison", "Side", "SideTimes", "compare", "sides_for"]

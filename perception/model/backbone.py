@@ -1,0 +1,111 @@
+"""Backbone: pillar features to two bird's-eye maps, computed sparsely or densely from one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from perception.config import BackboneConfig
+from perception.model.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
+from sparse_core.conv import SparseTensor
+
+
+class BackboneMaps(NamedTuple):
+    """Maps that the neck joins.
+
+    Attributes:
+        fine: (B, C_fine, 2H/s, 2W/s) for a grid of H x W pillars and a backbone of stride s; with a sparse
+            backbone zeros where nothing is active.
+        coarse: (B, C_coarse, H/s, W/s).
+    """
+
+    fine: Tensor
+    coarse: Tensor
+
+
+def _make_stages(
+    config: BackboneConfig,
+    in_channels: int,
+    *,
+    unit: Callable[[int, int, int], nn.Module],
+    block: Callable[[int], nn.Module],
+) -> nn.ModuleList:
+    """The stages of either kind: ``unit(width_in, width_out, stride)`` where the map changes, then blocks."""
+    stages: list[nn.Module] = []
+    width = in_channels
+    for level, (channels, blocks) in enumerate(zip(config.channels, config.blocks, strict=True)):
+        layers: list[nn.Module] = []
+        if level > 0 or channels != width:
+            layers.append(unit(width, channels, 2 if level > 0 else 1))
+        layers.extend(block(channels) for _ in range(blocks))
+        stages.append(nn.Sequential(*layers))
+        width = channels
+    return nn.ModuleList(stages)
+
+
+class SparseBackbone(nn.Module):
+    """Residual submanifold stages with strided layers between them.
+
+    Args:
+        config: stages.
+        in_channels: width of the pillar features.
+        fine_channels: width of the finer map handed on.
+        coarse_channels: width of the coarser map handed on.
+    """
+
+    def __init__(
+        self, config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
+    ) -> None:
+        super().__init__()
+        self.stages = _make_stages(
+            config,
+            in_channels,
+            unit=lambda width, channels, stride: SparseUnit(width, channels, config, stride=stride),
+            block=lambda channels: SparseBlock(channels, config),
+        )
+        width = config.channels[-1]
+        self.lateral = SparseUnit(width, fine_channels, config, kernel_size=1, relu=False)
+        self.down = SparseUnit(width, coarse_channels, config, stride=2)
+
+    def forward(self, pillars: SparseTensor) -> BackboneMaps:
+        """(M, C) pillar features to dense maps."""
+        for stage in self.stages:
+            pillars = stage(pillars)
+        fine = self.lateral(pillars).to_dense(channels_last=True)
+        coarse = self.down(pillars).to_dense(channels_last=True)
+        return BackboneMaps(fine, coarse)
+
+
+class DenseBackbone(nn.Module):
+    """The same network on the full grid: the opponent for speed and accuracy."""
+
+    def __init__(
+        self, config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
+    ) -> None:
+        super().__init__()
+        self.stages = _make_stages(
+            config,
+            in_channels,
+            unit=lambda width, channels, stride: DenseUnit(width, channels, stride=stride),
+            block=DenseBlock,
+        )
+        width = config.channels[-1]
+        self.lateral = DenseUnit(width, fine_channels, kernel_size=1, relu=False)
+        self.down = DenseUnit(width, coarse_channels, stride=2)
+
+    def forward(self, pillars: SparseTensor) -> BackboneMaps:
+        """(M, C) pillar features to dense maps, by way of a dense canvas."""
+        canvas = pillars.to_dense(channels_last=True)
+        for stage in self.stages:
+            canvas = stage(canvas)
+        return BackboneMaps(self.lateral(canvas), self.down(canvas))
+
+
+def make_backbone(
+    config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
+) -> SparseBackbone | DenseBackbone:
+    """The backbone that ``config.kind`` names."""
+    kind = SparseBackbone if config.kind == "sparse" else DenseBackbone
+    return kind(config, in_channels=in_channels, fine_channels=fine_channels, coarse_channels=coarse_channels)

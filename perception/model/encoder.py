@@ -1,0 +1,56 @@
+"""Pillar features: a vector for every column of space that holds a point, reduced by segment."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from perception.config import PillarConfig
+from perception.model.layers import PointUnit
+from perception.model.pillars import Pillars, segment_reduce
+from sparse_core.conv import SparseTensor
+
+#: x, y, z, intensity; offset from the pillar's centre (2) and from its mean (3).
+POINT_FEATURES = 4 + 2 + 3
+#: Mean height and logarithm of the number of points.
+_PILLAR_FEATURES = 2
+
+
+class PillarEncoder(nn.Module):
+    """Pillar features from its points: two shared layers, a maximum after each (PointNet, PointPillars).
+
+    Args:
+        config: grid and width.
+    """
+
+    def __init__(self, config: PillarConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.channels
+        self.points = PointUnit(POINT_FEATURES, width // 2)
+        self.pillars = PointUnit(width + _PILLAR_FEATURES, width)
+
+    def forward(self, pillars: Pillars) -> SparseTensor:
+        """Features (M, channels) at the active pillars."""
+        points, rows, counts = pillars.points, pillars.rows, pillars.counts
+        size = self.config.pillar_size_m
+        low = torch.tensor(self.config.range_m[:3], device=points.device)
+        cells = pillars.table.coordinates[:, 1:].flip(1).float()
+        centre = (cells + 0.5) * size + low[:2]
+        # Points are sorted by pillar, so sums run in one fixed order.
+        mean = segment_reduce(points[:, :3], counts, "mean")
+        features = torch.cat(
+            [
+                points[:, :2] / 40.0,
+                points[:, 2:4],
+                (points[:, :2] - centre.index_select(0, rows)) / size,
+                points[:, :3] - mean.index_select(0, rows),
+            ],
+            dim=1,
+        )
+        hidden = self.points(features)
+        peak = segment_reduce(hidden, counts, "max")
+        average = segment_reduce(hidden, counts, "mean")
+        height = mean[:, 2:3]
+        summary = torch.cat([peak, average.to(peak.dtype), height, torch.log(counts.float())[:, None]], dim=1)
+        return SparseTensor.from_table(self.pillars(summary), pillars.table, pillars.batch_size)

@@ -1,0 +1,155 @@
+"""Centre head (CenterPoint, Yin et al., CVPR 2021): a heat map per class, boxes read at its peaks only."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perception.config import HeadConfig
+from perception.model.layers import linear_rows
+
+#: dx, dy (cells), z (metres), log length, width, height (over the class's mean), sin yaw, cos yaw.
+BOX_CODE = 8
+#: Length, width, height in metres that sizes are coded relative to; KITTI's class means.
+MEAN_SIZES_M = {
+    "Car": (3.9, 1.6, 1.56),
+    "Van": (5.0, 1.9, 2.2),
+    "Truck": (10.0, 2.6, 3.2),
+    "Pedestrian": (0.8, 0.6, 1.73),
+    "Cyclist": (1.76, 0.6, 1.73),
+}
+_OTHER_SIZE_M = (2.0, 1.0, 1.6)
+
+
+class Proposals(NamedTuple):
+    """Boxes at the peaks of the heat map.
+
+    Attributes:
+        boxes: (B, K, 7) float32, LiDAR frame.
+        scores: (B, K) float32, not increasing.
+        labels: (B, K) int64 class indices.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+
+
+class CentreHead(nn.Module):
+    """Heat map everywhere, box codes where asked.
+
+    Args:
+        config: classes and widths.
+        in_channels: width of the map.
+        cell_m: edge of a cell of the map in metres.
+        origin_m: x and y of the map's corner in metres.
+    """
+
+    def __init__(
+        self, config: HeadConfig, *, in_channels: int, cell_m: float, origin_m: tuple[float, float]
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.cell_m = cell_m
+        self.origin_m = origin_m
+        width = config.channels
+        self.heat_hidden = nn.Conv2d(in_channels, width, 1)
+        self.heat = nn.Conv2d(width, len(config.classes), 1)
+        # Heat starts near 0.01 everywhere, so that the empty cells do not swamp the first steps.
+        nn.init.constant_(self.heat.bias, -math.log(99.0))  # type: ignore[arg-type]
+        self.box_hidden = nn.Linear(in_channels * 9, width)
+        self.box_middle = nn.Linear(width, width)
+        self.box = nn.Linear(width, len(config.classes) * BOX_CODE)
+        sizes = [MEAN_SIZES_M.get(name, _OTHER_SIZE_M) for name in config.classes]
+        self.register_buffer("mean_sizes", torch.tensor(sizes), persistent=False)
+        self.mean_sizes: Tensor
+
+    def heat_logits(self, features: Tensor) -> Tensor:
+        """(B, C, H, W) map to (B, classes, H, W) logits."""
+        logits: Tensor = self.heat(torch.relu(self.heat_hidden(features)))
+        return logits
+
+    def box_codes(self, features: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
+        """Box codes at chosen cells.
+
+        Args:
+            features: (B, C, H, W).
+            cells: (P, 3) int64 ``(batch, iy, ix)``.
+            labels: (P,) int64.
+
+        Returns:
+            (P, 8) float32, see ``BOX_CODE``.
+        """
+        patches = _patches(features, cells)
+        hidden = torch.relu(linear_rows(self.box_hidden, patches))
+        hidden = torch.relu(linear_rows(self.box_middle, hidden))
+        codes = linear_rows(self.box, hidden).reshape(len(cells), len(self.config.classes), BOX_CODE)
+        chosen: Tensor = codes[torch.arange(len(cells), device=cells.device), labels]
+        return chosen.float()
+
+    def decode(self, codes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
+        """Box codes (P, 8) at cells (P, 3) to boxes (P, 7) in the LiDAR frame."""
+        centre = (cells[:, 1:].flip(1).float() + 0.5 + codes[:, :2]) * self.cell_m
+        centre = centre + torch.tensor(self.origin_m, device=codes.device)
+        sizes = self.mean_sizes[labels] * torch.exp(codes[:, 3:6].clamp(-2.0, 2.0))
+        yaw = torch.atan2(codes[:, 6], codes[:, 7])
+        return torch.cat([centre, codes[:, 2:3], sizes, yaw[:, None]], dim=1)
+
+    def encode(self, boxes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
+        """Inverse of :meth:`decode`: boxes (P, 7) to codes (P, 8)."""
+        centre = (boxes[:, :2] - torch.tensor(self.origin_m, device=boxes.device)) / self.cell_m
+        offset = centre - cells[:, 1:].flip(1).float() - 0.5
+        sizes = torch.log(boxes[:, 3:6] / self.mean_sizes[labels])
+        yaw = boxes[:, 6:7]
+        return torch.cat([offset, boxes[:, 2:3], sizes, torch.sin(yaw), torch.cos(yaw)], dim=1)
+
+    def propose(self, features: Tensor, heat_logits: Tensor) -> Proposals:
+        """Boxes at the ``top_k`` highest local peaks of the heat map, over all classes.
+
+        Args:
+            features: (B, C, H, W).
+            heat_logits: (B, classes, H, W).
+        """
+        heat = torch.sigmoid(heat_logits.float()).contiguous()
+        peaks = torch.where(_largest_nearby(heat) == heat, heat, 0.0)
+        batch, classes, rows, columns = heat.shape
+        count = min(self.config.top_k, classes * rows * columns)
+        scores, flat = torch.topk(peaks.flatten(1), count, dim=1)
+        labels, cell = flat // (rows * columns), flat % (rows * columns)
+        frame = torch.arange(batch, device=heat.device)[:, None].expand(-1, count)
+        cells = torch.stack([frame, cell // columns, cell % columns], dim=2).view(-1, 3)
+        codes = self.box_codes(features, cells, labels.view(-1))
+        boxes = self.decode(codes, cells, labels.view(-1))
+        return Proposals(boxes.view(batch, count, 7), scores, labels)
+
+
+def _largest_nearby(heat: Tensor) -> Tensor:
+    """Maximum over the 3x3 cells around each: (B, K, H, W), not negative, to the same shape."""
+    if heat.is_cuda:
+        return F.max_pool2d(heat, 3, stride=1, padding=1)
+    # On a CPU max_pool2d is twenty times slower than shifted copies.
+    padded = F.pad(heat, (1, 1, 1, 1))
+    across = torch.maximum(torch.maximum(padded[..., :-2], padded[..., 1:-1]), padded[..., 2:])
+    return torch.maximum(torch.maximum(across[..., :-2, :], across[..., 1:-1, :]), across[..., 2:, :])
+
+
+def _patches(features: Tensor, cells: Tensor) -> Tensor:
+    """3x3 patches around cells, zeros beyond the edge: (P, 9 * C)."""
+    channels, rows, columns = features.shape[1:]
+    by_cell = features.permute(0, 2, 3, 1)
+    offsets = torch.tensor([(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], device=cells.device)
+    position = cells[:, None, 1:] + offsets
+    limits = torch.tensor([rows, columns], device=cells.device)
+    inside = ((position >= 0) & (position < limits)).all(dim=2)
+    position = torch.minimum(position.clamp(min=0), limits - 1)
+    if by_cell.is_contiguous() and not torch.is_grad_enabled():
+        # Whole rows at once are quicker to take on a CPU than by three indices.
+        flat = (cells[:, :1] * rows + position[..., 0]) * columns + position[..., 1]
+        gathered = by_cell.view(-1, channels).index_select(0, flat.view(-1)).view(len(cells), 9, channels)
+    else:
+        gathered = by_cell[cells[:, :1].expand(-1, 9), position[..., 0], position[..., 1]]
+    return (gathered * inside[..., None]).view(len(cells), 9 * channels)

@@ -1,0 +1,102 @@
+"""The trainable network: pillars to proposals to refined boxes, all on one device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.config import DetectorConfig
+from perception.model.backbone import make_backbone
+from perception.model.encoder import PillarEncoder
+from perception.model.head import CentreHead, Proposals
+from perception.model.layers import fold_batch_norms
+from perception.model.neck import Neck
+from perception.model.pillars import Pillars
+from perception.model.refine import RefineOutput, RefineStage, apply_residuals
+
+
+class NetworkMaps(NamedTuple):
+    """What the first stage computes.
+
+    Attributes:
+        features: (B, C, H, W) bird's-eye map that the head and the second stage read.
+        heat_logits: (B, classes, H, W).
+    """
+
+    features: Tensor
+    heat_logits: Tensor
+
+
+class Network(nn.Module):
+    """Encoder, backbone, neck, head and refinement of one configuration.
+
+    Args:
+        config: what to build.
+    """
+
+    def __init__(self, config: DetectorConfig) -> None:
+        super().__init__()
+        self.config = config
+        pillars, neck = config.pillars, config.neck
+        cell_m = pillars.pillar_size_m * config.backbone.stride / 2
+        origin_m = (pillars.range_m[0], pillars.range_m[1])
+        self.encoder = PillarEncoder(pillars)
+        self.backbone = make_backbone(
+            config.backbone,
+            in_channels=pillars.channels,
+            fine_channels=neck.out_channels,
+            coarse_channels=neck.channels,
+        )
+        self.neck = Neck(neck)
+        self.head = CentreHead(config.head, in_channels=neck.out_channels, cell_m=cell_m, origin_m=origin_m)
+        self.refinements = nn.ModuleList(
+            RefineStage(
+                config.refine,
+                classes=len(config.head.classes),
+                map_channels=neck.out_channels,
+                cell_m=cell_m,
+                origin_m=origin_m,
+            )
+            for _ in range(config.refine.iterations if config.refine.enabled else 0)
+        )
+
+    def maps(self, pillars: Pillars) -> NetworkMaps:
+        """First stage up to the heat map."""
+        features = self.neck(self.backbone(self.encoder(pillars)))
+        return NetworkMaps(features, self.head.heat_logits(features))
+
+    def propose(self, maps: NetworkMaps) -> Proposals:
+        """Boxes at the peaks of the heat map."""
+        return self.head.propose(maps.features, maps.heat_logits)
+
+    def refine(
+        self, pillars: Pillars, features: Tensor, boxes: Tensor, box_frames: Tensor, labels: Tensor
+    ) -> tuple[Tensor, RefineOutput]:
+        """Run every refinement step.
+
+        Args:
+            pillars: the frames' points.
+            features: (B, C, H, W) from :meth:`maps`.
+            boxes: (R, 7); box_frames: (R,); labels: (R,).
+
+        Returns:
+            Refined boxes (R, 7), heading flips applied, and the outputs of the last step.
+        """
+        output = None
+        for stage in self.refinements:
+            output = stage(pillars, features, boxes, box_frames, labels)
+            boxes = apply_residuals(boxes, output.residuals)
+        assert output is not None
+        turn = torch.where(output.flip_logits > 0, torch.pi, 0.0)
+        return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1), output
+
+    def fold(self) -> Network:
+        """Fold batch norms and lay dense weights out for inference; the network can no longer be trained."""
+        self.eval()
+        fold_batch_norms(self)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
+                part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self

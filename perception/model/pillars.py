@@ -1,0 +1,217 @@
+"""Points by pillar, a column of space that holds at least one; of any number of points and frames.
+
+No padding and no limit of points a pillar: every point counts. Points are first put into one canonical
+order, so the result does not depend on the order they came in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from perception.config import PillarConfig
+from sparse_core.conv import build_table
+from sparse_core.conv.table import CoordinateTable
+from sparse_core.conv.table.common import coordinates_from_keys, linear_keys
+from sparse_core.dispatch import Impl
+from sparse_core.errors import CapacityWarning
+
+#: Clouds of this many points are checked for different points of a pillar with the same digest; in smaller
+#: ones the chance of that is below one in a hundred even if all points lie in one pillar.
+_CLASHES_FROM = 100_000
+_DIGEST_BITS = 39
+
+
+@dataclass(frozen=True, eq=False)
+class Pillars:
+    """Points of a batch of frames, grouped by pillar.
+
+    Attributes:
+        points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity; canonical order.
+        frames: (N,) int64 frame of each point.
+        rows: (N,) int64 pillar of each point, rising.
+        table: active pillars ``(batch, iy, ix)``, M rows.
+        counts: (M,) int64 points of each pillar, at least 1.
+        batch_size: number of frames.
+        origin_m, pillar_size_m: x and y of the grid's corner, edge of a pillar.
+        invalid: (B,) int64 points with NaN or infinite values, left out.
+        overflow: (B,) int64 pillars left out because the frame exceeded the capacity.
+    """
+
+    points: Tensor
+    frames: Tensor
+    rows: Tensor
+    table: CoordinateTable
+    counts: Tensor
+    batch_size: int
+    origin_m: tuple[float, float]
+    pillar_size_m: float
+    invalid: Tensor
+    overflow: Tensor
+
+
+def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl = "auto") -> Pillars:
+    """Group the points of a batch of frames by pillar.
+
+    Args:
+        clouds: one (N_i, 4) float32 tensor a frame, all on one device; empty frames are fine.
+        config: grid and capacity.
+        impl: implementation of the coordinate table.
+
+    Returns:
+        Pillars whose rows do not depend on the order of the points.
+    """
+    if len(clouds) == 0:
+        raise ValueError("clouds must hold at least one frame (which may be empty)")
+    points = torch.cat(list(clouds))
+    device = points.device
+    sizes = torch.tensor([len(cloud) for cloud in clouds], device=device)
+    frames = torch.repeat_interleave(torch.arange(len(clouds), device=device), sizes, output_size=len(points))
+    # Columns side by side: comparing whole columns is quicker than rows of four.
+    columns = points.T.contiguous()
+    finite = torch.isfinite(columns)
+    finite = finite[0] & finite[1] & finite[2] & finite[3]
+    invalid = torch.zeros(len(clouds), dtype=torch.int64, device=device)
+    invalid.index_add_(0, frames, (~finite).long())
+    low = torch.tensor(config.range_m[:3], device=device)
+    high = torch.tensor(config.range_m[3:], device=device)
+    inside = finite
+    for axis in range(3):
+        inside = inside & (columns[axis] >= low[axis]) & (columns[axis] < high[axis])
+    selected = inside.nonzero()[:, 0]
+    points, frames = points.index_select(0, selected), frames.index_select(0, selected)
+    columns = columns.index_select(1, selected)
+
+    # By a tensor: on a GPU a division by a number is a multiplication by its inverse, which rounds otherwise.
+    size = torch.tensor(config.pillar_size_m, device=device)
+    # The division can round a point just below the far edge up into the next cell.
+    y, x = (
+        torch.floor((columns[axis] - low[axis]) / size).int().clamp_(max=config.grid_shape[1 - axis] - 1)
+        for axis in (1, 0)
+    )
+    coordinates = torch.stack([frames.int(), y, x], dim=1)
+    table, order = _table_and_order(coordinates, columns, config.grid_shape, impl)
+    kept, overflow = _within_capacity(table, len(clouds), config)
+    left_out = int(overflow.sum()) if len(table) > config.max_pillars else 0
+    if left_out:
+        selected = kept[table.rows]
+        points, frames, coordinates = points[selected], frames[selected], coordinates[selected]
+        table, order = _table_and_order(coordinates, columns[:, selected], config.grid_shape, impl)
+        warnings.warn(
+            f"{left_out} pillars left out, the farthest ones: a frame holds at most {config.max_pillars}"
+            " (raise pillars.max_pillars)",
+            CapacityWarning,
+            stacklevel=2,
+        )
+    rows = table.rows.index_select(0, order)
+    counts = torch.bincount(rows, minlength=len(table))
+    return Pillars(
+        points.index_select(0, order),
+        frames.index_select(0, order),
+        rows,
+        table,
+        counts,
+        len(clouds),
+        (config.range_m[0], config.range_m[1]),
+        config.pillar_size_m,
+        invalid,
+        overflow,
+    )
+
+
+def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConfig) -> tuple[Tensor, Tensor]:
+    """Mask of pillars that fit, nearest to the sensor first in each frame, and how many of each do not."""
+    everything = torch.ones(len(table), dtype=torch.bool, device=table.keys.device)
+    if len(table) <= config.max_pillars:
+        return everything, torch.zeros(batch_size, dtype=torch.int64, device=everything.device)
+    size = config.pillar_size_m
+    frame = table.coordinates[:, 0].long()
+    y = (table.coordinates[:, 1] + 0.5) * size + config.range_m[1]
+    x = (table.coordinates[:, 2] + 0.5) * size + config.range_m[0]
+    by_distance = torch.argsort(x * x + y * y, stable=True)
+    order = by_distance[torch.argsort(frame[by_distance], stable=True)]
+    per_frame = torch.bincount(frame, minlength=batch_size)
+    first = torch.cumsum(per_frame, 0) - per_frame
+    rank = torch.arange(len(order), device=order.device) - first[frame[order]]
+    kept = everything.clone()
+    kept[order] = rank < config.max_pillars
+    return kept, (per_frame - config.max_pillars).clamp(min=0)
+
+
+def _table_and_order(
+    coordinates: Tensor, columns: Tensor, grid_shape: tuple[int, int], impl: Impl
+) -> tuple[CoordinateTable, Tensor]:
+    """The table of the pillars, and the order of points by pillar, then by a hash of the point's bits.
+
+    The same points always get the same order. On a CPU one sort gives both.
+
+    Args:
+        coordinates: (N, 3) int32 ``(batch, iy, ix)`` of each point.
+        columns: (4, N) float32 points.
+        grid_shape: rows and columns of the grid.
+        impl: of the table.
+    """
+    bits = columns.view(torch.int32).long()
+    digest = torch.zeros(bits.shape[1], dtype=torch.int64, device=bits.device)
+    for column in bits:
+        digest = digest.bitwise_xor_(column).mul_(0x9E3779B97F4A7C1).add_(0x7F4A7C15)
+        digest = digest.bitwise_xor_(digest >> 29)
+    # 24 bits of row fit any batch; 39 bits of digest keep different points of a pillar apart.
+    digest &= (1 << _DIGEST_BITS) - 1
+    keys = linear_keys(coordinates, grid_shape) if impl == "auto" and not bits.is_cuda else None
+    if keys is not None and len(keys) and int(keys.max()) < 1 << 24:
+        # numpy sorts these faster than torch; keys rise as rows do, so the order is the same.
+        joint = (keys << _DIGEST_BITS) | digest
+        order = torch.from_numpy(np.argsort(joint.numpy()))
+        joint = joint[order]
+        unique, counts = torch.unique_consecutive(joint >> _DIGEST_BITS, return_counts=True)
+        rows = torch.empty_like(order)
+        rows[order] = torch.repeat_interleave(counts, output_size=len(order))
+        table = CoordinateTable(coordinates_from_keys(unique, grid_shape), unique, rows, grid_shape)
+    else:
+        table = build_table(coordinates, grid_shape, impl=impl)
+        joint, order = torch.sort((table.rows << _DIGEST_BITS) | digest)
+    if len(order) < _CLASHES_FROM:
+        return table, order
+    clash = (joint[1:] == joint[:-1]) & (bits[:, order[1:]] != bits[:, order[:-1]]).any(dim=0)
+    return table, _lexicographic_order(bits.T, table.rows) if bool(clash.any()) else order
+
+
+def _lexicographic_order(bits: Tensor, rows: Tensor) -> Tensor:
+    order = torch.arange(len(rows), device=rows.device)
+    for key in (*bits.unbind(1), rows):
+        order = order[torch.argsort(key[order], stable=True)]
+    return order
+
+
+def segment_reduce(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> Tensor:
+    """Reduce runs of rows.
+
+    Args:
+        values: (N, C), rows of one segment side by side.
+        counts: (M,) int64 rows of each segment, at least 1, summing to N.
+        reduce: ``"mean"`` or ``"max"``.
+
+    Returns:
+        (M, C); float32 under autocast.
+    """
+    if len(counts) == 0:
+        return values.new_zeros((0, values.shape[1])).float()
+    values = values.float()
+    if values.is_cuda or torch.is_grad_enabled():
+        reduced = torch.segment_reduce(values, reduce, lengths=counts, axis=0, unsafe=True)
+        assert isinstance(reduced, Tensor)
+        return reduced
+    # On a CPU torch.segment_reduce is 3 to 10 times slower than these.
+    first = torch.cumsum(counts, 0) - counts
+    if reduce == "mean":
+        return F.embedding_bag(torch.arange(len(values)), values, first, mode="mean")
+    rows = torch.repeat_interleave(counts, output_size=len(values))[:, None].expand(-1, values.shape[1])
+    return values[first].scatter_reduce_(0, rows, values, "amax")

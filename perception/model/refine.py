@@ -1,0 +1,296 @@
+"""Second stage: the points around each proposal refine its box and tell how well it fits.
+
+After LiDAR R-CNN (Li et al., CVPR 2021): a small PointNet on raw points in the proposal's own frame, given
+the distances to the proposal's faces so that it knows the box it has to correct, joined by features of the
+bird's-eye map at the proposal's centre and faces.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perception.config import RefineConfig
+from perception.model.layers import PointUnit, linear_rows
+from perception.model.pillars import Pillars, segment_reduce
+from sparse_core.conv.table.common import linear_keys
+
+#: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
+POINT_FEATURES = 12
+#: dx, dy, dz (over the proposal's length, width, height), log size ratios (3), dyaw, fit, heading flip.
+OUTPUTS = 9
+
+
+class RefineOutput(NamedTuple):
+    """Raw outputs for each proposal.
+
+    Attributes:
+        residuals: (R, 7) float32 in the proposal's frame, see ``OUTPUTS``.
+        fit_logits: (R,) float32: sigmoid estimates the overlap quality in [0, 1].
+        flip_logits: (R,) float32: positive when the heading points the other way.
+    """
+
+    residuals: Tensor
+    fit_logits: Tensor
+    flip_logits: Tensor
+
+
+class CroppedPoints(NamedTuple):
+    """Points around proposals, sorted by proposal.
+
+    Attributes:
+        points: (P, 4) float32 LiDAR frame and intensity.
+        local: (P, 3) float32 position in the proposal's frame, metres.
+        rows: (P,) int64 proposal of each point, rising.
+        counts: (R,) int64 points of each proposal.
+    """
+
+    points: Tensor
+    local: Tensor
+    rows: Tensor
+    counts: Tensor
+
+
+#: Points considered per proposal; a denser one is thinned evenly, so that no cloud exhausts the memory.
+MAX_CANDIDATES = 16_384
+_POINTS_AT_ONCE = 2048
+
+
+def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
+    """Points inside boxes enlarged by a margin. A point may belong to several boxes.
+
+    Points are sorted by pillar, so the candidates of a box are a few runs of them: one for each row of
+    pillars that its bounding rectangle touches.
+
+    Args:
+        pillars: points by pillar.
+        boxes: (R, 7); box_frames: (R,) int64.
+        margin_m: added on every side.
+    """
+    half = boxes[:, 3:6] / 2 + margin_m
+    rows, columns = _candidates(pillars, boxes, box_frames, half)
+    points = pillars.points.index_select(0, columns)
+    local = to_local(points[:, :3], boxes.index_select(0, rows))
+    inside = local.abs() <= half.index_select(0, rows)
+    kept = (inside[:, 0] & inside[:, 1] & inside[:, 2]).nonzero()[:, 0]
+    rows, points, local = (part.index_select(0, kept) for part in (rows, points, local))
+    return CroppedPoints(points, local, rows, torch.bincount(rows, minlength=len(boxes)))
+
+
+def _candidates(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
+    """Box row and point row of every point in the bounding rectangles of boxes, by box, then by point."""
+    runs_start, runs_length = _point_runs(pillars, boxes, box_frames, half)
+    per_box = runs_length.sum(dim=1)
+    step = torch.clamp((per_box + MAX_CANDIDATES - 1) // MAX_CANDIDATES, min=1)
+    taken = (per_box + step - 1) // step
+    rows = torch.repeat_interleave(taken)
+    first_taken, first_of_box = torch.cumsum(taken, 0) - taken, torch.cumsum(per_box, 0) - per_box
+    position = torch.arange(len(rows), device=rows.device) - first_taken[rows]
+    position = first_of_box[rows] + position * step[rows]
+    lengths = runs_length.flatten()
+    run_end = torch.cumsum(lengths, 0)
+    run = torch.searchsorted(run_end, position, right=True)
+    return rows, runs_start.flatten()[run] + position - (run_end - lengths)[run]
+
+
+def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
+    """First point and length of the run in each pillar row under a box: (R, S) int64 each."""
+    table, size = pillars.table, pillars.pillar_size_m
+    cosine, sine = torch.cos(boxes[:, 6:]).abs(), torch.sin(boxes[:, 6:]).abs()
+    reach = torch.cat(
+        [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
+    )
+    centre = boxes[:, :2] - torch.tensor(pillars.origin_m, device=boxes.device)
+    limit = torch.tensor(table.spatial_shape, device=boxes.device).flip(0) - 1
+    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
+    low = torch.clamp(torch.floor((centre - reach) / size).long() - 1, min=0)
+    high = torch.minimum(torch.floor((centre + reach) / size).long() + 1, limit)
+    span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
+    row = low[:, 1:] + torch.arange(span, device=boxes.device)
+    frame = box_frames[:, None].expand_as(row)
+
+    def keys(column: Tensor) -> Tensor:
+        cells = torch.stack([frame, row, column[:, None].expand_as(row)], dim=2)
+        return linear_keys(cells.view(-1, 3), table.spatial_shape).view(row.shape)
+
+    offsets = torch.cat([pillars.counts.new_zeros(1), torch.cumsum(pillars.counts, 0)])
+    start = offsets[torch.searchsorted(table.keys, keys(low[:, 0]))]
+    end = offsets[torch.searchsorted(table.keys, keys(high[:, 0]), right=True)]
+    return start, torch.where((row <= high[:, 1:]) & (end > start), end - start, 0)
+
+
+def to_local(positions: Tensor, boxes: Tensor) -> Tensor:
+    """Positions (P, 3) in the frames of boxes (P, 7): origin at the centre, x along the heading."""
+    delta = positions - boxes[:, :3]
+    cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+    return torch.stack(
+        [cosine * delta[:, 0] + sine * delta[:, 1], cosine * delta[:, 1] - sine * delta[:, 0], delta[:, 2]],
+        dim=1,
+    )
+
+
+def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
+    """Boxes (R, 7) corrected by residuals (R, 7)."""
+    shift = residuals[:, :3] * boxes[:, 3:6]
+    cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+    x = boxes[:, 0] + cosine * shift[:, 0] - sine * shift[:, 1]
+    y = boxes[:, 1] + sine * shift[:, 0] + cosine * shift[:, 1]
+    sizes = boxes[:, 3:6] * torch.exp(residuals[:, 3:6].clamp(-1.0, 1.0))
+    yaw = boxes[:, 6] + residuals[:, 6]
+    return torch.cat([torch.stack([x, y, boxes[:, 2] + shift[:, 2]], dim=1), sizes, yaw[:, None]], dim=1)
+
+
+def residuals_between(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Residuals (R, 7) that turn boxes into targets up to heading, and whether headings are opposite (R,)."""
+    shift = to_local(targets[:, :3], boxes) / boxes[:, 3:6]
+    sizes = torch.log(targets[:, 3:6] / boxes[:, 3:6])
+    turn = torch.remainder(targets[:, 6] - boxes[:, 6] + math.pi, 2 * math.pi) - math.pi
+    flipped = turn.abs() > math.pi / 2
+    turn = torch.where(flipped, turn - math.pi * torch.sign(turn), turn)
+    return torch.cat([shift, sizes, turn[:, None]], dim=1), flipped
+
+
+class RefineStage(nn.Module):
+    """One step of refinement.
+
+    Args:
+        config: widths and margin.
+        classes: number of classes.
+        map_channels: width of the bird's-eye map.
+        cell_m, origin_m: geometry of that map.
+    """
+
+    def __init__(
+        self,
+        config: RefineConfig,
+        *,
+        classes: int,
+        map_channels: int,
+        cell_m: float,
+        origin_m: tuple[float, float],
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.cell_m = cell_m
+        self.origin_m = origin_m
+        self.classes = classes
+        widths = [POINT_FEATURES, *config.channels]
+        self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
+        pooled = widths[-1] + 5 * map_channels + classes + 4
+        self.hidden = nn.Sequential(PointUnit(pooled, 256), PointUnit(256, 256))
+        self.out = nn.Linear(256, OUTPUTS)
+        nn.init.zeros_(self.out.bias)
+        nn.init.normal_(self.out.weight, std=1e-3)
+
+    def forward(
+        self,
+        pillars: Pillars,
+        features: Tensor,
+        boxes: Tensor,
+        box_frames: Tensor,
+        labels: Tensor,
+    ) -> RefineOutput:
+        """Outputs for R proposals.
+
+        Args:
+            pillars: points by pillar.
+            features: (B, C, H, W) bird's-eye map.
+            boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
+        """
+        crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
+        pooled = self._pooled(self._point_features(crop, boxes), crop)
+        context = [
+            pooled,
+            self._map_features(features, boxes, box_frames),
+            F.one_hot(labels, self.classes).to(pooled.dtype),
+            torch.log1p(crop.counts.float())[:, None] / 5.0,
+            torch.log(boxes[:, 3:6]),
+        ]
+        joined = torch.cat([part.float() for part in context], dim=1)
+        output = linear_rows(self.out, self.hidden(joined)).float()
+        return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
+
+    def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
+        """Point layers and the maximum over each proposal's points: (R, C) float32."""
+        if features.is_cuda or torch.is_grad_enabled():
+            for layer in self.point_layers:
+                features = layer(features)
+            # ReLU outputs are not negative: zero is the right value for a proposal without points.
+            return segment_max(features, crop.counts)
+        pooled = features.new_zeros((len(crop.counts), self.config.channels[-1]))
+        # On a CPU as many points at a time as leave their features in a core's cache.
+        for part, rows in zip(features.split(_POINTS_AT_ONCE), crop.rows.split(_POINTS_AT_ONCE), strict=True):
+            for layer in self.point_layers:
+                part = layer(part)
+            pooled.scatter_reduce_(0, rows[:, None].expand_as(part), part.float(), "amax")
+        return pooled
+
+    def _point_features(self, crop: CroppedPoints, boxes: Tensor) -> Tensor:
+        half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
+        distance = torch.linalg.vector_norm(crop.points[:, :2], dim=1, keepdim=True)
+        return torch.cat(
+            [
+                crop.local,
+                half - crop.local,
+                half + crop.local,
+                crop.points[:, 3:4],
+                crop.points[:, 2:3],
+                distance / 40.0,
+            ],
+            dim=1,
+        )
+
+    def _map_features(self, features: Tensor, boxes: Tensor, box_frames: Tensor) -> Tensor:
+        """Bilinear samples at the centre and the middles of the four sides: (R, 5 * C)."""
+        cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+        ahead = torch.stack([cosine, sine], dim=1) * boxes[:, 3:4] / 2
+        left = torch.stack([-sine, cosine], dim=1) * boxes[:, 4:5] / 2
+        centre = boxes[:, :2]
+        spots = torch.stack([centre, centre + ahead, centre - ahead, centre + left, centre - left], dim=1)
+        cells = (spots - torch.tensor(self.origin_m, device=spots.device)) / self.cell_m - 0.5
+        return sample_bilinear(features, cells, box_frames).flatten(1)
+
+
+def segment_max(values: Tensor, counts: Tensor) -> Tensor:
+    """Maximum of runs of non-negative rows (P, C); zero for empty runs: (R, C) float32."""
+    if len(values) == 0:
+        return values.new_zeros((len(counts), values.shape[1])).float()
+    filled = counts > 0
+    pooled = values.new_zeros((len(counts), values.shape[1])).float()
+    pooled[filled] = segment_reduce(values, counts[filled], "max")
+    return pooled
+
+
+def sample_bilinear(features: Tensor, cells: Tensor, frames: Tensor) -> Tensor:
+    """Bilinear samples of maps, zeros outside.
+
+    Args:
+        features: (B, C, H, W).
+        cells: (R, S, 2) float x, y in cells (0 is the middle of the first cell).
+        frames: (R,) int64.
+
+    Returns:
+        (R, S, C) float32.
+    """
+    rows, columns = features.shape[2:]
+    by_cell = features.permute(0, 2, 3, 1)
+    base = torch.floor(cells)
+    fraction = cells - base
+    base = base.long()
+    total: Tensor | float = 0.0
+    for dy in (0, 1):
+        for dx in (0, 1):
+            x, y = base[..., 0] + dx, base[..., 1] + dy
+            weight = (fraction[..., 0] if dx else 1 - fraction[..., 0]) * (
+                fraction[..., 1] if dy else 1 - fraction[..., 1]
+            )
+            weight = weight * ((x >= 0) & (x < columns) & (y >= 0) & (y < rows))
+            value = by_cell[frames[:, None], y.clamp(0, rows - 1), x.clamp(0, columns - 1)]
+            total = total + value.float() * weight[..., None]
+    assert isinstance(total, Tensor)
+    return total

@@ -1,0 +1,144 @@
+"""Weights on disk: half-precision safetensors, or compressed ones, with the configuration inside."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from perception.config import DetectorConfig, from_dict, to_dict
+from perception.errors import CheckpointError, ConfigError
+from perception.model.network import Network
+from sparse_core.files import replacing
+
+WEIGHTS_DIRECTORY = Path(__file__).parent.parent / "weights"
+#: What the header of a compressed file says; importing it would import all that compression needs.
+COMPRESSED_FORMAT = "sparsight-compressed"
+_CONFIG_KEY = "sparsight.detector"
+#: How files of torch.save begin: as ZIP archives, or pickled by old versions.
+_PICKLES = (b"PK", b"\x80\x02")
+
+
+def shipped_weights() -> list[str]:
+    """Names that :func:`load_weights` knows."""
+    return sorted(path.stem for path in WEIGHTS_DIRECTORY.glob("*.safetensors"))
+
+
+def resolve_weights(name_or_path: str | Path) -> Path:
+    """The file behind a shipped name or a path.
+
+    Raises:
+        CheckpointError: neither a shipped name nor a file.
+    """
+    shipped = WEIGHTS_DIRECTORY / f"{name_or_path}.safetensors"
+    if shipped.is_file():
+        return shipped
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        inside = sorted(entry.name for entry in path.glob("*.safetensors"))
+        found = f"name {path / inside[0]}" if inside else "it holds no .safetensors file"
+        raise CheckpointError(f"{path}: a folder, not a file of weights; {found}")
+    names = ", ".join(shipped_weights()) or "none"
+    raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
+
+
+def save_weights(network: Network, path: str | Path) -> None:
+    """Write a network and its configuration; floating-point tensors become half precision.
+
+    A file that is there is replaced once the new one is complete; it has the rights of any new file.
+
+    Raises:
+        ValueError: a folded network, or a tensor that half precision cannot hold (NaN, or above 65504).
+    """
+    tensors = {
+        name: (value.half() if value.is_floating_point() else value).contiguous().cpu()
+        for name, value in network.state_dict().items()
+    }
+    if not any(name.endswith("running_mean") for name in tensors):
+        raise ValueError("this network is folded for inference; save it before making a Detector of it")
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} holds values that half precision cannot; the network cannot be saved")
+    with replacing(Path(path)) as temporary:
+        save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
+
+
+def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
+    """Build the network that a weights file describes.
+
+    A compressed file gives a network that is folded for inference, see :mod:`perception.model.compression`.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        config: use this configuration instead of the one in the file; it must fit the weights.
+
+    Returns:
+        A float32 network on the CPU, in evaluation mode.
+
+    Raises:
+        CheckpointError: no such weights, a corrupt file, or weights that do not fit the configuration.
+    """
+    path = resolve_weights(name_or_path)
+    try:
+        with safe_open(str(path), framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            if metadata.get("format") == COMPRESSED_FORMAT:
+                from perception.model.compression import load_compressed_weights
+
+                return load_compressed_weights(path, config=config)
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
+    if config is None:
+        config = _stored_config(path, metadata)
+    network = Network(config)
+    _check_tensors(path, network.state_dict(), tensors)
+    network.load_state_dict(
+        {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    )
+    return network.eval()
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    """What is wrong with a file that is no safetensors file, and what to do."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(2) in _PICKLES:
+            return (
+                "written by torch.save, so no file of weights; a training run (perceive train) keeps these as"
+                " weights.safetensors beside its checkpoint.pt"
+            )
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror or error}); check its rights"
+    return f"not a readable safetensors file ({error}): another kind of file, or one that was cut off"
+
+
+def _stored_config(path: Path, metadata: dict[str, str]) -> DetectorConfig:
+    try:
+        return from_dict(DetectorConfig, json.loads(metadata[_CONFIG_KEY]))
+    except KeyError:
+        raise CheckpointError(f"{path}: holds no detector configuration ({_CONFIG_KEY} is missing)") from None
+    except (json.JSONDecodeError, ConfigError) as error:
+        raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
+
+
+def _check_tensors(path: Path, expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        raise CheckpointError(
+            f"{path}: weights of another configuration: {len(missing)} tensors missing"
+            f" (first: {missing[:1]}), {len(extra)} unknown (first: {extra[:1]})"
+        )
+    for name, value in expected.items():
+        if value.shape != found[name].shape:
+            raise CheckpointError(
+                f"{path}: weights of another configuration: {name} is {tuple(found[name].shape)},"
+                f" expected {tuple(value.shape)}"
+            )
+        if found[name].is_floating_point() and not bool(torch.isfinite(found[name]).all()):
+            raise CheckpointError(f"{path}: {name} holds NaN or infinite values; the file is damaged")

@@ -1,0 +1,206 @@
+"""Times of several sides on the same scans, in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from perception.run.comparison.sides import SPARSE, Side
+
+__all__ = ["Comparison", "SideTimes", "compare", "in_turn", "reserved_bytes"]
+
+#: A slow side takes part in every so many rounds.
+_SLOW_EVERY = 10
+#: Cycles that a GPU is kept busy meanwhile.
+_HEAD_START_CYCLES = 100_000
+
+
+@dataclass(frozen=True)
+class SideTimes:
+    """Times of one side.
+
+    Attributes:
+        name: of the side.
+        frame_ms: of every measured frame.
+        batch_ms: of every measured call of several frames.
+        batch_size: frames of such a call; 0: none was measured.
+        memory_mb: device memory that it holds; None on a CPU.
+    """
+
+    name: str
+    frame_ms: list[float]
+    batch_ms: list[float]
+    batch_size: int
+    memory_mb: float | None
+
+    @property
+    def p50_ms(self) -> float:
+        """Median of single frames."""
+        return float(np.percentile(self.frame_ms, 50))
+
+    @property
+    def p99_ms(self) -> float:
+        """99th percentile of single frames."""
+        return float(np.percentile(self.frame_ms, 99))
+
+    @property
+    def batch_frames_per_s(self) -> float | None:
+        """Frames a second where several make a call."""
+        return 1e3 * self.batch_size / float(np.median(self.batch_ms)) if self.batch_ms else None
+
+
+@dataclass
+class Comparison:
+    """Result of :func:`compare`.
+
+    Attributes:
+        sides: that ran, in their order.
+        left_out: why each of the others could not.
+    """
+
+    sides: list[SideTimes] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def times_sparse(self, side: SideTimes) -> float:
+        """How many times as long as the sparse detector a side takes: median over frames taken in turn."""
+        sparse = next(entry for entry in self.sides if entry.name == SPARSE)
+        if len(side.frame_ms) != len(sparse.frame_ms):
+            return side.p50_ms / sparse.p50_ms
+        return float(np.median(np.array(side.frame_ms) / np.array(sparse.frame_ms)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "sides": [
+                {
+                    "name": side.name,
+                    "p50_ms": side.p50_ms,
+                    "p99_ms": side.p99_ms,
+                    "times_sparse": self.times_sparse(side),
+                    "batch_size": side.batch_size,
+                    "batch_frames_per_s": side.batch_frames_per_s,
+                    "memory_mb": side.memory_mb,
+                    "frames_measured": len(side.frame_ms),
+                }
+                for side in self.sides
+            ],
+            "left_out": self.left_out,
+        }
+
+
+def compare(
+    sides: Sequence[Side],
+    clouds: Sequence[Tensor],
+    device: torch.device,
+    *,
+    rounds: int,
+    batch_size: int,
+    on_step: Callable[[], None] = lambda: None,
+) -> Comparison:
+    """Time all sides on all clouds, in turn, so that a busy machine slows all of them.
+
+    Args:
+        sides: the first must be the sparse one.
+        clouds: (N_i, 4) float32 each, at least one.
+        device: where the sides run.
+        rounds: measured calls of each side on each cloud.
+        batch_size: frames of the calls for throughput; none with fewer clouds.
+        on_step: called after each side is made, each cloud and each batch: ``len(sides) + len(clouds) +
+            len(clouds) // batch_size`` times.
+
+    Raises:
+        RuntimeError: the sparse side itself cannot run.
+    """
+    placed = [cloud.to(device) for cloud in clouds]
+    batches = [placed[at : at + batch_size] for at in range(0, len(placed) - batch_size + 1, batch_size)]
+    result = Comparison()
+    made, memory = {}, {}
+    for side in sides:
+        before = reserved_bytes(device)
+        try:
+            ready = side.make()
+            ready([max(placed, key=len)])()
+        except Exception as error:  # a side that cannot run here is a line of the report
+            if side.name == SPARSE:
+                raise
+            result.left_out[side.name] = f"{type(error).__name__}: {_first_line(error)}"
+        else:
+            made[side.name] = ready
+            held = (reserved_bytes(device) - before) / 1e6
+            memory[side.name] = held if device.type == "cuda" else None
+        on_step()
+    slow = {side.name for side in sides if side.slow}
+    frame_ms: dict[str, list[float]] = {name: [] for name in made}
+    batch_ms: dict[str, list[float]] = {name: [] for name in made}
+    for inputs, times in [([cloud], frame_ms) for cloud in placed] + [(batch, batch_ms) for batch in batches]:
+        calls = {name: ready(inputs) for name, ready in made.items()}
+        for name, taken in in_turn(calls, device, rounds=rounds, slow=slow).items():
+            times[name] += taken
+        on_step()
+    size = batch_size if batches else 0
+    result.sides = [
+        SideTimes(name, frame_ms[name], batch_ms[name], size if batch_ms[name] else 0, memory[name])
+        for name in made
+    ]
+    return result
+
+
+def in_turn(
+    calls: Mapping[str, Callable[[], object]],
+    device: torch.device,
+    *,
+    rounds: int,
+    slow: Collection[str] = (),
+) -> dict[str, list[float]]:
+    """Milliseconds of single calls, by name: on a GPU by events, on a CPU by the wall clock.
+
+    Args:
+        calls: what to call, once a round each after one call that is not measured.
+        device: where they run.
+        rounds: measured ones.
+        slow: names that take part in few rounds.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    events = []
+    for turn in range(rounds):
+        for name, call in calls.items():
+            if name in slow and turn % _SLOW_EVERY:
+                continue
+            if device.type == "cpu":
+                start = time.perf_counter()
+                call()
+                samples[name].append((time.perf_counter() - start) * 1e3)
+                continue
+            pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            # Both events and the launch are queued before the first is reached.
+            torch.cuda._sleep(_HEAD_START_CYCLES)
+            pair[0].record()
+            call()
+            pair[1].record()
+            events.append((name, pair))
+    if events:
+        torch.cuda.synchronize(device)
+    for name, (begin, end) in events:
+        samples[name].append(float(begin.elapsed_time(end)))
+    return samples
+
+
+def reserved_bytes(device: torch.device) -> int:
+    """Device memory that tensors and graphs hold; 0 on a CPU."""
+    if device.type == "cpu":
+        return 0
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return int(torch.cuda.memory_reserved(device))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")[:200]

@@ -1,0 +1,103 @@
+"""What is compared: the sparse detector, its dense twin, and the same network on spconv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.detector import Detector
+from perception.model.weights import load_weights
+from sparse_core.dispatch import module_available
+from sparse_core.errors import ImplementationError
+
+if TYPE_CHECKING:
+    from perception.run.graph import FrameRunner
+
+__all__ = ["DENSE", "SPARSE", "SPCONV", "Side", "sides_for"]
+
+SPARSE, DENSE, SPCONV = "sparse", "dense twin", "sparse on spconv"
+
+#: Given clouds, what computes their boxes once, again and again.
+Ready = Callable[[Sequence[Tensor]], Callable[[], object]]
+
+
+class Side(NamedTuple):
+    """One row of the comparison.
+
+    Attributes:
+        name: of the row.
+        make: loads it; raises what keeps it from running here.
+        slow: so slow that it takes part in few rounds.
+    """
+
+    name: str
+    make: Callable[[], Ready]
+    slow: bool = False
+
+
+def sides_for(weights: str, dense_weights: str, device: torch.device) -> list[Side]:
+    """The sides of a comparison.
+
+    On CUDA float16 graphs from points on the device to boxes on the device, on a CPU detectors in float32;
+    spconv's layers run one by one.
+
+    Args:
+        weights: of the sparse network, shipped name or file.
+        dense_weights: of its dense twin.
+        device: where to run.
+    """
+    if device.type == "cuda":
+        return [
+            Side(SPARSE, lambda: _of_graphs(_sparse_runner(weights, device))),
+            Side(DENSE, lambda: _of_graphs(_dense_runner(weights, dense_weights, device))),
+            Side(SPCONV, lambda: _of_detector(_on_spconv(weights, device)), slow=True),
+        ]
+    return [
+        Side(SPARSE, lambda: _of_detector(Detector.from_pretrained(weights, device))),
+        Side(DENSE, lambda: _of_detector(Detector.from_pretrained(dense_weights, device))),
+        Side(SPCONV, lambda: _of_detector(_on_spconv(weights, device))),
+    ]
+
+
+def _of_detector(detector: Detector) -> Ready:
+    def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
+        given = list(clouds)
+        return lambda: detector.detect_batch(given)
+
+    return ready
+
+
+def _of_graphs(runner: FrameRunner) -> Ready:
+    def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
+        # The room grows until the clouds fit.
+        runner(clouds)
+        graph = runner.graph_for(clouds)
+        graph.load(clouds)
+        return graph.replay
+
+    return ready
+
+
+def _sparse_runner(weights: str, device: torch.device) -> FrameRunner:
+    from perception.run.graph import FrameRunner
+
+    return FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=torch.float16)
+
+
+def _dense_runner(weights: str, dense_weights: str, device: torch.device) -> FrameRunner:
+    from perception.run.dense import DenseRunner
+
+    sparse, dense = (load_weights(name).to(device).eval().fold() for name in (weights, dense_weights))
+    return DenseRunner(dense, sparse, dtype=torch.float16)
+
+
+def _on_spconv(weights: str, device: torch.device) -> Detector:
+    if not module_available("spconv"):
+        raise ImplementationError("spconv is not installed")
+    config = load_weights(weights).config
+    vendor = replace(config, backbone=replace(config.backbone, impl="vendor"))
+    return Detector(load_weights(weights, config=vendor), device=device, fast=False)

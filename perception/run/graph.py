@@ -1,0 +1,329 @@
+"""Whole frames as CUDA graphs: buffers, capture, replay, and growth when a frame does not fit."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.config import DetectorConfig
+from perception.model.network import Network
+from perception.run.fixed import FastBoxes, FastNetwork
+from perception.run.profile import stage_times
+from perception.stages.neck import list_reach, work_share
+from sparse_core.dispatch import Impl
+from sparse_core.errors import CapacityWarning
+
+Overflow = Literal["grow", "warn"]
+
+#: Smallest room for points and for pillars of a frame.
+_LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13
+#: Room beyond what the frame that did not fit needs.
+_SLACK = 1.25
+#: Cells of the neck's map, all frames together, up to which all are computed: launches cost more than cells.
+_DENSE_CELLS = 1 << 13
+#: Share of the neck's work above which lists of cells are not worth their tables.
+_MOST_SHARE = 0.6
+
+
+class FrameResult(NamedTuple):
+    """Boxes of one frame, on the host.
+
+    Attributes:
+        boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) int32.
+        invalid: points with NaN or infinite values.
+        pillars: active pillars of the frame.
+        overflow: pillars, cells of coarser levels and listed cells of its batch that were left out.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    invalid: int
+    pillars: int
+    overflow: int
+
+
+class Room(NamedTuple):
+    """What a graph has room for.
+
+    Attributes:
+        batch_size: frames.
+        points: points a frame.
+        capacities: active cells of each level, all frames together.
+        nearby: cells of each list of cells near active ones, all frames together; none where the neck is
+            computed everywhere.
+    """
+
+    batch_size: int
+    points: int
+    capacities: tuple[int, ...]
+    nearby: tuple[int, ...] = ()
+
+    def holds(self, other: Room) -> bool:
+        """Whether there is room for all that the other has room for; a neck computed everywhere has."""
+        if other.points > self.points or not all(map(int.__le__, other.capacities, self.capacities)):
+            return False
+        if not self.nearby:
+            return True
+        return bool(other.nearby) and all(map(int.__le__, other.nearby, self.nearby))
+
+
+@dataclass(eq=False)
+class FrameGraph:
+    """One graph: static input, replay, static output.
+
+    Attributes:
+        room: what it has room for.
+        points: (B, P, 4) float32 input; lengths: (B,) int32.
+        found: output, overwritten by every replay.
+        stages: names of the stages.
+    """
+
+    room: Room
+    network: FastNetwork
+    points: Tensor
+    lengths: Tensor
+    found: FastBoxes
+    replay: Callable[[], None]
+
+    @classmethod
+    def capture(cls, network: FastNetwork, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+        """Allocate the input and capture a batch.
+
+        Args:
+            network: to be captured; one of plain torch is computed anew at every replay, as on a CPU.
+            room: for the graph.
+            clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
+        """
+        device = network.device
+        points = torch.zeros((room.batch_size, room.points, 4), dtype=torch.float32, device=device)
+        lengths = torch.zeros(room.batch_size, dtype=torch.int32, device=device)
+        _load(clouds, points, lengths)
+        if device.type == "cpu" or network.impl == "reference":
+            made = cls(room, network, points, lengths, network(points, lengths), lambda: None)
+
+            def compute() -> None:
+                made.found = network(points, lengths)
+
+            made.replay = compute
+            return made
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            # The first run tells what the second, and the graph, choose their tiles for.
+            numbers = network(points, lengths).numbers.tolist()
+            network.settle(numbers[2 * room.batch_size :])
+            network(points, lengths)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = network(points, lengths)
+        return cls(room, network, points, lengths, found, graph.replay)
+
+    @torch.inference_mode()
+    def load(self, clouds: Sequence[Tensor]) -> None:
+        """Copy clouds, (N_i, 4) float32 each, into the input; from pinned memory without waiting."""
+        _load(clouds, self.points, self.lengths)
+
+
+def _load(clouds: Sequence[Tensor], points: Tensor, lengths: Tensor) -> None:
+    for frame, cloud in enumerate(clouds):
+        points[frame, : len(cloud)].copy_(cloud, non_blocking=True)
+    sizes = torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32)
+    lengths.copy_(sizes, non_blocking=True)
+
+
+class FrameRunner:
+    """Detects objects frame by frame in as few graphs as the sizes of the frames need.
+
+    Args:
+        network: folded, with a sparse backbone, on the device to run on.
+        dtype: of the features.
+        overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
+            more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
+            does not fit is left out and a ``CapacityWarning`` tells how much.
+
+    On large maps the neck is computed near active cells only; a frame whose cells are near most of the map
+    has a graph captured that computes it everywhere, which gives the same boxes.
+        impl: see :class:`~perception.run.fixed.FastNetwork`.
+        config: the network's own with other thresholds; None: the network's own.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        dtype: torch.dtype = torch.float16,
+        overflow: Overflow = "grow",
+        impl: Impl = "auto",
+        config: DetectorConfig | None = None,
+    ) -> None:
+        if overflow not in ("grow", "warn"):
+            raise ValueError(f"overflow must be 'grow' or 'warn', got {overflow!r}")
+        self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
+        self.config = config or network.config
+        self.device = next(network.parameters()).device
+        self._graphs: dict[int, FrameGraph] = {}
+        self._lock = threading.Lock()
+
+    @torch.inference_mode()
+    def graph_for(self, clouds: Sequence[Tensor], room: Room | None = None) -> FrameGraph:
+        """The graph for batches of this size, captured anew if it has too little room.
+
+        Args:
+            clouds: (N_i, 4) float32 each; the batch that the graph is to be captured with.
+            room: for active cells; None: what there is already, or a first guess.
+        """
+        batch_size, points = len(clouds), max(len(cloud) for cloud in clouds)
+        known = self._graphs.get(batch_size)
+        if room is None:
+            room = self._guess_room(batch_size) if known is None else known.room
+        room = room._replace(points=_rounded(points, _LEAST_POINTS))
+        if known is not None:
+            if known.room.holds(room):
+                return known
+            room = room._replace(
+                points=max(room.points, known.room.points),
+                capacities=tuple(map(max, room.capacities, known.room.capacities)),
+                nearby=tuple(map(max, room.nearby, known.room.nearby)),
+            )
+        del known
+        # The old graph's memory is given back before the new one asks for its own.
+        self._graphs.pop(batch_size, None)
+        network = self._build(room)
+        room = room._replace(nearby=network.nearby)
+        self._graphs[batch_size] = FrameGraph.capture(network, room, clouds)
+        return self._graphs[batch_size]
+
+    def _build(self, room: Room) -> FastNetwork:
+        return FastNetwork(
+            self.network,
+            batch_size=room.batch_size,
+            capacities=room.capacities,
+            nearby=room.nearby,
+            dtype=self.dtype,
+            impl=self.impl,
+            config=self.config,
+        )
+
+    def _guess_room(self, batch_size: int) -> Room:
+        return Room(batch_size, 0, self._guess(batch_size), self._guess_nearby(batch_size))
+
+    def _guess_nearby(self, batch_size: int) -> tuple[int, ...]:
+        cells, blocks = self._neck_cells(batch_size), self.network.config.neck.blocks
+        if blocks == 0 or cells <= _DENSE_CELLS:
+            return ()
+        # A runner that may not grow has room for every cell.
+        room = min(cells, _LEAST_PILLARS * batch_size) if self.overflow == "grow" else cells
+        return (room,) * (list_reach(blocks) + 1)
+
+    def _neck_cells(self, batch_size: int) -> int:
+        rows, columns = self.network.config.pillars.grid_shape
+        return batch_size * rows * columns // self.network.config.backbone.stride**2
+
+    def _guess(self, batch_size: int) -> tuple[int, ...]:
+        rows, columns = self.network.config.pillars.grid_shape
+        levels = len(self.network.config.backbone.channels)
+        most = [
+            batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
+        ]
+        return tuple(min(cells, _LEAST_PILLARS * batch_size) for cells in most)
+
+    def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
+        """Boxes of a batch of clouds.
+
+        Args:
+            clouds: (N_i, 4) float32 each, on any device.
+        """
+        # One graph has one input and one output.
+        with self._lock, torch.inference_mode():
+            graph = self.graph_for(clouds)
+            while True:
+                graph.load(clouds)
+                graph.replay()
+                numbers = graph.found.numbers.tolist()
+                larger = self.growth(graph, numbers)
+                if larger is None:
+                    return self.results(graph.found, numbers, graph.room)
+                graph = self.graph_for(clouds, larger)
+
+    def with_config(self, config: DetectorConfig) -> FrameRunner:
+        """A runner of the same network with other thresholds; it captures graphs of its own."""
+        return FrameRunner(
+            self.network, dtype=self.dtype, overflow=self.overflow, impl=self.impl, config=config
+        )
+
+    def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
+        """Milliseconds of each stage of a batch: each a graph of its own on a GPU; medians."""
+        graph = self.graph_for(clouds)
+        graph.load(clouds)
+        with torch.inference_mode():
+            return stage_times(graph.network, graph.points, graph.lengths, repeats=repeats)
+
+    def growth(self, graph: FrameGraph, numbers: list[int]) -> Room | None:
+        """Room that the last batch needs, if it did not fit and the runner may grow."""
+        if self.overflow != "grow":
+            return None
+        room = graph.room
+        active = numbers[2 * room.batch_size :]
+        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :]
+        needed = room._replace(capacities=_grown(levels, room.capacities))
+        if lists:
+            cells = self._neck_cells(room.batch_size)
+            near = tuple(min(cells, count) for count in _grown(lists, room.nearby))
+            needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
+        return None if needed == room else needed
+
+    def results(self, found: FastBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
+        """Results of a batch whose numbers are on the host already."""
+        batch = room.batch_size
+        invalid, before, active = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
+        most = [*room.capacities, *room.nearby]
+        overflow = sum(max(0, count - limit) for count, limit in zip(active, most, strict=True))
+        if overflow:
+            warnings.warn(
+                f"{overflow} cells left out: levels hold {active} active cells, there is room for"
+                f" {most} (overflow='grow' makes room)",
+                CapacityWarning,
+                stacklevel=3,
+            )
+        boxes, scores, labels, counts = (part.cpu() for part in found[:4])
+        after = [*before[1:], active[0]]
+        results = []
+        for frame in range(batch):
+            # A frame without a pillar has no boxes, whatever the biases of the network say.
+            count = int(counts[frame]) if after[frame] > before[frame] else 0
+            results.append(
+                FrameResult(
+                    boxes[frame, :count],
+                    scores[frame, :count],
+                    labels[frame, :count],
+                    invalid[frame],
+                    after[frame] - before[frame],
+                    overflow,
+                )
+            )
+        return results
+
+
+def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:
+    """The capacities, with more room where active cells do not fit."""
+    return tuple(
+        _rounded(int(count * _SLACK), _LEAST_PILLARS) if count > room else room
+        for count, room in zip(active, capacities, strict=True)
+    )
+
+
+def _rounded(count: int, least: int) -> int:
+    """The next of a few sizes: powers of two and the middles between them, at least ``least``."""
+    if count <= least:
+        return least
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if count <= power * 3 // 4 else power

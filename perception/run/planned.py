@@ -1,0 +1,155 @@
+"""First stage of a folded sparse network on a CPU: levels planned once, a few matrix products a layer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.model.backbone import SparseBackbone
+from perception.model.layers import DenseUnit, SparseUnit
+from perception.model.network import Network, NetworkMaps
+from perception.stages.backbone.cpu import PlannedBackbone
+from perception.stages.neck.cpu import PlannedNeck
+from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.conv.convolution.blocks import RowPool
+from sparse_core.conv.direct import fits
+
+__all__ = ["PlannedMaps"]
+
+#: Layers that are packed; anything else in their place (a pruned or parametrised layer) runs by itself.
+_LAYERS = (SubmanifoldConv2d, SparseConv2d, nn.Conv2d, nn.ConvTranspose2d)
+#: Every so manieth number of a weight is looked at to see whether it was changed behind torch's back.
+_SAMPLED = 64
+
+
+class _Plan(NamedTuple):
+    """Packed weights, and what tells whether they are still those of the network.
+
+    Attributes:
+        backbone, neck: run them.
+        shape: of the neck's map.
+        versions: identity, place and version of each weight.
+        samples: views of the weights; ``sampled`` are the values that they had.
+    """
+
+    backbone: PlannedBackbone
+    neck: PlannedNeck
+    shape: tuple[int, int]
+    versions: list[tuple[int, int, int]]
+    samples: list[Tensor]
+    sampled: Tensor
+
+
+class PlannedMaps:
+    """Pillar features to the maps that the head reads, those of the network but for rounding.
+
+    The backbone is computed at active cells and the neck and the heat map near them, in float32. Weights are
+    packed at the first frame, and again after they were changed.
+
+    Args:
+        network: folded, on a CPU, see :meth:`suits`.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._plan: _Plan | None = None
+        self._pools: deque[RowPool] = deque(maxlen=1)
+
+    @staticmethod
+    def suits(network: Network) -> bool:
+        """Whether this can run a network: a sparse one of no named implementation whose layers dilate."""
+        settings = network.config.backbone
+        return settings.kind == "sparse" and settings.dilating and settings.impl == "auto"
+
+    def runs(self, encoded: SparseTensor) -> bool:
+        """Whether this can run a batch here and now.
+
+        That is float32 features on a CPU without gradients, a grid that fits the memory, and a network of
+        nothing but its own folded layers, without hooks, which would not be called.
+        """
+        features = encoded.features
+        return (
+            features.dtype == torch.float32
+            and features.device.type == "cpu"
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.is_grad_enabled()
+            and fits(encoded.spatial_shape, encoded.batch_size)
+            and isinstance(self.network.backbone, SparseBackbone)
+            and all(_is_plain(part) for part in self._parts())
+        )
+
+    def __call__(self, encoded: SparseTensor, lap: Callable[[str], None]) -> NetworkMaps:
+        """The maps of a batch.
+
+        Args:
+            encoded: (M, C) pillar features, cells in key order, at least one.
+            lap: called with ``"backbone"`` and ``"neck"`` when these are done.
+        """
+        rows, columns = encoded.spatial_shape
+        for _ in range(len(self.network.config.backbone.channels)):
+            rows, columns = (rows + 1) // 2, (columns + 1) // 2
+        plan = self._current((rows, columns))
+        # Each thread that is here at the same time has a pool of its own.
+        try:
+            pool = self._pools.pop()
+        except IndexError:
+            pool = RowPool()
+        found = plan.backbone(encoded, pool)
+        lap("backbone")
+        cells, values = plan.neck.features(found, pool)
+        features = cells.whole(values)
+        lap("neck")
+        logits = plan.neck.heat_logits(cells, values, pool)
+        self._pools.append(pool)
+        return NetworkMaps(features, logits)
+
+    def _parts(self) -> list[nn.Module]:
+        network = self.network
+        return [
+            *network.backbone.modules(),
+            *network.neck.modules(),
+            network.head.heat_hidden,
+            network.head.heat,
+        ]
+
+    def _current(self, shape: tuple[int, int]) -> _Plan:
+        network, plan = self.network, self._plan
+        weights = [weight for part in self._parts() for weight in part._parameters.values()]
+        given = [weight for weight in weights if weight is not None]
+        versions = [(id(weight), weight.data_ptr(), weight._version) for weight in given]
+        if (
+            plan is not None
+            and plan.shape == shape
+            and plan.versions == versions
+            and torch.equal(torch.cat(plan.samples), plan.sampled)
+        ):
+            return plan
+        assert isinstance(network.backbone, SparseBackbone)
+        samples = [weight.detach().view(-1)[::_SAMPLED] for weight in map(_in_memory_order, given)]
+        self._plan = _Plan(
+            PlannedBackbone(network.backbone),
+            PlannedNeck(network.neck, network.head, shape),
+            shape,
+            versions,
+            samples,
+            torch.cat(samples),
+        )
+        return self._plan
+
+
+def _in_memory_order(weight: Tensor) -> Tensor:
+    """A contiguous view of a weight in whatever layout."""
+    return weight.permute(sorted(range(weight.ndim), key=weight.stride, reverse=True))
+
+
+def _is_plain(part: nn.Module) -> bool:
+    """Whether a module is as it was made, folded, and without hooks."""
+    if part._forward_hooks or part._forward_pre_hooks:
+        return False
+    if isinstance(part, SparseUnit | DenseUnit):
+        return type(part.conv) in _LAYERS and isinstance(part.norm, nn.Identity)
+    return True

@@ -1,0 +1,1 @@
+"""The stages of a frame, each an operation with several implementations."""

@@ -1,0 +1,127 @@
+"""The sparse backbone on a CPU: every level planned once, every layer a few matrix products."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.model.backbone import SparseBackbone
+from perception.model.layers import SparseBlock, SparseUnit
+from sparse_core.conv import SparseTensor, pack_weight
+from sparse_core.conv.convolution.blocks import RowBlock, RowPool, block_convolution, rows_product
+from sparse_core.conv.direct import DirectLevel, direct_level, strided_level
+
+__all__ = ["BackboneRows", "PlannedBackbone"]
+
+
+class BackboneRows(NamedTuple):
+    """What the neck joins, at active cells only.
+
+    Attributes:
+        fine: (M + 1, C_fine) rows of the last level; the last row is zero, as that of ``coarse``.
+        fine_level: its cells.
+        coarse: (M' + 1, C_coarse) rows at the neck's resolution.
+        coarse_level: its cells.
+    """
+
+    fine: Tensor
+    fine_level: DirectLevel
+    coarse: Tensor
+    coarse_level: DirectLevel
+
+
+class PlannedBackbone:
+    """Runs a folded sparse backbone whose strided layers dilate, float32, without gradients.
+
+    Results are those of the backbone but for rounding. Weights are packed here and now.
+
+    Args:
+        backbone: folded.
+    """
+
+    def __init__(self, backbone: SparseBackbone) -> None:
+        self.backbone = backbone
+        self._packed = {
+            part: pack_weight(part.conv.weight.detach())
+            for part in backbone.modules()
+            if isinstance(part, SparseUnit)
+        }
+
+    def __call__(self, pillars: SparseTensor, pool: RowPool) -> BackboneRows:
+        """(M, C) pillar features, cells in key order, to the rows that the neck joins.
+
+        Args:
+            pillars: cells and features.
+            pool: where rows live; those returned are taken from it.
+        """
+        level = direct_level(pillars.coordinates, pillars.spatial_shape, pillars.batch_size)
+        rows = pool.take_with_zero_row(len(level), pillars.features.shape[1])
+        torch.index_select(pillars.features, 0, level.order, out=rows[:-1])
+        for stage in self.backbone.stages:
+            level, rows = self._stage(stage, level, rows, pool)
+        lateral = self._point(self.backbone.lateral, rows, pool)
+        coarse_level, coarse = self._strided(self.backbone.down, level, rows, pool)
+        return BackboneRows(lateral, level, coarse, coarse_level)
+
+    def _stage(
+        self, stage: nn.Module, level: DirectLevel, rows: Tensor, pool: RowPool
+    ) -> tuple[DirectLevel, Tensor]:
+        """Rows given are given back to the pool."""
+        blocks: list[RowBlock] | None = None
+        for part in stage.children():
+            if isinstance(part, SparseUnit) and max(part.conv.stride) > 1:
+                level, rows = self._strided(part, level, rows, pool)
+                continue
+            if blocks is None or isinstance(part, SparseUnit):
+                blocks = level.blocks(rows.shape[1])
+            if isinstance(part, SparseUnit):
+                made, blocks = self._unit(part, blocks, rows, pool), None
+                pool.give(rows)
+                rows = made
+                continue
+            assert isinstance(part, SparseBlock)
+            hidden = self._unit(part.first, blocks, rows, pool)
+            made = self._unit(part.second, blocks, hidden, pool, residual=rows)
+            pool.give(rows, hidden)
+            rows = made
+        return level, rows
+
+    def _unit(
+        self,
+        unit: SparseUnit,
+        blocks: list[RowBlock],
+        rows: Tensor,
+        pool: RowPool,
+        *,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        weight = self._packed[unit]
+        assert unit.conv.bias is not None
+        out = pool.take_with_zero_row(blocks[-1].stop if blocks else 0, weight.shape[2])
+        return block_convolution(
+            rows, weight, blocks, out=out, bias=unit.conv.bias, residual=residual, relu=unit.relu, pool=pool
+        )
+
+    def _strided(
+        self, unit: SparseUnit, level: DirectLevel, rows: Tensor, pool: RowPool
+    ) -> tuple[DirectLevel, Tensor]:
+        """Rows given are given back to the pool."""
+        conv = unit.conv
+        after, blocks, computed = strided_level(
+            level, conv.kernel_size, conv.stride, conv.padding, rows.shape[1]
+        )
+        made = self._unit(unit, blocks, rows, pool)
+        ordered = pool.take_with_zero_row(len(after), made.shape[1])
+        torch.index_select(made, 0, computed, out=ordered[:-1])
+        pool.give(rows, made)
+        return after, ordered
+
+    def _point(self, unit: SparseUnit, rows: Tensor, pool: RowPool) -> Tensor:
+        """A 1x1 layer."""
+        weight = self._packed[unit][0]
+        assert unit.conv.bias is not None
+        out = pool.take_with_zero_row(len(rows) - 1, weight.shape[1])
+        rows_product(rows[:-1], weight, out=out[:-1], bias=unit.conv.bias)
+        return out.relu_() if unit.relu else out

@@ -1,0 +1,59 @@
+"""Convolutions of a folded network as fixed ones take them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.model.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
+from sparse_core.conv.convolution import ConvolutionConfig, pack_weight
+from sparse_core.conv.convolution.choice import chosen_config
+from sparse_core.conv.convolution.plan import Shape
+
+__all__ = ["Unit", "pack_block", "pack_unit", "usual_rows"]
+
+
+class Unit(NamedTuple):
+    """One convolution: weight (taps, C_in, C_out) in the features' type, bias (C_out,) float32."""
+
+    weight: Tensor
+    bias: Tensor | None
+    relu: bool
+
+    def tiles(self, rows: int) -> ConvolutionConfig:
+        """How a convolution is cut that has about so many rows."""
+        taps, channels_in, channels_out = self.weight.shape
+        shape = Shape(max(1, rows), channels_in, channels_out, taps, self.weight.dtype)
+        return chosen_config(shape, self.weight.device)
+
+
+def usual_rows(active: int, capacity: int) -> int:
+    """Rows to cut a convolution for, after a frame that used ``active`` of ``capacity``."""
+    # A frame of nothing says nothing about others; too large a tile costs less than a second round of them.
+    return min(max(active + active // 4, capacity // 8), capacity) if active else max(1, capacity // 2)
+
+
+def pack_unit(unit: nn.Module, dtype: torch.dtype) -> Unit:
+    """Weights of a folded unit, sparse or dense, as taps of (C_in, C_out).
+
+    Raises:
+        ValueError: the unit still has its batch norm.
+    """
+    assert isinstance(unit, SparseUnit | DenseUnit)
+    if not isinstance(unit.norm, nn.Identity):
+        raise ValueError("the network still has its batch norms: fold it first (Network.fold)")
+    weight = unit.conv.weight.detach()
+    if isinstance(unit, DenseUnit):
+        weight = weight.permute(0, 2, 3, 1)
+    bias = unit.conv.bias
+    return Unit(
+        pack_weight(weight.to(dtype)), None if bias is None else bias.detach().float().contiguous(), unit.relu
+    )
+
+
+def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Unit, Unit]:
+    """Both convolutions of a residual block, see :func:`pack_unit`."""
+    assert isinstance(block, SparseBlock | DenseBlock)
+    return pack_unit(block.first, dtype), pack_unit(block.second, dtype)

@@ -1,0 +1,246 @@
+"""The last map and what is read from it, for CUDA graphs: fixed shapes, nothing read back to the host.
+
+Maps are (B * H * W, C), cells in row-major order, channels last; features and weights have one type
+(float16, bfloat16 or float32), sums are float32, and results repeat to the bit. None of these operations
+has a gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from perception.stages.head import reference
+from perception.stages.head.types import FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
+from sparse_core.conv.grid.layout import FixedGrid
+from sparse_core.dispatch import (
+    Impl,
+    check_triton_runs,
+    triton_or_reference,
+)
+
+__all__ = ["fixed_boxes", "fixed_heat", "fixed_peaks", "fixed_up"]
+
+
+def fixed_up(
+    coarse: Tensor,
+    fine: Tensor,
+    grid: FixedGrid,
+    weights: UpWeights,
+    *,
+    at: FixedGrid | None = None,
+    out: Tensor | None = None,
+    impl: Impl = "auto",
+) -> Tensor:
+    """Transposed 2x2 convolution up to the finer map, the sparse level's 1x1 convolution added, ReLU.
+
+    Args:
+        coarse: (B * H * W, C_in) dense map, or (capacity, C_in) rows of ``at``.
+        fine: (capacity, C_fine) rows of ``grid``; those behind the last may hold anything.
+        grid: active cells of B grids of 2H x 2W; cells that are not active get no lateral part.
+        weights: from :func:`pack_up`.
+        at: cells of B grids of H x W that ``coarse`` has rows of; None: all of them.
+        out: contiguous, written to and returned; with ``at``, rows behind the last stay as they are.
+        impl: ``"reference"``, ``"triton"`` (one launch) or ``"auto"``: Triton on CUDA where installed.
+
+    Returns:
+        (B * 2H * 2W, C_out), of the features' type. With ``at``: (4 * capacity, C_out), row ``4r + 2 (y % 2)
+        + x % 2`` for the finer cell (y, x) below the cell of row r.
+
+    Raises:
+        ValueError: shapes that do not fit together.
+        TypeError: types that differ.
+        ImplementationError: a named implementation cannot run here.
+    """
+    _check_features("coarse", coarse, weights.in_channels, weights.up.dtype)
+    _check_features("fine", fine, weights.fine_channels, weights.up.dtype)
+    shape = grid.spatial_shape
+    if len(shape) != 2 or shape[0] % 2 or shape[1] % 2:
+        raise ValueError(f"the finer grid must have an even number of rows and columns, got {shape}")
+    cells = grid.batch_size * math.prod(shape)
+    if at is not None:
+        halved = (shape[0] // 2, shape[1] // 2)
+        if (at.spatial_shape, at.batch_size, at.capacity) != (halved, grid.batch_size, len(coarse)):
+            raise ValueError(
+                f"at must be {grid.batch_size} grids of {halved} with coarse's {len(coarse)} rows, got"
+                f" {at.batch_size} of {at.spatial_shape} with {at.capacity}"
+            )
+    elif 4 * len(coarse) != cells:
+        raise ValueError(
+            f"coarse must have {cells // 4} rows for {grid.batch_size} grids of {shape}, got {len(coarse)}"
+        )
+    if len(fine) != grid.capacity:
+        raise ValueError(f"fine must have the grid's {grid.capacity} rows, got {len(fine)}")
+    if out is not None:
+        _check_out(out, (4 * len(coarse), weights.out_channels), coarse.dtype)
+    if _chosen(impl, coarse) == "reference":
+        return reference.up(coarse, fine, grid, weights, at, out)
+    from perception.stages.head import triton
+
+    return triton.up(coarse, fine, grid, weights, at, out)
+
+
+def fixed_heat(
+    features: Tensor,
+    weights: HeatWeights,
+    *,
+    spatial_shape: tuple[int, int],
+    cells: Tensor | None = None,
+    out: Tensor | None = None,
+    impl: Impl = "auto",
+) -> Tensor:
+    """Heat map: 1x1 layer, ReLU, 1x1 layer, sigmoid.
+
+    Args:
+        features: (B * H * W, C).
+        weights: from :func:`pack_heat`.
+        spatial_shape: H and W.
+        cells: (N,) int32 rows of the features to compute, all different, negative for none; None: all. The
+            others keep what ``out`` holds.
+        out: (B, classes, H, W) float32 contiguous, written to and returned; needed with ``cells``.
+        impl: as for :func:`fixed_up`; Triton needs one launch.
+
+    Returns:
+        (B, classes, H, W) float32 scores in [0, 1].
+
+    Raises:
+        As :func:`fixed_up`.
+    """
+    _check_features("features", features, weights.in_channels, weights.hidden.dtype)
+    frames = _frames(features, spatial_shape)
+    if cells is not None and out is None:
+        raise ValueError("cells need out, which keeps the scores of the others")
+    _check_cells(cells)
+    if out is not None:
+        _check_out(out, (frames, weights.classes, *spatial_shape), torch.float32)
+    if _chosen(impl, features) == "reference":
+        return reference.heat(features, weights, spatial_shape, cells, out)
+    from perception.stages.head import triton
+
+    return triton.heat(features, weights, spatial_shape, cells, out)
+
+
+def fixed_peaks(
+    heat: Tensor,
+    top_k: int,
+    *,
+    minimum: float = 0.0,
+    counters: Tensor | None = None,
+    impl: Impl = "auto",
+) -> Peaks:
+    """The ``top_k`` highest local maxima of a heat map over all classes, exactly.
+
+    A cell is a peak where its score is positive and no score of its class among its 8 neighbours is higher.
+    Of equal scores the lower ``(class * H + iy) * W + ix`` comes first.
+
+    Args:
+        heat: (B, classes, H, W) float32.
+        top_k: peaks of a frame, at least 1.
+        minimum: lower scores are no peaks. Where the map is flat every cell is a peak, and the fewer there
+            are, the sooner the highest are found.
+        counters: (B, 2) int32 zeros, which are zeros again afterwards; made anew, they cost a launch more.
+        impl: as for :func:`fixed_up`; Triton needs two launches, whatever the size of the map.
+
+    Raises:
+        ValueError: another shape, also of the counters, ``top_k`` below 1, 2^31 scores or more in a frame.
+        TypeError: scores that are not float32.
+        ImplementationError: a named implementation cannot run here.
+    """
+    if heat.ndim != 4 or 0 in heat.shape:
+        raise ValueError(f"heat must be (B, classes, H, W) and not empty, got {tuple(heat.shape)}")
+    if heat.dtype != torch.float32:
+        raise TypeError(f"heat must be float32, got {heat.dtype}")
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}")
+    # Offsets are 32-bit, and the last block of a frame may reach beyond its end.
+    if heat[0].numel() > 2**31 - 2**16:
+        raise ValueError(f"a frame may have 2^31 - 2^16 scores at most, got {heat[0].numel()}")
+    if counters is not None and (counters.shape != (len(heat), 2) or counters.dtype != torch.int32):
+        raise ValueError(
+            f"counters must be ({len(heat)}, 2) int32, got {counters.dtype} {tuple(counters.shape)}"
+        )
+    if _chosen(impl, heat) == "reference":
+        return reference.peaks(heat, top_k, minimum)
+    from perception.stages.head import peaks_triton
+
+    return peaks_triton.peaks(heat, top_k, minimum, counters)
+
+
+def fixed_boxes(
+    features: Tensor,
+    cells: Tensor,
+    labels: Tensor,
+    weights: BoxWeights,
+    *,
+    spatial_shape: tuple[int, int],
+    impl: Impl = "auto",
+) -> Tensor:
+    """Boxes at chosen cells: three layers on the 3x3 cells around each, decoded for its class.
+
+    Args:
+        features: (B * H * W, C).
+        cells: (B, K) int32 ``iy * W + ix`` in the frame.
+        labels: (B, K) int32 classes, -1 for no box.
+        weights: from :func:`pack_boxes`.
+        spatial_shape: H and W.
+        impl: as for :func:`fixed_up`; Triton needs one launch.
+
+    Returns:
+        (B, K, 7) float32 boxes in the LiDAR frame; zeros where the label is -1.
+
+    Raises:
+        As :func:`fixed_up`.
+    """
+    _check_features("features", features, weights.in_channels, weights.hidden.dtype)
+    frames = _frames(features, spatial_shape)
+    for name, values in (("cells", cells), ("labels", labels)):
+        if values.dtype != torch.int32:
+            raise TypeError(f"{name} must be int32, got {values.dtype}")
+        if values.ndim != 2 or len(values) != frames or values.shape != cells.shape:
+            raise ValueError(f"{name} must be ({frames}, K), got {tuple(values.shape)}")
+    if _chosen(impl, features) == "reference":
+        return reference.boxes(features, cells, labels, weights, spatial_shape)
+    from perception.stages.head import boxes_triton
+
+    return boxes_triton.boxes(features, cells, labels, weights, spatial_shape)
+
+
+def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
+    return triton_or_reference(impl, tensor, operation="the fast head", check_runs=_check_runs)
+
+
+def _check_runs(tensor: Tensor) -> None:
+    from perception.stages.head import triton
+
+    check_triton_runs(tensor, triton.up_kernel)
+
+
+def _check_features(name: str, features: Tensor, channels: int, dtype: torch.dtype) -> None:
+    if features.ndim != 2 or features.shape[1] != channels:
+        raise ValueError(f"{name} must be (rows, {channels}), got {tuple(features.shape)}")
+    if features.dtype != dtype or dtype not in FEATURE_DTYPES:
+        raise TypeError(f"{name} must have the weights' type {dtype}, got {features.dtype}")
+
+
+def _check_cells(cells: Tensor | None) -> None:
+    if cells is not None and (cells.ndim != 1 or cells.dtype != torch.int32):
+        raise TypeError(f"cells must be (N,) int32, got {tuple(cells.shape)} {cells.dtype}")
+
+
+def _check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if tuple(out.shape) != shape or out.dtype != dtype or not out.is_contiguous():
+        raise ValueError(
+            f"out must be {shape} {dtype} and contiguous, got {tuple(out.shape)} {out.dtype} with strides"
+            f" {out.stride()}"
+        )
+
+
+def _frames(features: Tensor, spatial_shape: tuple[int, int]) -> int:
+    """Frames of a map; raise unless it is a whole number of at least 1."""
+    rows, columns = spatial_shape
+    if len(features) == 0 or len(features) % (rows * columns):
+        raise ValueError(f"features must have a multiple of {rows} * {columns} rows, got {len(features)}")
+    return len(features) // (rows * columns)

@@ -1,0 +1,273 @@
+"""The neck and the heat map on a CPU, at cells near active ones; elsewhere they are those of an empty scene.
+
+Layer k of the neck differs from what it gives for an empty scene only within k cells of an active one, so
+that is where it is computed, in tiles. What an empty scene gives is computed once, on a small map that has
+every value there is: only the border makes a difference, so a map of twice the neck's reach and one cell
+more is enough.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perception.model.head import CentreHead
+from perception.model.layers import DenseBlock, DenseUnit
+from perception.model.neck import Neck
+from perception.stages.backbone.cpu import BackboneRows
+from sparse_core.conv.convolution.blocks import RowPool, rows_product
+from sparse_core.conv.convolution.tiles import TILE_MARGINS, TilePlan, Tiles, tile_convolution, tile_weight
+
+__all__ = ["PlannedNeck"]
+
+
+class _Weights(NamedTuple):
+    """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
+
+    Attributes:
+        convolutions: weight for tiles and bias of each 3x3 layer, the finer one last.
+        up: (C, 4 * C_out), columns by parity, then channel; its bias (C_out,).
+        heat: hidden and last layer of the heat map, (C_in, C_out) and bias each.
+        empty: (small cells, C) input of each 3x3 layer, row-major; for the finer one (4 * small cells, C_out)
+            in rows ``4 * cell + parity``, and before it the input of ``up``.
+        empty_features, empty_heat: (4 * small cells, C), rows likewise.
+    """
+
+    convolutions: list[tuple[Tensor, Tensor]]
+    up: tuple[Tensor, Tensor]
+    heat: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    empty: list[Tensor]
+    empty_features: Tensor
+    empty_heat: Tensor
+
+
+class _Cells:
+    """Cells of several maps of one shape at which a layer is computed, and the row that each cell has.
+
+    Args:
+        near: (B, H, W) bool: the cells.
+        cells: (M, 3) int64 the same in the order of their rows.
+        empty_rows: (H, W) int32 row of the empty scene, counted from 0, that a cell has elsewhere.
+        empty_count: rows of the empty scene.
+    """
+
+    def __init__(self, near: Tensor, cells: Tensor, empty_rows: Tensor, empty_count: int) -> None:
+        self.near, self.cells, self.empty_count = near, cells, empty_count
+        batch, height, width = near.shape
+        (above, below), (left, right) = TILE_MARGINS
+        padded_shape = (batch, height + above + below, width + left + right)
+        # Those listed, then those of the empty scene, then one of zeros around the map.
+        padded = torch.full(padded_shape, len(cells) + empty_count, dtype=torch.int32)
+        inner = padded[:, above : above + height, left : left + width]
+        inner.copy_(empty_rows).add_(len(cells))
+        self._rows, self._strides = padded.view(-1), padded.stride()
+        self._origin = above * self._strides[1] + left
+        self._rows[self._places(cells)] = torch.arange(len(cells), dtype=torch.int32)
+        self.all_rows = inner
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def _places(self, cells: Tensor) -> Tensor:
+        frame, row, column = cells.unbind(1)
+        return frame * self._strides[0] + row * self._strides[1] + (column + self._origin)
+
+    def at(self, cells: Tensor) -> Tensor:
+        """(M,) int32 row of each cell."""
+        return self._rows.index_select(0, self._places(cells))
+
+    def tiles_of(self, after: _Cells, channels: int) -> TilePlan:
+        """How a 3x3 layer reads these cells to make those of ``after``."""
+        batch, *shape = after.near.shape
+        return Tiles(after.cells, shape, batch).plan(self._rows, self._strides, self._origin, channels)
+
+    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
+        """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
+        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1])
+        values[len(self) : -1] = empty
+        return values
+
+    def whole(self, values: Tensor) -> Tensor:
+        """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
+        taken = values.index_select(0, self.all_rows.reshape(-1))
+        return taken.view(*self.near.shape, -1).permute(0, 3, 1, 2)
+
+
+class PlannedNeck:
+    """Runs a folded neck and the heat map of a folded head on rows, float32, without gradients.
+
+    Results are those of the dense layers but for rounding. Weights are packed here and now.
+
+    Args:
+        neck: folded.
+        head: folded; its heat map is used.
+        shape: rows and columns of the neck's map.
+    """
+
+    def __init__(self, neck: Neck, head: CentreHead, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        # Two layers a block, and one at the finer resolution.
+        edge = 2 * len(neck.blocks) + 1
+        small = (min(shape[0], 2 * edge + 1), min(shape[1], 2 * edge + 1))
+        self._empty_cells = small[0] * small[1]
+        self._empty_rows, self._empty_fine_rows = _small_cells(shape, small, edge)
+        with torch.inference_mode():
+            self._weights = _pack(neck, head, small)
+
+    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[_Cells, Tensor]:
+        """Cells and rows of the map that the head reads; both rows given and returned are the pool's."""
+        convolutions, empty = self._weights.convolutions, self._weights.empty
+        level = rows.coarse_level
+        near = torch.zeros((level.batch_size, *self.shape), dtype=torch.bool)
+        near[tuple(level.cells.unbind(1))] = True
+        before = _Cells(near, level.cells, self._empty_rows, self._empty_cells)
+        values = before.values(empty[0], pool)
+        values[: len(before)] = rows.coarse[:-1]
+        for first in range(0, len(convolutions) - 1, 2):
+            middle = self._dilated(before)
+            after = self._dilated(middle)
+            hidden = self._layer(first, before, values, middle, empty[first + 1], pool)
+            skip = pool.take(len(after), values.shape[1])
+            torch.index_select(values, 0, before.at(after.cells), out=skip)
+            made = self._layer(first + 1, middle, hidden, after, empty[first + 2], pool, skip)
+            pool.give(values, hidden, skip)
+            before, values = after, made
+        fine, raised = self._raised(before, values, rows, pool)
+        near = _dilate(fine.near)
+        last = _Cells(near, near.nonzero(), self._empty_fine_rows, 4 * self._empty_cells)
+        made = self._layer(len(convolutions) - 1, fine, raised, last, self._weights.empty_features, pool)
+        pool.give(values, raised, rows.fine, rows.coarse)
+        return last, made
+
+    def heat_logits(self, cells: _Cells, features: Tensor, pool: RowPool) -> Tensor:
+        """(B, classes, 2H, 2W) of what :meth:`features` gives, which goes back to the pool."""
+        (hidden_weight, hidden_bias), (weight, bias) = self._weights.heat
+        logits = cells.values(self._weights.empty_heat, pool)
+        count = len(cells)
+        hidden = pool.take(count, hidden_weight.shape[1])
+        rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias).relu_()
+        rows_product(hidden, weight, out=logits[:count], bias=bias)
+        whole = cells.whole(logits).contiguous()
+        pool.give(features, hidden, logits)
+        return whole
+
+    def _dilated(self, cells: _Cells) -> _Cells:
+        near = _dilate(cells.near)
+        return _Cells(near, near.nonzero(), self._empty_rows, self._empty_cells)
+
+    def _layer(
+        self,
+        index: int,
+        before: _Cells,
+        values: Tensor,
+        after: _Cells,
+        empty: Tensor,
+        pool: RowPool,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """A 3x3 layer: values at ``before`` to values at ``after``."""
+        weight, bias = self._weights.convolutions[index]
+        return tile_convolution(
+            values,
+            weight,
+            before.tiles_of(after, weight.shape[1]),
+            out=after.values(empty, pool),
+            bias=bias,
+            residual=residual,
+            relu=True,
+            pool=pool,
+        )
+
+    def _raised(
+        self, cells: _Cells, values: Tensor, rows: BackboneRows, pool: RowPool
+    ) -> tuple[_Cells, Tensor]:
+        """The finer map before its 3x3 layer: cells below those given, four a row."""
+        weight, bias = self._weights.up
+        parity = torch.tensor([[0, dy, dx] for dy in (0, 1) for dx in (0, 1)])
+        finer = (cells.cells * torch.tensor([1, 2, 2]))[:, None] + parity
+        near = cells.near.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
+        fine = _Cells(near, finer.reshape(-1, 3), self._empty_fine_rows, 4 * self._empty_cells)
+        raised = fine.values(self._weights.empty[-1], pool)
+        count = len(fine)
+        rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
+        # Cells of the finer level are distinct: every row gets one addend.
+        raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
+        raised[:count].relu_()
+        return fine, raised
+
+
+def _small_cells(shape: tuple[int, int], small: tuple[int, int], edge: int) -> tuple[Tensor, Tensor]:
+    """Cell of the small map that is as far from the borders as each of the large one, both row-major.
+
+    Returns:
+        (H, W) int32; (2H, 2W) int32 for the finer cells, ``4 * cell + parity``.
+    """
+    places = []
+    for size, kept in zip(shape, small, strict=True):
+        place = torch.arange(size)
+        places.append(torch.minimum(place, (place - (size - kept)).clamp(min=edge)))
+    cells = (places[0][:, None] * small[1] + places[1]).int()
+    parity = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32).repeat(shape)
+    return cells, 4 * cells.repeat_interleave(2, dim=0).repeat_interleave(2, dim=1) + parity
+
+
+def _dilate(near: Tensor) -> Tensor:
+    return F.max_pool2d(near.float()[:, None], 3, stride=1, padding=1)[:, 0] > 0
+
+
+def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:
+    """Weights as matrices, and the layers of an empty scene on a small map."""
+    units = [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
+    weight = neck.up.conv.weight
+    channels, channels_out = weight.shape[:2]
+    hidden = weight.new_zeros((1, channels, *small))
+    empty = [_rows(hidden)]
+    for block in neck.blocks:
+        assert isinstance(block, DenseBlock)
+        middle = block.first(hidden)
+        hidden = block.second(middle, skip=hidden)
+        empty += [_rows(middle), _rows(hidden)]
+    fine = weight.new_zeros((1, channels_out, 2 * small[0], 2 * small[1]))
+    raised = torch.relu(neck.up(hidden, skip=fine))
+    features = neck.out(raised)
+    heat = head.heat_logits(features)
+    assert neck.up.conv.bias is not None
+    return _Weights(
+        [(tile_weight(unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1)), _bias(unit)) for unit in units],
+        (weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)),
+        (_matrix(head.heat_hidden), _matrix(head.heat)),
+        [*empty, _fine_rows(raised)],
+        _fine_rows(features),
+        _fine_rows(heat),
+    )
+
+
+def _units(block: nn.Module) -> tuple[DenseUnit, DenseUnit]:
+    assert isinstance(block, DenseBlock)
+    return block.first, block.second
+
+
+def _bias(unit: DenseUnit) -> Tensor:
+    assert unit.conv.bias is not None
+    return unit.conv.bias
+
+
+def _matrix(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
+    """A 1x1 layer: (C_in, C_out) and its bias."""
+    assert layer.bias is not None
+    return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias
+
+
+def _rows(values: Tensor) -> Tensor:
+    """(1, C, H, W) to (H * W, C)."""
+    return values[0].flatten(1).T.contiguous()
+
+
+def _fine_rows(values: Tensor) -> Tensor:
+    """(1, C, 2H, 2W) to (4 * H * W, C), rows ``4 * cell + parity``."""
+    channels, height, width = values.shape[1:]
+    split = values[0].reshape(channels, height // 2, 2, width // 2, 2)
+    return split.permute(1, 3, 2, 4, 0).reshape(-1, channels)

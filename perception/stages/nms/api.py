@@ -1,0 +1,161 @@
+"""Rotated NMS with fixed shapes, so that it can be part of a CUDA graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from perception.boxes import Metric
+from perception.stages.nms import reference
+from perception.stages.nms.common import FEW_BOXES, Kept, Suppressed, fused_scores
+from sparse_core.dispatch import (
+    Impl,
+    check_triton_runs,
+    triton_or_reference,
+)
+
+#: Boxes a frame, since a pair of ranks is one int32.
+MAX_BOXES = 32768
+
+
+def fixed_nms(
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    iou_threshold: float,
+    score_threshold: float = 0.0,
+    max_output: int | None = None,
+    metric: Metric = "bev",
+    pairs_a_box: int = 64,
+    impl: Impl = "auto",
+) -> Kept:
+    """Keep the best box of every group of one label that overlaps: ``rotated_nms``, index for index.
+
+    Nothing is read back to the host and values are not checked: a box with a field that is not finite, or
+    a NaN score, takes no part.
+
+    Args:
+        boxes: (B, K, 7) float32 or float64, LiDAR frame, metres and radians.
+        scores: (B, K) float32 or float64; equal scores rank by lower index first.
+        labels: (B, K) int32 or int64; boxes of a negative label take no part.
+        iou_threshold: suppress above this IoU, in [0, 1].
+        score_threshold: boxes below it take no part.
+        max_output: most boxes kept a frame; None for all.
+        metric: ``"bev"`` or ``"3d"``.
+        pairs_a_box: room for pairs of boxes whose circles meet, on average. Frames that need more are decided
+            by a slower kernel, still exactly; see ``Kept.overflow``.
+        impl: ``"reference"`` (a loop on the host, any device), ``"triton"`` or ``"auto"``: Triton for CUDA.
+
+    Raises:
+        TypeError: dtypes that are not listed above.
+        ValueError: shapes that do not fit, or an option out of range.
+        ImplementationError: an ``impl`` that cannot run here.
+    """
+    _check(boxes, scores, labels)
+    if not 0.0 <= iou_threshold <= 1.0:
+        raise ValueError(f"iou_threshold must be in [0, 1], got {iou_threshold}")
+    if metric not in ("bev", "3d"):
+        raise ValueError(f"metric must be 'bev' or '3d', got {metric!r}")
+    if pairs_a_box < 1:
+        raise ValueError(f"pairs_a_box must be at least 1, got {pairs_a_box}")
+    count = boxes.shape[1]
+    most = count if max_output is None else max_output
+    if most < 0:
+        raise ValueError(f"max_output must be None or at least 0, got {max_output}")
+    if _resolved(impl, boxes) == "reference" or 0 in (len(boxes), count, most):
+        return reference.fixed_nms(boxes, scores, labels, iou_threshold, score_threshold, most, metric)
+    from perception.stages.nms import many, triton
+
+    given = boxes, scores, labels, iou_threshold, score_threshold, most, metric
+    return Kept(*(triton.few(*given) if count <= FEW_BOXES else many.many(*given, pairs_a_box)))
+
+
+def fixed_suppress(
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    iou_threshold: float,
+    score_threshold: float,
+    max_output: int,
+    fit_logits: Tensor | None = None,
+    fit_weight: float = 0.0,
+    impl: Impl = "auto",
+) -> Suppressed:
+    """:func:`fixed_nms` of refined boxes, and the kept boxes themselves.
+
+    Args:
+        boxes: (B, K, 7) float32; scores: (B, K) float32; labels: (B, K) int32, -1 for no box.
+        iou_threshold, score_threshold, max_output, impl: as in :func:`fixed_nms`.
+        fit_logits: (B, K) float32: a score becomes ``score^(1 - w) * sigmoid(fit)^w`` before all else.
+        fit_weight: ``w``, in [0, 1].
+
+    Raises:
+        As :func:`fixed_nms`.
+    """
+    _check(boxes, scores, labels)
+    if boxes.dtype != torch.float32 or scores.dtype != torch.float32 or labels.dtype != torch.int32:
+        raise TypeError(
+            "boxes and scores must be float32 and labels int32,"
+            f" got {boxes.dtype}, {scores.dtype} and {labels.dtype}"
+        )
+    if fit_logits is not None and (fit_logits.shape != scores.shape or fit_logits.dtype != torch.float32):
+        raise ValueError(
+            f"fit_logits must be {tuple(scores.shape)} float32,"
+            f" got {tuple(fit_logits.shape)} {fit_logits.dtype}"
+        )
+    few = 0 < boxes.shape[1] <= FEW_BOXES and len(boxes) > 0 and max_output > 0
+    if few and _resolved(impl, boxes) == "triton":
+        from perception.stages.nms import triton
+
+        return triton.suppress(
+            boxes,
+            scores,
+            labels,
+            iou_threshold,
+            score_threshold,
+            max_output,
+            fit_logits,
+            fit_weight if fit_logits is not None else 0.0,
+        )
+    scores = fused_scores(scores, fit_logits, fit_weight)
+    kept = fixed_nms(
+        boxes,
+        scores,
+        labels,
+        iou_threshold=iou_threshold,
+        score_threshold=score_threshold,
+        max_output=max_output,
+        impl=impl,
+    )
+    return reference.taken(boxes, scores, labels, kept)
+
+
+def _check(boxes: Tensor, scores: Tensor, labels: Tensor) -> None:
+    if boxes.ndim != 3 or boxes.shape[2] != 7:
+        raise ValueError(f"boxes must be (B, K, 7), got {tuple(boxes.shape)}")
+    if boxes.shape[1] > MAX_BOXES:
+        raise ValueError(f"boxes: at most {MAX_BOXES} a frame, got {boxes.shape[1]}")
+    for name, values in (("scores", scores), ("labels", labels)):
+        if values.shape != boxes.shape[:2]:
+            raise ValueError(f"{name} must be {tuple(boxes.shape[:2])} as boxes, got {tuple(values.shape)}")
+        if values.device != boxes.device:
+            raise ValueError(f"{name} must be on {boxes.device} as boxes, got {values.device}")
+    for name, values in (("boxes", boxes), ("scores", scores)):
+        if values.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
+    if labels.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"labels must be int32 or int64, got {labels.dtype}")
+
+
+def _resolved(impl: Impl, boxes: Tensor) -> Literal["reference", "triton"]:
+    return triton_or_reference(impl, boxes, operation="rotated NMS", check_runs=_check_runs)
+
+
+def _check_runs(tensor: Tensor) -> None:
+    from perception.stages.nms import triton
+
+    check_triton_runs(tensor, triton.overlap_kernel)

@@ -1,0 +1,133 @@
+"""The steps from points to pillar features in plain torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from perception.config import PillarConfig
+from perception.stages.pillars.types import FIXED_POINT, FixedPillars, LocatedPoints, PillarWorkspace
+from perception.stages.pillars.weights import EncoderWeights
+from sparse_core.conv.grid.layout import FixedGrid, cell_coordinates
+from sparse_core.conv.grid.reference import bits_of_cells, row_of
+
+__all__ = ["encode", "locate", "sort"]
+
+
+def locate(
+    points: Tensor, lengths: Tensor, config: PillarConfig, workspace: PillarWorkspace
+) -> LocatedPoints:
+    """See :func:`perception.stages.pillars.locate_points`."""
+    batch, room = points.shape[:2]
+    device = points.device
+    low = torch.tensor(config.range_m[:3], device=device)
+    high = torch.tensor(config.range_m[3:], device=device)
+    size = torch.tensor(config.pillar_size_m, device=device)
+    held = torch.arange(room, device=device) < lengths[:, None]
+    finite = torch.isfinite(points).all(2)
+    inside = held & finite & ((points[..., :3] >= low) & (points[..., :3] < high)).all(2)
+    shape = torch.tensor(config.grid_shape, device=device)
+    # What is left out may be too large for an integer.
+    flat = torch.where(inside[..., None], points[..., :2], low[:2])
+    # The division can round a point just below the far edge up into the next cell.
+    places = torch.minimum(torch.floor((flat - low[:2]) / size).int(), (shape.flip(0) - 1).int())
+    frames = torch.arange(batch, device=device, dtype=torch.int32)[:, None]
+    cells = (frames * config.grid_shape[0] + places[..., 1]) * workspace.line_cells + places[..., 0]
+    cells = torch.where(inside, cells, -1).flatten()
+    kept = cells[cells >= 0].long()
+    workspace.invalid.add_((held & ~finite).sum(1))
+    workspace.counts.index_add_(0, kept, torch.ones_like(kept, dtype=torch.int32))
+    workspace.bits.copy_(bits_of_cells(cells, len(workspace.bits)))
+    taken = points.reshape(-1, 4)[cells >= 0]
+    local = _local(taken, _centres(kept, workspace, config.range_m[:2], config.pillar_size_m))
+    ones = torch.ones_like(kept)[:, None]
+    workspace.sums.index_add_(0, kept, torch.cat([_whole(local), ones], dim=1))
+    copy = (torch.arange(len(cells), device=device) % max(room, 1) % workspace.copies)[cells >= 0]
+    counters = kept // workspace.block_cells * workspace.copies + copy
+    workspace.block_points.copy_(torch.bincount(counters, minlength=len(workspace.block_points)))
+    return LocatedPoints(points, lengths, config, cells, _ranks(cells), workspace)
+
+
+def _ranks(cells: Tensor) -> Tensor:
+    """How many points before each one lie in the same cell: (N,) int32."""
+    ordered, order = torch.sort(cells, stable=True)
+    place = torch.arange(len(cells), device=cells.device)
+    first = torch.searchsorted(ordered, ordered)
+    ranks = torch.empty_like(cells)
+    ranks[order] = (place - first).int()
+    return ranks
+
+
+def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
+    """See :func:`perception.stages.pillars.sort_points`."""
+    workspace, cells = located.workspace, located.cells
+    held = grid.cells >= 0
+    counts = torch.where(held, workspace.counts[grid.cells.clamp(min=0).long()], 0)
+    offsets = torch.zeros(grid.capacity + 1, dtype=torch.int32, device=cells.device)
+    offsets[1:] = counts.cumsum(0)
+    rows, kept = _rows(located, grid)
+    points = torch.empty_like(located.points).view(-1, 4)
+    points[(offsets[rows] + located.ranks[kept]).long()] = located.points.view(-1, 4)[kept]
+    invalid = workspace.invalid.clone()
+    workspace.clear()
+    return FixedPillars(grid, points, offsets, invalid)
+
+
+def _rows(located: LocatedPoints, grid: FixedGrid) -> tuple[Tensor, Tensor]:
+    """Rows (M,) int64 of the points that have one, and which of all (B * P,) these are."""
+    within = torch.arange(located.points.shape[1], device=grid.cells.device) < located.lengths[:, None]
+    rows = row_of(grid.words, located.cells, within.flatten() & (located.cells >= 0), grid.capacity)
+    return rows[rows >= 0].long(), rows >= 0
+
+
+def _centres(cells: Tensor, workspace: PillarWorkspace, low_m: tuple[float, float], size: float) -> Tensor:
+    """(N, 2) x and y of the middle of cells (N,)."""
+    coordinates = cell_coordinates(cells, workspace.spatial_shape)
+    return (coordinates[:, 1:].flip(1).float() + 0.5) * size + torch.tensor(low_m, device=cells.device)
+
+
+def _local(points: Tensor, centres: Tensor) -> Tensor:
+    """x and y from the middle of the pillar, and z: there, numbers are small and their sums accurate."""
+    return torch.cat([points[:, :2] - centres, points[:, 2:3]], dim=1)
+
+
+def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dtype: torch.dtype) -> Tensor:
+    """See :func:`perception.stages.pillars.fixed_encode`."""
+    workspace = located.workspace
+    rows, kept = _rows(located, grid)
+    points, cells = located.points.view(-1, 4)[kept], located.cells[kept]
+    sums = torch.where((grid.cells >= 0)[:, None], workspace.sums[grid.cells.clamp(min=0).long()], 0)
+    counts = sums[:, 3].clamp(min=1)
+    size = weights.pillar_size_m
+    local = _local(points, _centres(cells, workspace, weights.low_m, size))
+    mean = _mean(sums[:, :3], counts)
+    features = torch.cat(
+        [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / size, local - mean[rows]], dim=1
+    )
+    hidden = torch.relu(features @ weights.point_weight + weights.point_bias)
+    peak = hidden.new_zeros((grid.capacity, hidden.shape[1]))
+    peak.scatter_reduce_(0, rows[:, None].expand_as(hidden), hidden, "amax")
+    summary = [
+        peak,
+        _mean(_sums(hidden, rows, grid.capacity), counts),
+        mean[:, 2:],
+        torch.log(counts.float())[:, None],
+    ]
+    output = torch.cat(summary, dim=1) @ weights.pillar_weight + weights.pillar_bias
+    return torch.relu(output).to(dtype)
+
+
+def _sums(values: Tensor, rows: Tensor, capacity: int) -> Tensor:
+    """Sums (capacity, C) int64 of the values (N, C) of each row, the same whatever their order."""
+    sums = torch.zeros((capacity, values.shape[1]), dtype=torch.int64, device=values.device)
+    return sums.index_add_(0, rows, _whole(values))
+
+
+def _whole(values: Tensor) -> Tensor:
+    """Nearest whole numbers of the fixed-point part, int64."""
+    return torch.floor(values * FIXED_POINT + 0.5).long()
+
+
+def _mean(sums: Tensor, counts: Tensor) -> Tensor:
+    """Means (M, C) from sums in whole numbers."""
+    return sums.float() * (1 / FIXED_POINT) / counts[:, None]

@@ -1,0 +1,75 @@
+"""Weights of a pillar encoder, batch norms folded, laid out for one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from perception.model.encoder import POINT_FEATURES, PillarEncoder
+from perception.model.layers import PointUnit, norm_scale_shift
+
+__all__ = ["EncoderWeights"]
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderWeights:
+    """A :class:`~perception.model.encoder.PillarEncoder` in evaluation, float32; ``C`` channels.
+
+    Attributes:
+        low_m: x and y of the grid's corner.
+        pillar_size_m: edge of a pillar.
+        channels: ``C``.
+        point_weight: (9, C / 2) of the layer shared by all points.
+        point_bias: (C / 2,).
+        pillar_weight: (C + 2, C) of the layer shared by all pillars: maximum, mean, height, logarithm of
+            the number of points.
+        pillar_bias: (C,).
+    """
+
+    low_m: tuple[float, float]
+    pillar_size_m: float
+    channels: int
+    point_weight: Tensor
+    point_bias: Tensor
+    pillar_weight: Tensor
+    pillar_bias: Tensor
+
+    @classmethod
+    def from_encoder(
+        cls, encoder: PillarEncoder, *, device: torch.device | str | None = None
+    ) -> EncoderWeights:
+        """Copies of an encoder's weights with its batch norms folded in; the encoder stays as it is.
+
+        Args:
+            encoder: folded or not.
+            device: where the copies lie; None: where the encoder is.
+
+        Raises:
+            ValueError: the encoder is in training mode.
+        """
+        if encoder.training:
+            raise ValueError("EncoderWeights needs an encoder in evaluation mode: call .eval() first")
+        config = encoder.config
+        point_weight, point_bias = _folded(encoder.points)
+        pillar_weight, pillar_bias = _folded(encoder.pillars)
+        assert point_weight.shape == (POINT_FEATURES, config.channels // 2)
+        return cls(
+            (config.range_m[0], config.range_m[1]),
+            config.pillar_size_m,
+            config.channels,
+            *(part.to(device) for part in (point_weight, point_bias, pillar_weight, pillar_bias)),
+        )
+
+
+def _folded(unit: PointUnit) -> tuple[Tensor, Tensor]:
+    """Weight (C_in, C_out) and bias (C_out,) of a unit, copied."""
+    with torch.no_grad():
+        weight = unit.linear.weight.detach().float()
+        if isinstance(unit.norm, nn.Identity):
+            bias = unit.linear.bias.detach().float().clone()
+        else:
+            scale, bias = norm_scale_shift(unit.norm)
+            weight = weight * scale[:, None]
+        return weight.t().contiguous().clone(), bias.detach().float().contiguous()

@@ -1,0 +1,16 @@
+"""A step of box refinement with fixed shapes: four launches, no host reads."""
+
+from __future__ import annotations
+
+from perception.stages.refine.api import fixed_refine
+from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
+from perception.stages.refine.weights import PackedRefine, pack_refine
+
+__all__ = [
+    "PackedRefine",
+    "RefineTiles",
+    "RefineWorkspace",
+    "RefinedBoxes",
+    "fixed_refine",
+    "pack_refine",
+]

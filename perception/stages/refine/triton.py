@@ -1,0 +1,109 @@
+"""A refinement step in Triton, from the host: four launches.
+
+Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``. Whole numbers and maxima are all that programs
+add to each other's results, so these repeat to the bit, in whatever order points and programs come.
+"""
+
+from __future__ import annotations
+
+import triton
+from torch import Tensor
+
+from perception.stages.pillars.types import FixedPillars
+from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
+from perception.stages.refine.crop import crop_kernel
+from perception.stages.refine.head import hidden_kernel, out_kernel
+from perception.stages.refine.points import points_kernel
+from perception.stages.refine.weights import PackedRefine
+from sparse_core.conv.grid.layout import padded_width
+from sparse_core.launches import dependent
+
+__all__ = ["crop_kernel", "hidden_kernel", "out_kernel", "points_kernel", "refine"]
+
+
+def refine(
+    pillars: FixedPillars,
+    features: Tensor,
+    boxes: Tensor,
+    labels: Tensor,
+    weights: PackedRefine,
+    *,
+    map_shape: tuple[int, int],
+    pillar_size_m: float,
+    indices: Tensor | None,
+    turn: bool,
+    workspace: RefineWorkspace,
+    tiles: RefineTiles,
+) -> RefinedBoxes:
+    """:func:`~perception.stages.refine.fixed_refine`, arguments checked and contiguous."""
+    frames, proposals = labels.shape
+    per_frame = proposals if indices is None else indices.shape[1]
+    items = frames * per_frame
+    shape = (frames, per_frame)
+    result = RefinedBoxes(
+        boxes.new_empty(*shape, 7), labels.new_empty(shape), boxes.new_empty(shape), boxes.new_empty(shape)
+    )
+    if items == 0:
+        return result
+    # Three products of split numbers lose a few parts in 10^7, and run on tensor cores.
+    precision = "tf32x3"
+    w = weights
+    (_, c1), (c2, c3), (h1, h2) = w.points_1.shape, w.points_3.shape, w.hidden.shape
+    grid_height, grid_width = pillars.grid.spatial_shape
+    parts = tiles.parts_of(items)
+    # Products of float32 keep three times as much in registers and shared memory.
+    columns = min(tiles.columns if w.dtype.itemsize == 2 else 32, c3)
+    samples, narrow_1, narrow_2 = (
+        min(tiles.samples, h1),
+        min(tiles.head_columns, h1),
+        min(tiles.head_columns, h2),
+    )
+    # A few numbers of float32 at a time.
+    depth = 256 if w.dtype.itemsize == 2 else 32
+    registers = tiles.registers if tiles.registers and w.dtype.itemsize == 2 else None
+    slots = max(1, tiles.programs * columns // c3)
+    groups = triton.cdiv(items, 16)
+    source = (boxes, labels, labels if indices is None else indices)
+    # A box holds at most the points of its frame.
+    room = max(1, len(pillars.points) // frames)
+    found_points = labels.new_empty(items * room)
+    hidden = w.hidden.new_empty(items, h1)
+    partial = boxes.new_empty(groups * (h2 // narrow_2), 16, 16)
+    crop_kernel[(groups * (h1 // samples) * 5 + parts * items,)](
+        pillars.points, pillars.offsets, pillars.grid.words, features, *source,
+        workspace.counts, found_points, workspace.context, w.joined_map, w.joined_rest, w.joined_bias,
+        items, room, per_frame, proposals, pillars.grid.capacity, grid_height, grid_width,
+        padded_width(grid_width), *map_shape, pillar_size_m, w.cell_m, *w.origin_m, w.margin_m,
+        HAS_INDICES=indices is not None, CLASSES=w.classes, CHANNELS=w.map_channels,
+        PADDED=w.joined_map.shape[1], HIDDEN=h1, PARTS=parts, ROWS=tiles.rows, LENGTH=tiles.length,
+        SLICE=samples, DEPTH=min(depth, w.joined_map.shape[1]), PRECISION=precision,
+        num_warps=tiles.warps, num_stages=1,
+        # Points on a face are inside or not as they are for the dynamic stage.
+        enable_fp_fusion=False,
+        **dependent(pillars.points),
+    )  # fmt: skip
+    points_kernel[(slots * (c3 // columns),)](
+        pillars.points, boxes, source[2], found_points, workspace.counts, workspace.pooled,
+        w.points_1, w.points_bias_1, w.points_2, w.points_bias_2, w.points_3, w.points_bias_3,
+        items, room, per_frame, proposals,
+        HAS_INDICES=indices is not None, C1=c1, C2=c2, C3=c3, POINTS=tiles.points, COLUMNS=columns,
+        ITEMS=min(tiles.counted, max(16, triton.next_power_of_2(items))), SLOTS=slots, PRECISION=precision,
+        num_warps=tiles.point_warps, num_stages=1, maxnreg=registers,
+        **dependent(pillars.points),
+    )  # fmt: skip
+    hidden_kernel[(groups * (h1 // narrow_1),)](
+        workspace.pooled, workspace.counts, workspace.context,
+        w.joined_points, w.joined_rest[w.classes], hidden, items,
+        C3=c3, H1=h1, COLUMNS=narrow_1, DEPTH=min(depth, c3), PRECISION=precision,
+        num_warps=tiles.head_warps, num_stages=1,
+        **dependent(workspace.pooled),
+    )  # fmt: skip
+    out_kernel[(groups * (h2 // narrow_2),)](
+        *source, hidden, w.hidden, w.hidden_bias, w.out, w.out_bias, partial, workspace.arrivals,
+        workspace.pooled, workspace.counts, *result, items, per_frame, proposals,
+        HAS_INDICES=indices is not None, C3=c3, H1=h1, H2=h2, COLUMNS=narrow_2, DEPTH=min(depth, h1),
+        CLEAR=max(1, c3 * narrow_2 // h2), TURN=turn, PRECISION=precision,
+        num_warps=tiles.head_warps, num_stages=1,
+        **dependent(boxes),
+    )  # fmt: skip
+    return result

@@ -1,0 +1,161 @@
+"""Weights of a refinement step, laid out for kernels: inputs by outputs, padded to powers of two."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.model.layers import PointUnit, norm_scale_shift
+from perception.model.refine import OUTPUTS, POINT_FEATURES, RefineStage
+
+__all__ = ["PackedRefine", "pack_refine"]
+
+#: Places on the map that are sampled: the centre and the middles of the four sides.
+SPOTS = 5
+#: Smallest extent of a matrix that tensor cores multiply.
+_SMALLEST = 16
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class PackedRefine(NamedTuple):
+    """Folded weights of a :class:`~perception.model.refine.RefineStage`.
+
+    Extents are padded with zeros to powers of two, at least 16: ``P1, P2, P3`` are the padded widths of the
+    point layers, ``C`` that of the map, ``H1, H2`` those of the hidden layers. The first hidden layer is
+    split by what it reads, because the map's part need not wait for the points.
+
+    Attributes:
+        points_1: (16, P1) float32, ``points_2`` (P1, P2), ``points_3`` (P2, P3): layers on points.
+        points_bias_1, points_bias_2, points_bias_3: float32 biases.
+        joined_points: (P3, H1) first hidden layer, from the pooled points.
+        joined_map: (5, C, H1) first hidden layer, from the samples of the map.
+        joined_rest: (classes + 4, H1) float32 first hidden layer, from the one-hot class, the logarithm of
+            the number of points and those of the sizes.
+        joined_bias: (H1,) float32.
+        hidden: (H1, H2) second hidden layer; ``hidden_bias`` (H2,) float32.
+        out: (H2, 16) float32 last layer; ``out_bias`` (16,) float32.
+        classes, map_channels: numbers of classes and of the map's channels.
+        margin_m, cell_m, origin_m: crop margin; edge of the map's cells and the corner of the grid (x, y).
+    """
+
+    points_1: Tensor
+    points_bias_1: Tensor
+    points_2: Tensor
+    points_bias_2: Tensor
+    points_3: Tensor
+    points_bias_3: Tensor
+    joined_points: Tensor
+    joined_map: Tensor
+    joined_rest: Tensor
+    joined_bias: Tensor
+    hidden: Tensor
+    hidden_bias: Tensor
+    out: Tensor
+    out_bias: Tensor
+    classes: int
+    map_channels: int
+    margin_m: float
+    cell_m: float
+    origin_m: tuple[float, float]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the large products' operands; sums are float32."""
+        return self.points_2.dtype
+
+
+def pack_refine(
+    stage: RefineStage, *, dtype: torch.dtype = torch.float16, device: torch.device | str | None = None
+) -> PackedRefine:
+    """Weights of a refinement step for :func:`~perception.stages.refine.fixed_refine`.
+
+    Args:
+        stage: in evaluation mode; batch norms may or may not be folded. It is not changed.
+        dtype: float16, bfloat16 or float32. What is small or sensitive (the first layer, which reads
+            coordinates, the scalars of the joined features, the last layer, biases) is float32 always.
+        device: where to put them; None: where the stage is.
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: the stage is in training mode or has not three layers on points.
+    """
+    if dtype not in DTYPES:
+        raise TypeError(f"dtype must be one of {DTYPES}, got {dtype}")
+    if stage.training:
+        raise ValueError("pack_refine needs a stage in evaluation mode: call .eval() first")
+    if len(stage.point_layers) != 3:
+        raise ValueError(
+            f"fixed refinement takes three layers on points (refine.channels), got {len(stage.point_layers)}"
+        )
+    device = stage.out.weight.device if device is None else device
+    with torch.no_grad():
+        points = [_folded(layer) for layer in stage.point_layers]
+        joined, hidden = (_folded(layer) for layer in stage.hidden)
+        channels = (joined[0].shape[1] - points[-1][0].shape[0] - stage.classes - 4) // SPOTS
+        pooled, maps, rest = joined[0].split(
+            [points[-1][0].shape[0], SPOTS * channels, stage.classes + 4], dim=1
+        )
+        maps = torch.stack([_matrix(part) for part in maps.split(channels, dim=1)])
+
+        def low(tensor: Tensor) -> Tensor:
+            return tensor.to(device, dtype)
+
+        def high(tensor: Tensor) -> Tensor:
+            return tensor.to(device, torch.float32)
+
+        return PackedRefine(
+            points_1=high(_matrix(points[0][0])),
+            points_bias_1=high(_vector(points[0][1])),
+            points_2=low(_matrix(points[1][0])),
+            points_bias_2=high(_vector(points[1][1])),
+            points_3=low(_matrix(points[2][0])),
+            points_bias_3=high(_vector(points[2][1])),
+            joined_points=low(_matrix(pooled)),
+            joined_map=low(maps),
+            joined_rest=high(_matrix(rest)[: stage.classes + 4].contiguous()),
+            joined_bias=high(_vector(joined[1])),
+            hidden=low(_matrix(hidden[0])),
+            hidden_bias=high(_vector(hidden[1])),
+            out=high(_matrix(stage.out.weight)),
+            out_bias=high(_vector(stage.out.bias)),
+            classes=stage.classes,
+            map_channels=channels,
+            margin_m=float(stage.config.margin_m),
+            cell_m=float(stage.cell_m),
+            origin_m=(float(stage.origin_m[0]), float(stage.origin_m[1])),
+        )
+
+
+def _folded(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight (C_out, C_in) and bias (C_out,) of a unit, batch norm included."""
+    assert isinstance(layer, PointUnit)
+    weight, norm = layer.linear.weight, layer.norm
+    if isinstance(norm, nn.BatchNorm1d):
+        scale, shift = norm_scale_shift(norm)
+        return weight * scale[:, None], shift
+    bias = layer.linear.bias
+    return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
+
+def _padded(size: int) -> int:
+    return max(_SMALLEST, 1 << (size - 1).bit_length())
+
+
+def _matrix(weight: Tensor) -> Tensor:
+    """(C_out, C_in) to padded (C_in, C_out)."""
+    outputs, inputs = weight.shape
+    matrix = weight.new_zeros(_padded(inputs), _padded(outputs))
+    matrix[:inputs, :outputs] = weight.T
+    return matrix
+
+
+def _vector(bias: Tensor) -> Tensor:
+    vector = bias.new_zeros(_padded(len(bias)))
+    vector[: len(bias)] = bias
+    return vector
+
+
+assert POINT_FEATURES <= _SMALLEST
+assert OUTPUTS <= _SMALLEST

@@ -1,0 +1,208 @@
+"""Whole frames with fixed shapes: the boxes of the detector, growth, overflow, batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from perception import Detector
+from perception.config import DetectorConfig, PillarConfig
+from perception.model.network import Network
+from perception.run.fixed import FastNetwork
+from perception.run.graph import FrameResult, FrameRunner
+from perception.run.stream import stream_frames
+from sparse_core.errors import CapacityWarning
+
+CONFIG = DetectorConfig(
+    pillars=PillarConfig(range_m=(0.0, -7.68, -3.0, 15.36, 7.68, 1.0), pillar_size_m=0.32, channels=16)
+)
+
+
+def cloud(points: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    low, high = torch.tensor([0.0, -7.6, -2.0, 0.0]), torch.tensor([15.3, 7.6, 0.5, 1.0])
+    return torch.rand((points, 4), generator=generator) * (high - low) + low
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    torch.manual_seed(0)
+    network = Network(CONFIG)
+    with torch.no_grad():
+        # Untrained heat is 0.01 everywhere; this makes peaks that differ.
+        network.head.heat.bias.fill_(0.0)
+        network.head.heat.weight.mul_(20.0)
+    return Detector(network.eval())
+
+
+def runner(detector: Detector, **options: object) -> FrameRunner:
+    return FrameRunner(detector.network, dtype=torch.float32, impl="reference", **options)  # type: ignore[arg-type]
+
+
+def test_frames_give_the_detectors_boxes(detector: Detector) -> None:
+    clouds = [cloud(900, 0), cloud(0, 1), cloud(300, 2)]
+    expected = [detector(one) for one in clouds]
+    assert len(expected[0]) > 3
+    with torch.inference_mode():
+        for found in (runner(detector)(clouds), [runner(detector)([one])[0] for one in clouds]):
+            for mine, theirs in zip(found, expected, strict=True):
+                assert len(mine.boxes) == len(theirs)
+                # Yaw may come back a full turn off, so its direction is compared.
+                np.testing.assert_allclose(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-4)
+                np.testing.assert_allclose(torch.cos(mine.boxes[:, 6]), np.cos(theirs.boxes[:, 6]), atol=1e-3)
+                np.testing.assert_allclose(mine.scores, theirs.scores, rtol=0, atol=1e-5)
+    assert len(found[1].boxes) == 0
+    assert found[1].pillars == 0
+
+
+def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perception.detector._BATCH", 2)
+    clouds = [cloud(200 + 50 * seed, seed) for seed in range(5)]
+    expected = [detector(one) for one in clouds]
+    monkeypatch.setattr(detector, "_runner", runner(detector))
+    assert detector.fast
+    found = detector.detect_batch(clouds)
+    assert set(detector._runner._graphs) == {1, 2}  # type: ignore[union-attr]
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-4)
+        assert mine.labels == theirs.labels
+    # More points than a graph is good for go without one.
+    monkeypatch.setattr("perception.detector._MOST_POINTS_IN_A_GRAPH", 100)
+    np.testing.assert_array_equal(detector(clouds[0]).boxes, expected[0].boxes)
+
+
+def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
+    broken = cloud(500, 3)
+    broken[::50, 1] = torch.nan
+    broken[7] = torch.inf
+    with torch.inference_mode():
+        found = runner(detector)([broken])[0]
+    assert found.invalid == 11
+    expected = detector(broken)
+    assert len(found.boxes) == len(expected)
+
+
+@pytest.mark.slow
+def test_a_frame_that_does_not_fit_grows_the_room(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
+    many = cloud(900, 4)
+    with torch.inference_mode():
+        growing = runner(detector)
+        small = growing([cloud(20, 5)])
+        before = growing.graph_for([many]).room.capacities
+        found = growing([many])[0]
+        after = growing.graph_for([many]).room.capacities
+        alone = runner(detector)([many])[0]
+    assert small[0].overflow == found.overflow == 0
+    assert before == (64, 64, 64)
+    assert after[0] > found.pillars > 64
+    torch.testing.assert_close(found.boxes, alone.boxes, rtol=0, atol=0)
+
+
+def test_overflow_is_told(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
+    with torch.inference_mode(), pytest.warns(CapacityWarning, match="there is room for"):
+        found = runner(detector, overflow="warn")([cloud(900, 4)])[0]
+    assert found.overflow > 100
+    assert found.pillars > 64
+    with pytest.raises(ValueError, match="overflow must be"):
+        runner(detector, overflow="ignore")
+
+
+def test_order_of_points_does_not_matter(detector: Detector) -> None:
+    points = cloud(700, 6)
+    shuffled = points[torch.randperm(700, generator=torch.Generator().manual_seed(0))]
+    with torch.inference_mode():
+        first, second = (runner(detector)([one])[0] for one in (points, shuffled))
+    assert torch.equal(first.boxes, second.boxes)
+    assert torch.equal(first.scores, second.scores)
+
+
+def test_stages_are_timed(detector: Detector) -> None:
+    times = runner(detector).profile([cloud(200, 7)], repeats=2)
+    assert list(times) == [
+        "pillars", "encoder", "backbone 1/1", "backbone 1/2", "backbone 1/4", "neck", "head", "proposals",
+        "refine 1", "NMS",
+    ]  # fmt: skip
+    assert all(value > 0 for value in times.values())
+
+
+def test_other_thresholds_share_the_network(detector: Detector) -> None:
+    points = cloud(900, 0)
+    strict = detector.with_score_threshold(0.6)
+    with torch.inference_mode():
+        found = runner(detector).with_config(strict.config)([points])[0]
+    assert len(found.boxes) == len(strict(points)) < len(detector(points))
+
+
+def test_only_dilating_sparse_networks(detector: Detector) -> None:
+    dense = Network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval().fold()
+    with pytest.raises(ValueError, match="sparse backbones"):
+        FastNetwork(dense, batch_size=1, capacities=(9, 9, 9))
+    with pytest.raises(ValueError, match="3 levels need as many capacities"):
+        FastNetwork(detector.network, batch_size=1, capacities=(9,))
+    with pytest.raises(ValueError, match="fast=True cannot be: the device is cpu"):
+        Detector(Network(CONFIG).eval(), fast=True)
+    with pytest.raises(ValueError, match="precision must be"):
+        Detector(Network(CONFIG).eval(), precision="float8")  # type: ignore[arg-type]
+
+
+def test_stream_on_a_cpu_is_one_by_one(detector: Detector) -> None:
+    clouds = [cloud(300, seed) for seed in range(3)]
+    detector.warmup(clouds[0])
+    assert not detector.fast
+    streamed = list(detector.stream(iter(clouds)))
+    for found, one in zip(streamed, clouds, strict=True):
+        np.testing.assert_array_equal(found.boxes, detector(one).boxes)
+    assert set(detector.profile(clouds[0], repeats=2)) >= {"pillars", "backbone", "NMS"}
+
+
+@pytest.mark.gpu
+def test_graphs_on_a_gpu(cuda: torch.device) -> None:
+    pytest.importorskip("triton")
+    fast, plain = (Detector.from_pretrained("pointpillars-kitti", cuda, fast=fast) for fast in (True, False))
+    assert fast.fast
+    assert not plain.fast
+    clouds = [cloud(9000, seed) * torch.tensor([3.0, 3.0, 1.0, 1.0]) for seed in range(5)]
+    clouds.insert(2, torch.zeros((0, 4)))
+    alone = [fast(one) for one in clouds]
+    for found, streamed in zip(alone, fast.stream(iter(clouds)), strict=True):
+        np.testing.assert_array_equal(found.boxes, streamed.boxes)
+    for found, again in zip(alone, [fast(one[torch.randperm(len(one))]) for one in clouds], strict=True):
+        np.testing.assert_array_equal(found.boxes, again.boxes)
+        np.testing.assert_array_equal(found.scores, again.scores)
+    assert len(alone[2]) == 0
+    assert sum(fast.profile(clouds[0], repeats=3).values()) > 0
+
+
+@pytest.mark.gpu
+def test_plain_torch_on_a_gpu(cuda: torch.device) -> None:
+    """No graph: frames, batches, streams and stages give what a CPU gives, to rounding."""
+    clouds = [cloud(900, 0), cloud(300, 2), cloud(700, 4)]
+    found: dict[str, list[FrameResult]] = {}
+    for device in ("cpu", str(cuda)):
+        torch.manual_seed(0)
+        network = Network(CONFIG).eval()
+        with torch.no_grad():
+            network.head.heat.bias.fill_(0.0)
+            network.head.heat.weight.mul_(20.0)
+        made = runner(Detector(network, device=device, fast=False))
+        found[device] = made(clouds)
+        if device != "cpu":
+            found["alone"] = [made([one])[0] for one in clouds]
+            found["stream"] = list(stream_frames(made, iter(clouds)))
+            assert sum(made.profile(clouds, repeats=2).values()) > 0
+    expected = found.pop("cpu")
+    assert len(found) == 3
+    assert len(expected[0].boxes) > 3
+    for results in found.values():
+        for mine, theirs in zip(results, expected, strict=True):
+            assert mine.labels.tolist() == theirs.labels.tolist()
+            torch.testing.assert_close(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-3)
+            torch.testing.assert_close(mine.scores, theirs.scores, rtol=0, atol=1e-4)
