@@ -4,8 +4,7 @@ An op is declared once, beside its public function, with its implementations in 
 tries them. A named implementation that cannot run raises with its reason and never falls back silently::
 
     SOLVE: Op[torch.dtype] = Op("solve", __package__, by_triton(), by_torch(), gradient=True)
-    chosen = SOLVE.choose(impl, b.device, b.dtype)
-    return SOLVE.load(chosen).solve(matrix, b)
+    return SOLVE.pick(impl, b.device, b.dtype).solve(matrix, b)
 
 ``print(table())`` shows all ops of the modules that are loaded, ``[op.rows() for op in ops()]`` is the same
 for JSON.
@@ -156,6 +155,10 @@ class Op(Generic[*Case]):
             raise ImplementationError(f"{self.name} has no {impl} implementation: impl is one of {names}")
         raise ValueError(f"impl must be one of {names}; got {impl!r}")
 
+    def pick(self, impl: str, device: torch.device, *case: *Case) -> ModuleType:
+        """The module of the implementation that runs, see :meth:`choose`."""
+        return self.load(self.choose(impl, device, *case))
+
     def reasons(self, device: torch.device, *case: *Case) -> dict[str, str | None]:
         """Why each implementation cannot run; None for those that can."""
         return {
@@ -177,7 +180,7 @@ class Op(Generic[*Case]):
             {
                 "op": self.name,
                 "implementation": one.name,
-                "auto": "anywhere" if one.auto is None else ", ".join(one.auto) or "never",
+                "auto": "anywhere" if one.auto is None else ", ".join(one.auto) or "by name",
                 "gradient": "yes" if self.gradient else "no",
                 "needs": one.needs,
             }

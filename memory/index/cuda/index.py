@@ -25,7 +25,7 @@ from memory.index.cuda.scan import scan_top
 from memory.index.effort import USUAL
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import Ids, Neighbours, check_dim, check_ids, check_k, check_units, nothing
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 Method = Literal["cells", "scan"]
 _KIND = "cuda"

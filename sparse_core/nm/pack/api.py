@@ -30,7 +30,7 @@ def prune_and_pack(weight: Tensor, *, impl: Impl = "auto") -> Compressed24:
         ImplementationError: a named ``impl`` cannot run here.
     """
     _check(weight, both=False)
-    implementation = PRUNE_AND_PACK.load(PRUNE_AND_PACK.choose(impl, weight.device))
+    implementation = PRUNE_AND_PACK.pick(impl, weight.device)
     packed: Compressed24 = implementation.prune_and_pack(_aligned(weight))
     return packed
 
@@ -59,7 +59,7 @@ def prune_and_pack_both(weight: Tensor, *, dense: bool = False, impl: Impl = "au
         ImplementationError: a named ``impl`` cannot run here.
     """
     _check(weight, both=True)
-    implementation = PRUNE_AND_PACK.load(PRUNE_AND_PACK.choose(impl, weight.device))
+    implementation = PRUNE_AND_PACK.pick(impl, weight.device)
     packed: PackedBoth = implementation.prune_and_pack_both(_aligned(weight), dense=dense)
     return packed
 

@@ -38,6 +38,6 @@ def fan_in_product(
     """
     if not 1 <= len(x) <= MOST_ROWS:
         raise ValueError(f"x must have 1 to {MOST_ROWS} rows, got {len(x)}")
-    implementation = FAN_IN_PRODUCT.load(FAN_IN_PRODUCT.choose(impl, x.device))
+    implementation = FAN_IN_PRODUCT.pick(impl, x.device)
     product: Tensor = implementation.product(x, values, columns, rows, bias)
     return product
