@@ -75,7 +75,7 @@ def test_names_are_checked(solve: Op[int]) -> None:
     with pytest.raises(ValueError, match="one of auto, triton, vendor, cuda, reference; got 'fast'"):
         solve.choose("fast", CPU, 1)
     plain: Op[()] = Op("plain", "nowhere", by_torch(), gradient=False)
-    with pytest.raises(ImplementationError, match="plain has no vendor implementation: .* auto, reference"):
+    with pytest.raises(ImplementationError, match="plain has no vendor implementation: impl is one"):
         plain.check("vendor")
     never: Op[()] = Op("never", "nowhere", Implementation("cuda", auto=("cuda",)), gradient=False)
     with pytest.raises(ImplementationError, match="never: no implementation runs on cpu"):
