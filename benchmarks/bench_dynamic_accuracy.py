@@ -38,7 +38,7 @@ from benchmarks.dynamic_training import Run, train
 from benchmarks.options import common_parser, parse
 from benchmarks.results import RESULTS, result, show, write
 from benchmarks.scenes import default_data
-from sparse_core.dispatch import module_available
+from sparse_core.libraries import module_available
 
 METHODS = ("dense", "small dense", "static", "set", "rigl")
 STRUCTURES = ("unstructured", "fan-in", "block")

@@ -32,7 +32,7 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.pruning_rows import BASELINE, REFRESH_EVERY, Task
 from benchmarks.results import RESULTS, result, show, table, write
-from sparse_core.dispatch import module_available
+from sparse_core.libraries import module_available
 
 MODELS = ("transformer", "convnet")
 PATTERNS = ("2:4", "1:4", "2:8")

@@ -29,7 +29,8 @@ from sparse_core.conv import (
     sparse_convolution,
 )
 from sparse_core.conv.grid import grid_from_cells, linear_cells, neighbour_table
-from sparse_core.dispatch import Impl, module_available
+from sparse_core.libraries import module_available
+from sparse_core.op import Impl
 
 #: Spare rows of the capacity that the fixed side is given.
 HEADROOM = 1.25

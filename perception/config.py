@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from perception.errors import ConfigError
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 ConfigT = TypeVar("ConfigT")
 

@@ -29,8 +29,8 @@ from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.scans.watch import ScanWatch
 from perception.types import Detections, PointCloud
 from sparse_core.conv import SparseTensor
-from sparse_core.dispatch import module_available
 from sparse_core.errors import CapacityWarning
+from sparse_core.libraries import module_available
 
 if TYPE_CHECKING:
     from perception.run.graph import FrameResult, FrameRunner, Overflow

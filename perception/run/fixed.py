@@ -41,7 +41,7 @@ from perception.stages.pillars import (
 from perception.stages.refine import RefineWorkspace, fixed_refine, pack_refine
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, GridLevel, TableRequest, neighbour_tables, pyramid
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 #: Called with the name of a stage and what runs it.
 StageRunner = Callable[[str, Callable[[], None]], None]

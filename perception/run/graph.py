@@ -17,8 +17,8 @@ from perception.model.network import Network
 from perception.run.fixed import FastBoxes, FastNetwork
 from perception.run.profile import stage_times
 from perception.stages.neck import list_reach, work_share
-from sparse_core.dispatch import Impl
 from sparse_core.errors import CapacityWarning
+from sparse_core.op import Impl
 
 Overflow = Literal["grow", "warn"]
 

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
 from sparse_core.attention import reference, vendor
-from sparse_core.attention.blocks.product import TYPES, attend
+from sparse_core.attention.blocks.product import attend
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.operands import (
+    KERNEL_TYPES,
     AttentionImpl,
     AttentionResult,
-    check_attention_impl,
     check_operands,
     checked_options,
     padded_dims,
 )
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
-from sparse_core.errors import ImplementationError
+from sparse_core.op import Implementation, Op, by_torch, by_triton
+
+
+def _has_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool) -> str | None:
+    if scored:
+        return "has no score_mod: take 'auto', 'vendor' or 'reference'"
+    return None if dtype in KERNEL_TYPES else f"takes float16, bfloat16 and float32, not {dtype}"
+
+
+_KERNELS: Implementation[torch.dtype, bool, bool] = by_triton(
+    needs="16 bits or float32; no score_mod; forward by cuda where that runs",
+    supports=_has_kernels,
+    module=f"{__package__}.blocks.product",
+)
+#: By the type of the operands, whether a function changes the scores, and whether there is neither dropout
+#: nor lengths of sequences. What the CUDA kernel needs beyond that is known when its lists are.
+SPARSE_ATTENTION: Op[torch.dtype, bool, bool] = Op(
+    "sparse_attention",
+    __package__,
+    _KERNELS,
+    replace(_KERNELS, name="cuda", needs="triton; Hopper; 16 bits; plain; blocks, dim 64 or 128", auto=()),
+    Implementation(
+        "vendor",
+        "neither dropout nor lengths; no gradient on a CPU",
+        auto=("cuda",),
+        prefers=lambda kind, dtype, scored, plain: scored and plain and dtype in KERNEL_TYPES,
+    ),
+    by_torch(),
+    gradient=True,
+)
 
 
 @overload
@@ -107,14 +137,15 @@ def sparse_attention(
         ValueError: shapes, lengths, devices or options do not fit.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    check_attention_impl(impl)
+    SPARSE_ATTENTION.check(impl)
     options: dict[str, Any] = {
         "dropout_p": dropout_p,
         "query_lengths": query_lengths,
         "key_lengths": key_lengths,
     }
+    plain = not dropout_p and query_lengths is None and key_lengths is None
+    chosen = _chosen(impl, q.device, q.dtype, score_mod is not None, plain)
     if score_mod is not None:
-        impl = _impl_of_scores(impl, q, options)
         options["score_mod"] = score_mod
     folded = _per_sequence(q, pattern, options)
     if folded:
@@ -122,9 +153,9 @@ def sparse_attention(
         q, k, v = (tensor.flatten(0, 1)[None] for tensor in (q, k, v))
     dim = q.shape[-1]
     q, k, v, scale = padded_dims(q, k, v, scale)
-    if impl == "vendor":
+    if chosen == "vendor":
         result = vendor.sparse_attention(q, k, v, pattern, scale=scale, **options)
-    elif impl in ("triton", "cuda") or (impl == "auto" and q.is_cuda and q.dtype in TYPES):
+    elif chosen != "reference":
         result = _by_kernels(q, k, v, pattern, impl, scale=scale, seed=seed, **options)
     else:
         result = reference.sparse_attention(q, k, v, pattern, scale=scale, seed=seed, **options)
@@ -154,14 +185,9 @@ def _per_sequence(q: Tensor, pattern: BlockPattern, options: dict[str, Any]) -> 
     return True
 
 
-def _impl_of_scores(impl: AttentionImpl, q: Tensor, options: dict[str, Any]) -> AttentionImpl:
-    """What runs a function of scores."""
-    if impl in ("triton", "cuda"):
-        raise ImplementationError(f"impl={impl!r} has no score_mod: take 'auto', 'vendor' or 'reference'")
-    if impl != "auto":
-        return impl
-    plain = not options["dropout_p"] and options["query_lengths"] is None and options["key_lengths"] is None
-    return "vendor" if plain and q.is_cuda and q.dtype in TYPES else "reference"
+@torch.compiler.assume_constant_result
+def _chosen(impl: AttentionImpl, device: torch.device, dtype: torch.dtype, scored: bool, plain: bool) -> str:
+    return SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain)
 
 
 def _by_kernels(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from sparse_core.attention.pattern import BlockPattern
 AttentionImpl = Literal["auto", "reference", "triton", "cuda", "vendor"]
 """``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; the others as everywhere."""
 
+#: What the Triton kernels take.
+KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST_DIM, LARGEST_DIM, DIM_STEP = 16, 256, 8
 
 
@@ -61,12 +63,6 @@ class AttentionOptions(NamedTuple):
     seed: int | None = 0
     query_lengths: Tensor | None = None
     key_lengths: Tensor | None = None
-
-
-def check_attention_impl(impl: str) -> None:
-    """Raise ``ValueError`` when ``impl`` is not one of the five names."""
-    if impl not in get_args(AttentionImpl):
-        raise ValueError(f"impl must be one of {', '.join(get_args(AttentionImpl))}; got {impl!r}")
 
 
 def padded_dims(

@@ -28,6 +28,7 @@ from memory.index.cuda.codes import (
     distances,
     row_codes,
 )
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 #: Rows of a cell, nearly.
 ROWS_PER_CELL = 48
@@ -41,6 +42,14 @@ PIVOT_LIMIT, PROBE_LIMIT = 1 << 15, 128
 _USUAL_K = 64
 _CELLS_AT_ONCE = 1 << 28
 _CODED_AT_ONCE = 1 << 18
+
+CANDIDATES: Op[()] = Op(
+    "candidates",
+    __package__,
+    by_triton(module=f"{__package__}.cells_triton"),
+    by_torch(module=__name__),
+    gradient=False,
+)
 
 
 class Effort(NamedTuple):
@@ -199,6 +208,25 @@ def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0
 
 def _products(base: Tensor, vectors: Tensor) -> Tensor:
     return (vectors.to(torch.float16).to(base.dtype) @ base.T).to(torch.float16)
+
+
+def candidates(
+    cells: Cells, products: Tensor, effort: Effort, overflow: Tensor, *, impl: Impl = "auto"
+) -> Candidates:
+    """Rows of the lowest distance in the cells nearest to each query.
+
+    Args:
+        cells: of the index.
+        products: (queries, pivots + 256) float16 of the queries, see :meth:`Cells.products`.
+        effort: fixed sizes.
+        overflow: (2,) int64 queries whose cells held more than ``capacity`` rows and the rows cut; added to.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+    """
+    if CANDIDATES.choose(impl, products.device) == "triton":
+        found: Candidates = CANDIDATES.load("triton").candidates(cells, products, effort, overflow)
+        return found
+    probed = probe(cells, products, effort, overflow)
+    return take(cells, *distances_read(cells, probed, effort.capacity), effort.rerank)
 
 
 def probe(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor) -> Probed:

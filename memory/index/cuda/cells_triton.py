@@ -21,7 +21,7 @@ _BINS = tl.constexpr(BINS)
 
 
 def candidates(cells: Cells, products: Tensor, effort: Effort, overflow: Tensor) -> Candidates:
-    """See :func:`memory.index.cuda.cell_search.candidates`."""
+    """See :func:`memory.index.cuda.cells.candidates`."""
     # Cleared by the first kernel: rows of each distance, then rows taken.
     counts = torch.empty((len(products), BINS + 1), dtype=torch.int32, device=products.device)
     probed = probe(cells, products, effort, overflow, counts)

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from memory.errors import RecallWarning
-from memory.index.cuda.cell_search import candidates
-from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, effort_for
+from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, Cells, Effort, build, candidates, effort_for
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked
@@ -26,7 +25,7 @@ from memory.index.cuda.scan import scan_top
 from memory.index.effort import USUAL
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import Ids, Neighbours, check_dim, check_ids, check_k, check_units, nothing
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 Method = Literal["cells", "scan"]
 _KIND = "cuda"

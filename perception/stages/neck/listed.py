@@ -15,7 +15,7 @@ from perception.stages.neck.api import near_lists, near_tables
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list_reach
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 __all__ = ["NearNeck", "NearPlan", "NeckWeights"]
 

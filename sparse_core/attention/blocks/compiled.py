@@ -7,7 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks.plan import check_runs, lists_of, owner_of
+from sparse_core.attention.blocks.plan import lists_of, owner_of
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
@@ -36,8 +36,6 @@ def block_attention(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Out, lse and the seed () int64 that was used; a seed of -1 is drawn."""
     from sparse_core.attention.blocks import execution_triton
-
-    check_runs(q)
 
     if dropout_p and seed < 0:
         seed = drawn_seed()

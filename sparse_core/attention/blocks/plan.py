@@ -13,7 +13,6 @@ from torch import Tensor
 
 from sparse_core.attention.grid import FULL
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.dispatch import check_triton_runs, require_module
 from sparse_core.errors import ImplementationError
 
 #: Programs that a multiprocessor works on at a time; how many parts a long row is cut into depends on it.
@@ -233,11 +232,3 @@ def _processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def check_runs(q: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can run on this tensor."""
-    require_module("triton", impl="triton", hint="pip install triton")
-    from sparse_core.attention.blocks import kernels_triton
-
-    check_triton_runs(q, kernels_triton.forward_kernel)

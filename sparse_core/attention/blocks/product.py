@@ -7,13 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks.plan import Lists, check_runs, lists_of
+from sparse_core.attention.blocks.plan import Lists, lists_of
 from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.errors import ImplementationError
 from sparse_core.gradients import followed, once_differentiable
-
-TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def attend(
@@ -33,12 +30,7 @@ def attend(
         shape: of the operands.
         options: checked, with a seed.
         cuda: take the CUDA kernel forward, not Triton's; ``None``: where it takes the operands.
-
-    Raises:
-        ImplementationError: Triton cannot run here, or does not take the type.
     """
-    if q.dtype not in TYPES:
-        raise ImplementationError(f"impl='triton' takes float16, bfloat16 and float32, not {q.dtype}")
     if torch.compiler.is_compiling():
         from sparse_core.attention.blocks.compiled import block_attention
 
@@ -59,7 +51,6 @@ def attend(
             "auto" if cuda is None else "cuda" if cuda else "triton",
         )
         return AttentionResult(out, lse)
-    check_runs(q)
     needs_gradient = followed(q, k, v)
     lists = lists_of(pattern)
     transposed = None

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import GraphOptions, LinearSystem, Operand, prepare
+from sparse_core.linalg.krylov.problem import GraphOptions, Operand, prepare
 from sparse_core.linalg.krylov.result import SolveResult
+from sparse_core.op import Impl, Op, by_torch, by_triton
+
+
+def _fuses(kind: str, shape: torch.Size, dtype: torch.dtype) -> str | None:
+    if len(shape) == 1 and shape[0] > 0 and not dtype.is_complex:
+        return None
+    return f"fuses updates of one real right-hand side that is not empty; got {tuple(shape)} {dtype}"
+
+
+#: By the right-hand sides.
+CG: Op[torch.Size, torch.dtype] = Op(
+    "cg",
+    __package__,
+    by_triton(needs="one real right-hand side", supports=_fuses),
+    by_torch(module=f"{__package__}.conjugate_gradient"),
+    gradient=False,
+)
 
 
 @without_autocast
@@ -54,30 +70,9 @@ def cg(
         ValueError: shapes or devices that do not fit, negative tolerances.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
-    check_impl(impl)
     problem = prepare(matrix, b, x0, **options)
-    if _resolve(impl, problem) == "triton":
+    if CG.choose(impl, problem.b.device, problem.b.shape, problem.b.dtype) == "triton":
         from sparse_core.linalg.krylov.triton import FusedConjugateGradient
 
         return run(FusedConjugateGradient(problem))
     return run(ConjugateGradient(problem))
-
-
-def _resolve(impl: Impl, problem: LinearSystem) -> str:
-    fits = problem.b.ndim == 1 and not problem.b.is_complex() and problem.b.numel() > 0
-    if impl == "vendor":
-        raise ImplementationError("cg has no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.linalg.krylov.triton import check_runnable
-
-        check_runnable(problem.b)
-        if not fits:
-            raise ImplementationError(
-                "impl='triton' fuses updates of one real right-hand side that is not empty;"
-                f" got {tuple(problem.b.shape)} {problem.b.dtype}"
-            )
-        return "triton"
-    if impl == "auto" and problem.b.is_cuda and fits and module_available("triton"):
-        return "triton"
-    return "reference"

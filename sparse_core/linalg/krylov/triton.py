@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.problem import LinearSystem
 
@@ -169,11 +168,6 @@ def _turn_kernel(  # type: ignore[no-untyped-def]
     if program == 0:
         # The others read the place before; this one is read by the next kernel.
         tl.store(scalars + _RHO, rho)
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _dot_kernel)
 
 
 class FusedConjugateGradient(ConjugateGradient):

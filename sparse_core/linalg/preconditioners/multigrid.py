@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import module_available
 from sparse_core.formats import CSR
+from sparse_core.libraries import module_available
 from sparse_core.linalg.factorisation.pattern import check_square
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.products import spmm, spmv

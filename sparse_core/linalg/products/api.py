@@ -7,10 +7,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, COO, CSR, SparseMatrix
 from sparse_core.linalg.operands import check_dense, check_matrix
 from sparse_core.linalg.products.gradient import product, samples
+from sparse_core.op import Impl
 
 PatternT = TypeVar("PatternT", CSR, COO, BSR)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, CSR, SparseMatrix
 from sparse_core.linalg.operands import as_gradient
 from sparse_core.linalg.products.gradient import columns_of, product
 from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.op import Impl
 
 #: Structures whose work plans are kept; the oldest goes first.
 _KEPT = 64
@@ -67,7 +67,7 @@ def sparse_product_op(
     """:func:`sparse_core.linalg.spmv` and :func:`sparse_core.linalg.spmm` on the parts of a matrix."""
     matrix: CSR | BSR = _matrix(values, row_ptr, col, (rows, columns))
     # Batches come as a view in another order, which the traced program was not told of.
-    return product(matrix, dense.detach(), transpose, cast("Impl", impl)).contiguous()
+    return product(matrix, dense.detach(), transpose, impl).contiguous()
 
 
 @sparse_product_op.register_fake
@@ -92,7 +92,7 @@ def _of_values_op(
 ) -> Tensor:
     """``a @ b`` at the entries of the matrix, in the type of its values."""
     matrix = _matrix(values, row_ptr, col, (rows, columns))
-    return as_gradient(sampled_values(matrix, a, b, cast("Impl", impl)), values).contiguous()
+    return as_gradient(sampled_values(matrix, a, b, impl), values).contiguous()
 
 
 @_of_values_op.register_fake

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.linalg.implementation import Chosen, choose_implementation
 from sparse_core.linalg.operands import (
     as_gradient,
     gradient_needed,
@@ -23,6 +21,7 @@ from sparse_core.linalg.spmm import api as spmm
 from sparse_core.linalg.spmm.common import side_by_side
 from sparse_core.linalg.spmv import api as spmv
 from sparse_core.linalg.structure import as_csr, at_values, transposed
+from sparse_core.op import Impl
 
 
 def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl, method: str = "auto") -> Tensor:
@@ -39,11 +38,12 @@ def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl, me
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR) and (dense.ndim > 1 or gradient_needed(matrix)):
         matrix = as_csr(matrix)
-    chosen = choose_implementation(impl, matrix.device, result_dtype(matrix, dense))
+    op = spmv.SPMV if dense.ndim == 1 else spmm.SPMM
+    chosen = op.choose(impl, matrix.device, result_dtype(matrix, dense))
     return recorded(matrix, dense, chosen, method)
 
 
-def recorded(matrix: SparseMatrix, dense: Tensor, chosen: Chosen, method: str = "auto") -> Tensor:
+def recorded(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str = "auto") -> Tensor:
     """``matrix @ dense``, recorded where autograd follows an operand; CSR or BSR then."""
     if not gradient_needed(matrix, dense):
         return _multiply(matrix, dense, chosen, method)
@@ -67,7 +67,7 @@ def columns_of(dense: Tensor) -> Tensor:
     return dense[:, None] if dense.ndim == 1 else side_by_side(dense)
 
 
-def _multiply(matrix: SparseMatrix, dense: Tensor, chosen: Chosen, method: str) -> Tensor:
+def _multiply(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str) -> Tensor:
     if dense.ndim == 1:
         return spmv.multiply(matrix, dense, chosen, method)
     return spmm.multiply(matrix, dense, chosen)
@@ -78,7 +78,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: Chosen, method: str
+        values: Tensor | None, dense: Tensor, matrix: SparseMatrix, chosen: str, method: str
     ) -> Tensor:
         return _multiply(at_values(matrix, values), dense, chosen, method)
 
@@ -133,7 +133,7 @@ class _Sampled(torch.autograd.Function):
         sparse = ctx.pattern.with_values(gradient)
         # What ran forward runs backward, unless the choice was free or the library's.
         impl: Impl = "auto" if ctx.impl == "vendor" else ctx.impl
-        chosen = choose_implementation(impl, gradient.device, gradient.dtype)
+        chosen = spmm.SPMM.choose(impl, gradient.device, gradient.dtype)
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
             of_a = as_gradient(recorded(sparse, b.conj().transpose(0, 1), chosen), a)

@@ -6,28 +6,34 @@ import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import Impl
-from sparse_core.linalg.implementation import Chosen, choose_implementation
-from sparse_core.linalg.sddmm import reference, vendor
+from sparse_core.formats import CSR
+from sparse_core.linalg.implementation import real
 from sparse_core.linalg.sddmm.common import Pattern
+from sparse_core.op import Implementation, Op, by_torch, by_triton
+
+
+def _torch_samples(kind: str, dtype: torch.dtype, form: type) -> str | None:
+    if form is CSR and (dtype in (torch.float32, torch.float64) or (dtype.is_complex and kind == "cuda")):
+        return None
+    return (
+        "samples CSR in float32 and float64 (complex on CUDA),"
+        f" not {form.__name__} in {dtype} on {kind}: take 'reference'"
+    )
+
+
+SDDMM: Op[torch.dtype, type] = Op(
+    "sddmm",
+    __package__,
+    by_triton(needs="real numbers", supports=real),
+    Implementation("vendor", "CSR; float32 or float64, on CUDA also complex", _torch_samples),
+    by_torch(),
+    gradient=True,
+)
 
 
 @without_autocast
-def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
+def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: str) -> Tensor:
     """Values of :func:`sddmm`, in the layout of ``pattern.values``, without gradients and argument checks."""
-    chosen = _choose(impl, pattern, torch.promote_types(a.dtype, b.dtype))
-    if chosen == "reference":
-        return reference.sddmm(pattern, a.detach(), b.detach())
-    if chosen == "vendor":
-        return vendor.sddmm(pattern, a.detach(), b.detach())
-    from sparse_core.linalg.sddmm import triton
-
-    triton.check_runnable(a)
-    return triton.sddmm(pattern, a.detach(), b.detach())
-
-
-def _choose(impl: Impl, pattern: Pattern, dtype: torch.dtype) -> Chosen:
-    chosen = choose_implementation(impl, pattern.device, dtype)
-    if impl == "auto" and chosen == "vendor" and not vendor.supports(pattern, dtype):
-        return "reference"
-    return chosen
+    chosen = SDDMM.choose(impl, pattern.device, torch.promote_types(a.dtype, b.dtype), type(pattern))
+    made: Tensor = SDDMM.load(chosen).sddmm(pattern, a.detach(), b.detach())
+    return made

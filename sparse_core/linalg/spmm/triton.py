@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.formats import CSR
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
@@ -128,11 +127,6 @@ def _combine_kernel(  # type: ignore[no-untyped-def]
         total += tl.load(source + piece * width, mask=n < width, other=0.0)
     target = out + batch * out_batch_stride + row * width + n
     tl.store(target, total.to(out.dtype.element_ty), mask=n < width)
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _rows_kernel)
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:

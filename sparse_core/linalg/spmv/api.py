@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.formats import SparseMatrix
-from sparse_core.linalg.implementation import Chosen
-from sparse_core.linalg.spmv import reference, vendor
+from sparse_core.linalg.implementation import PRODUCT
 from sparse_core.linalg.structure import as_csr
+from sparse_core.op import Op
+
+SPMV: Op[torch.dtype] = Op("spmv", __package__, *PRODUCT, gradient=True)
 
 
 @without_autocast
-def multiply(matrix: SparseMatrix, x: Tensor, chosen: Chosen, method: str = "auto") -> Tensor:
+def multiply(matrix: SparseMatrix, x: Tensor, chosen: str, method: str = "auto") -> Tensor:
     """``matrix @ x`` by the chosen implementation, without gradients and without checks of the arguments."""
+    implementation = SPMV.load(chosen)
+    made: Tensor
     if chosen == "triton":
-        from sparse_core.linalg.spmv import triton
-
-        triton.check_runnable(matrix.values)
-        return triton.spmv(matrix, x, method=method)
-    if chosen == "vendor":
-        return vendor.spmv(as_csr(matrix), x)
-    return reference.spmv(as_csr(matrix), x)
+        made = implementation.spmv(matrix, x, method=method)
+    else:
+        made = implementation.spmv(as_csr(matrix), x)
+    return made

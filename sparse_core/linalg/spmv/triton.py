@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
 from sparse_core.linalg.spmv import kernels_triton
@@ -35,11 +34,6 @@ _LONG_MEAN = 8
 _NO_LIMIT = 2**31 - 1
 #: Lanes that keep an H200 busy: about eight tiles of 1024 for each multiprocessor.
 _OCCUPYING_LANES = 2**20
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, kernels_triton.scalar_kernel)
 
 
 def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:

@@ -16,8 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-from sparse_core.errors import ImplementationError
 from sparse_core.linalg.triangular.common import TriangularPlan, TriangularValues
 
 if TYPE_CHECKING:
@@ -176,13 +174,6 @@ class LaunchSchedule:
 
     launches: tuple[Launch, ...]
     bounds: Tensor
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _wide_kernel)
-    if tensor.is_complex():
-        raise ImplementationError(f"impl='triton' solves with real numbers, got {tensor.dtype}")
 
 
 def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> LaunchSchedule:

@@ -9,10 +9,9 @@ from sparse_core.nm.linear.common import (
     Activation,
     LinearImpl,
     check_dense,
-    check_linear_impl,
     check_operands,
 )
-from sparse_core.nm.linear.product import known_call, multiply, recorded, run
+from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
 from sparse_core.nm.packed import PackedNM
 
 
@@ -58,7 +57,7 @@ def nm_linear(
         call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
             return run(call, x, weight, bias, dense, scale)
-    check_linear_impl(impl)
+    NM_LINEAR.check(impl)
     result = check_operands(x, weight, bias, activation, scale, out_dtype)
     check_dense(dense, weight)
     if x.dtype == torch.int8:

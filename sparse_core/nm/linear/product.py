@@ -9,15 +9,50 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sparse_core.errors import ImplementationError
 from sparse_core.gradients import once_differentiable
 from sparse_core.nm.linear import reference
 from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.pattern import NMPattern
+from sparse_core.op import Implementation, Op, by_torch
 
 if TYPE_CHECKING:
     from sparse_core.nm.linear.execution import Call
+
+
+def _has_sparse_cores(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int | None) -> str | None:
+    if (
+        kind == "cuda"
+        and (pattern.n, pattern.m) == (2, 4)
+        and dtype in (torch.float16, torch.bfloat16, torch.int8)
+        and has_sparse_cores(index or 0)
+    ):
+        return None
+    return (
+        "needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or more;"
+        f" this one is {pattern}, {dtype}, on {kind}"
+    )
+
+
+_NEEDS = "16-bit or int8 2:4 weight; CUDA 8.0"
+#: By the pattern and type of the weight, and the number of its GPU. Where ``"auto"`` comes to the library it
+#: takes what was measured to be fastest of that, the kernel for few rows and the dense product. The
+#: reference sums int8 in float64, which few GPUs are fast at.
+NM_LINEAR: Op[NMPattern, torch.dtype, int | None] = Op(
+    "nm_linear",
+    __package__,
+    Implementation("vendor", f"{_NEEDS}; the fastest of vendor, cuda, dense", _has_sparse_cores, ("cuda",)),
+    Implementation("cuda", _NEEDS, _has_sparse_cores, (), module=f"{__package__}.decode_cuda"),
+    Implementation(
+        "dense",
+        auto=("cuda",),
+        prefers=lambda kind, pattern, dtype, index: dtype == torch.int8,
+        module=f"{__package__}.reference",
+    ),
+    by_torch(),
+    gradient=True,
+)
 
 
 def product(
@@ -63,15 +98,12 @@ def multiply(
         # The operands have one type already, which is that of the result.
         with torch.autocast(x.device.type, enabled=False):
             return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
-    if impl == "auto" and not accelerated(weight):
-        _say_once(weight.device.type)
-        # The reference sums int8 in float64, which few GPUs are fast at.
-        impl = "dense" if weight.values.is_cuda and weight.dtype == torch.int8 else "reference"
-    if impl in ("cuda", "vendor") and not accelerated(weight):
-        raise ImplementationError(
-            f"impl={impl!r} needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or"
-            f" more; this one is {weight.pattern}, {weight.dtype}, on {weight.device}"
-        )
+    device = weight.device
+    chosen = NM_LINEAR.choose(impl, device, weight.pattern, weight.dtype, device.index)
+    if impl != "auto" or chosen != "vendor":
+        if impl == "auto":
+            _say_once(device.type)
+        impl = chosen
     if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
         return reference.nm_linear(
             x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
@@ -133,15 +165,6 @@ def known_call(
 
 def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
     return None if tensor is None else (tensor.shape, tensor.dtype, tensor.device)
-
-
-def accelerated(weight: PackedNM) -> bool:
-    """Whether the weight is on a device whose sparse tensor cores take it."""
-    if not weight.values.is_cuda or (weight.pattern.n, weight.pattern.m) != (2, 4):
-        return False
-    if weight.dtype not in (torch.float16, torch.bfloat16, torch.int8):
-        return False
-    return has_sparse_cores(weight.device.index)
 
 
 @cache

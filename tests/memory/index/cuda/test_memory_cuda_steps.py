@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.index.cuda.cell_search import candidates
-from memory.index.cuda.cells import Cells, Effort, build, pivots_for, probe
+from memory.index.cuda.cells import Cells, Effort, build, candidates, pivots_for, probe
 from memory.index.cuda.codes import BINS, TOP, asked_levels, directions, distances, row_codes
 from memory.index.cuda.keys import MISSING, keys_of, ranked
 from memory.index.cuda.rerank import rerank_top
