@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
-from rich.table import Table
 
 from benchmarks import chart, memory
 from benchmarks.options import common_parser, configure, parse
@@ -42,6 +41,7 @@ from perception.boxes import rotated_iou_bev
 from perception.config import DetectorConfig
 from perception.model.pillars import make_pillars
 from perception.types import Detections, FloatArray
+from sparse_core.table import Table
 
 #: A single dense frame beyond this is not worth waiting for.
 _LONGEST_FRAME_S = 25.0

@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks.memory import peak_bytes, reset_peak, resident_bytes
@@ -34,6 +33,7 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from benchmarks.timing import Summary, paired_ratio, time_once
 from sparse_core.merging import TaskVector, merge, save_task_vector
+from sparse_core.table import Table
 
 State = dict[str, Tensor]
 DENSITY = 0.2

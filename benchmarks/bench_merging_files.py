@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from benchmarks.environment import ROOT
 from benchmarks.memory import anonymous_bytes, peak_bytes, reset_peak, resident_bytes
@@ -36,6 +35,7 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, number, result, show, table, write
 from sparse_core.merging import merge_files, parse_recipe
 from sparse_core.merging.tensor_files import TensorFileWriter
+from sparse_core.table import Table
 
 _NOTES = [
     "own: the most memory that belonged to the process alone; with mapped files: the peak that the"

@@ -26,13 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks.merging_tasks import PAIRS, Pair, Trained
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import RESULTS, result, show, table, write
 from sparse_core.merging import TaskVector, loss_along_path, merge
+from sparse_core.table import Table
 
 _WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 #: Method of the library, and what is tried on the validation data.

@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from benchmarks.environment import describe
 from benchmarks.options import common_parser, configure, parse
@@ -33,6 +32,7 @@ from benchmarks.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.pruning_rows import BASELINE, REFRESH_EVERY, Task
 from benchmarks.results import RESULTS, result, show, table, write
 from sparse_core.libraries import module_available
+from sparse_core.table import Table
 
 MODELS = ("transformer", "convnet")
 PATTERNS = ("2:4", "1:4", "2:8")

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.environment import ROOT, describe
+from sparse_core.table import Table
 
 RESULTS = ROOT / "benchmarks" / "results"
 #: Raised when a field changes its meaning.
@@ -38,12 +38,7 @@ def write(values: dict[str, Any], path: Path) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table whose first column is text and whose other columns are numbers."""
-    built = Table(title=title, title_justify="left", title_style="bold")
-    for index, column in enumerate(columns):
-        built.add_column(column, justify="left" if index == 0 else "right", no_wrap=index == 0)
-    for row in rows:
-        built.add_row(*row)
-    return built
+    return Table(columns, rows, title=title, right=columns[1:])
 
 
 def show(values: dict[str, Any], tables: Sequence[Table], notes: Sequence[str], *, as_json: bool) -> None:
