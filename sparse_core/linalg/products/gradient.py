@@ -24,7 +24,7 @@ from sparse_core.linalg.structure import as_csr, at_values, transposed
 from sparse_core.op import Impl
 
 
-def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl, method: str = "auto") -> Tensor:
+def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: str, method: str = "auto") -> Tensor:
     """``matrix @ dense``, or ``matrix.T @ dense``, of checked operands.
 
     Args:
