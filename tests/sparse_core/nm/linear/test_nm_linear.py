@@ -261,9 +261,9 @@ def test_implementations_by_name() -> None:
 
 @pytest.fixture
 def _unsaid() -> Iterator[None]:
-    api._say_once.cache_clear()
+    product._say_once.cache_clear()
     yield
-    api._say_once.cache_clear()
+    product._say_once.cache_clear()
 
 
 @pytest.mark.usefixtures("_unsaid")
