@@ -25,7 +25,7 @@ import torch
 
 from benchmarks import chart, memory
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import (
     Frames,
     default_data,
@@ -66,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(json.dumps(_memory_here(wanted, source, frames, device)) + "\n")
         return 0
     values = _measure(options, device, source, frames)
-    out = options.out or RESULTS / f"detector-{device.type}.json"
-    write(values, out)
+    save(values, options)
     if options.png:
         chart.draw(values, options.png)
     show(values, _tables(values), values["notes"], as_json=options.json)

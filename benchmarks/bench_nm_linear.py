@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from benchmarks.graphs import captured, device_ms, microseconds
 from benchmarks.nm_linear_chart import draw
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, interleave, paired_ratio
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
 from sparse_core.nm.linear import nm_linear
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bars=bars(rows, packing),
         notes=list(dict.fromkeys(notes)),
     )
-    write(values, options.out or RESULTS / f"nm_linear-{device.type}.json")
+    save(values, options)
     if options.png:
         draw(values, options.png)
     show(values, _tables(values), values["notes"], as_json=options.json)

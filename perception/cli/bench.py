@@ -15,7 +15,7 @@ from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_opti
 from sparse_core.table import Column, Table, cell
 
 if TYPE_CHECKING:
-    from perception.run.comparison import Comparison
+    from perception.comparison import Comparison
 
 _SIMULATED = "simulated 64 beams"
 #: Measured runs of each stage.
@@ -53,8 +53,9 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
-    from perception.detector import Detector, usable_device
-    from perception.run.comparison import compare, sides_for
+    from perception.comparison import compare, sides_for
+    from perception.detector import Detector
+    from perception.device import usable_device
 
     device = usable_device(options.device)
     if options.threads is not None:

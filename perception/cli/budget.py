@@ -46,7 +46,7 @@ class Budget:
 
     def __init__(self, detector: Detector, budget_ms: float) -> None:
         # Other commands start without what this needs.
-        from perception.run.budget import BudgetedDetector
+        from perception.budget import BudgetedDetector
 
         self.detector = BudgetedDetector(detector, budget_ms / 1e3)
         self.budget_ms = budget_ms
