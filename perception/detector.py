@@ -23,7 +23,6 @@ from perception.scans.tensors import Cloud, as_tensor
 from perception.scans.watch import ScanWatch
 from perception.types import Detections
 from sparse_core.errors import CapacityWarning
-from sparse_core.libraries import module_available
 
 if TYPE_CHECKING:
     from perception.run.graph import FrameRunner, Overflow

@@ -18,7 +18,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.kernels_triton import convolve_kernel, weight_gradient_kernel
 from sparse_core.conv.convolution.launch_triton import is_wide, launch
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
-from sparse_core.conv.convolution.tiles import chosen_config
+from sparse_core.conv.convolution.tuned import chosen_config
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import check_triton_runs

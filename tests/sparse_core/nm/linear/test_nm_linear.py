@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.linear import UnpackedWarning, api, nm_linear
+from sparse_core.nm.linear import UnpackedWarning, api, nm_linear, product
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
