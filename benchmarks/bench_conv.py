@@ -37,7 +37,8 @@ from sparse_core.conv import (
     SubmanifoldConv2d,
     convolution_tuning,
 )
-from sparse_core.dispatch import Impl, module_available
+from sparse_core.libraries import module_available
+from sparse_core.op import Impl
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 Layer = Literal["submanifold", "strided"]

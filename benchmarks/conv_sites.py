@@ -28,7 +28,8 @@ from sparse_core.conv import (
     sparse_convolution,
 )
 from sparse_core.conv.grid import grid_from_cells, linear_cells, neighbour_table
-from sparse_core.dispatch import Impl, module_available
+from sparse_core.libraries import module_available
+from sparse_core.op import Impl
 from sparse_core.table import Table
 
 #: Spare rows of the capacity that the fixed side is given.

@@ -15,7 +15,7 @@ from memory.config import StoreConfig
 from memory.errors import DimensionError
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
-from memory.observing import Batch, Near
+from memory.observing import BatchScores, Near
 from memory.persistence.operations import Applied
 from memory.persistence.sights import Seen
 from memory.persistence.sqlite import Database
@@ -174,7 +174,7 @@ class Observer:
 
     def _judge(self, memories: Sequence[Memory], reservoir: Reservoir) -> _Judged:
         """Score the observations and offer them to the reservoir, in their order."""
-        batch = Batch(
+        batch = BatchScores(
             memories,
             self._database.dim,
             search=self._nearest,

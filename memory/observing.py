@@ -42,7 +42,7 @@ NearSearch = Callable[[Memory, float], Near]
 Group = tuple[str, str, str]
 
 
-class Batch:
+class BatchScores:
     """Scores of the observations of a batch that is gone through in order: as if each came alone.
 
     An observation is compared with the stored memories of its map, without those that :meth:`forget` named,

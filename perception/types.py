@@ -6,7 +6,7 @@ All boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -23,6 +23,15 @@ BOX_COLUMNS = ("x", "y", "z", "length", "width", "height", "yaw")
 
 #: Name of the frame whose axes are x forward, y left, z up, origin at the sensor.
 LIDAR_FRAME = "lidar"
+
+
+class _Drawing:
+    """What draws imports these types, so the root of the package says here what it is."""
+
+    draw_bev: Callable[..., Path]
+
+
+drawing = _Drawing()
 
 
 def check_columns(shape: tuple[int, ...]) -> None:
@@ -234,11 +243,8 @@ class Detections:
             cloud: the scan, drawn below the boxes.
             **options: of :func:`perception.visualise.draw_bev`.
         """
-        # What is drawn imports what draws only here: most programs draw nothing.
-        from perception.visualise import draw_bev
-
         scan = PointCloud(np.zeros((0, 4), np.float32), source=self.source) if cloud is None else cloud
-        return draw_bev(path, scan, self, **options)
+        return drawing.draw_bev(path, scan, self, **options)
 
     @classmethod
     def empty(cls, *, source: str | None = None, warnings: tuple[str, ...] = ()) -> Detections:

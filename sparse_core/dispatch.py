@@ -5,32 +5,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from functools import cache
 from typing import Literal, get_args
 
 from torch import Tensor
 
-import sparse_core.determinism  # noqa: F401  # before the first operator runs
 from sparse_core.errors import ImplementationError
+from sparse_core.libraries import module_available
+from sparse_core.op import Impl
 
-Impl = Literal["auto", "reference", "triton", "vendor"]
+__all__ = [
+    "Impl",
+    "check_impl",
+    "check_triton_runs",
+    "module_available",
+    "require_module",
+    "triton_or_reference",
+]
 
 
 def check_impl(impl: str) -> None:
     """Raise ``ValueError`` when ``impl`` is not one of the four names."""
     if impl not in get_args(Impl):
         raise ValueError(f"impl must be one of {', '.join(get_args(Impl))}; got {impl!r}")
-
-
-@cache
-def module_available(name: str) -> bool:
-    """Whether ``name`` can be imported, without importing it."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def require_module(name: str, *, impl: str, hint: str) -> None:

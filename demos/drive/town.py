@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perception.simulate import Scene, SceneObject, Spot, Street
 from perception.simulate.frontage import build_frontage
 from perception.simulate.ground import Ground
-from perception.simulate.layout import CHARACTERS, Layout, Occupancy
+from perception.simulate.layout import CHARACTERS, Occupancy, SceneLayout
 from perception.simulate.mesh import Mesh, merge_meshes
 from perception.simulate.people import sample_cyclist, sample_pedestrian
 from perception.simulate.surface import Material
@@ -122,7 +122,9 @@ class Town:
 
     def _build(self, rng: np.random.Generator) -> tuple[Mesh, int]:
         extent = max(self.config.half_m) + 25.0
-        layout = Layout(self.ground, CHARACTERS["residential"], extent, Occupancy(), Occupancy(), Occupancy())
+        layout = SceneLayout(
+            self.ground, CHARACTERS["residential"], extent, Occupancy(), Occupancy(), Occupancy()
+        )
         for street in self.streets:
             for occupancy, width in (
                 (layout.roads, street.half_width_m),

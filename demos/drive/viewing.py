@@ -14,7 +14,8 @@ from drive.remembering import Robot
 from memory import Memory
 from memory.query import Filter
 from perception import Detections, PointCloud
-from perception.visualise.recording import Mark, Moment, Recordings, open_recordings
+from perception.visualise.recording import Mark, Moment
+from perception.visualise.recordings import Recordings, open_recordings
 
 #: The store is asked for its memories after so many scans.
 EVERY = 10

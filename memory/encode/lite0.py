@@ -58,7 +58,7 @@ class SameConv2d(nn.Conv2d):
         return super().forward(x)
 
 
-class Block(nn.Module):
+class InvertedResidual(nn.Module):
     """Expand, filter each channel, project; added to the input where shapes allow (Sandler et al. 2018)."""
 
     def __init__(self, channels: int, stage: Stage, stride: int) -> None:
@@ -92,7 +92,7 @@ class Lite0(nn.Module):
         blocks, channels = [], 32
         for stage in STAGES:
             for number in range(stage.repeats):
-                blocks.append(Block(channels, stage, stage.stride if number == 0 else 1))
+                blocks.append(InvertedResidual(channels, stage, stage.stride if number == 0 else 1))
                 channels = stage.channels
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = SameConv2d(channels, FEATURES, 1)

@@ -103,7 +103,7 @@ def apply(
         insert_prepared(connection, counters.slots, add, first)
     if seen:
         sights.see(connection, generation, seen)
-    settle(connection, counters)
+    update_places(connection, counters)
     return Applied(generation, list(range(first, first + added)))
 
 
@@ -120,14 +120,14 @@ def add_all(
     rows = additions[0].rows if len(additions) == 1 else join([addition.rows for addition in additions])
     if rows.size:
         insert_prepared(connection, counters.slots, rows, first)
-        settle(connection, counters, moved=False)
+        update_places(connection, counters, moved=False)
     return done
 
 
-def settle(connection: sqlite3.Connection, counters: Counters, *, moved: bool = True) -> None:
+def update_places(connection: sqlite3.Connection, counters: Counters, *, moved: bool = True) -> None:
     """Bring the index over places up to date when much is waiting."""
     last_id = counters.next_id - 1
-    counters.placed = places.settle_if_many(connection, last_id, counters.placed, moved=moved)
+    counters.placed = places.update_blocks_if_many(connection, last_id, counters.placed, moved=moved)
 
 
 def image_of(old: Image, prepared: Prepared) -> Image:
@@ -193,7 +193,7 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
             spreads = np.concatenate([np.frombuffer(part[2], "<f8") for part in parts])
             tables.append(spreads.reshape(-1, poses.SPREAD))
         move(connection, counters, done, ids, np.hstack(tables))
-    settle(connection, counters)
+    update_places(connection, counters)
     return Applied(done, [])
 
 
@@ -243,7 +243,7 @@ def repose(
     """
     generation = write_entry(connection, counters, "repose", detail)
     move(connection, counters, generation, ids, table)
-    settle(connection, counters)
+    update_places(connection, counters)
     return Applied(generation, [])
 
 

@@ -108,7 +108,7 @@ def read_placed(connection: sqlite3.Connection) -> int:
 
 
 def loosen(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
-    """Memories that moved or came back: they are looked at one by one until :func:`settle`."""
+    """Memories that moved or came back: they are looked at one by one until :func:`update_blocks`."""
     rows = [(id,) for id in ids.tolist()]
     connection.executemany("INSERT OR IGNORE INTO loose (id) VALUES (?)", rows)
 
@@ -135,7 +135,7 @@ def follow(
     return False
 
 
-def settle_if_many(connection: sqlite3.Connection, last_id: int, placed: int, *, moved: bool) -> int:
+def update_blocks_if_many(connection: sqlite3.Connection, last_id: int, placed: int, *, moved: bool) -> int:
     """Make blocks when many memories wait for them.
 
     Args:
@@ -152,11 +152,11 @@ def settle_if_many(connection: sqlite3.Connection, last_id: int, placed: int, *,
         waiting += int(connection.execute("SELECT count(*) FROM loose").fetchone()[0])
     if waiting <= TAIL:
         return placed
-    settle(connection, last_id)
+    update_blocks(connection, last_id)
     return last_id
 
 
-def settle(connection: sqlite3.Connection, last_id: int) -> None:
+def update_blocks(connection: sqlite3.Connection, last_id: int) -> None:
     """Make a run of blocks for everything that waits, and one of many runs where there are many."""
     ids = poses.distinct(tail(connection))
     write_runs(connection, ids, poses.read(connection, ids), large=False)

@@ -338,7 +338,7 @@ class Questions:
         seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
         looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
         (presence,) = look_again([known], seen, looks, options).known
-        if presence.seen == 0 and (presence.missed == 0 or _settled(known, presence)):
+        if presence.seen == 0 and (presence.missed == 0 or _known_gone(known, presence)):
             reason = f"{presence.reasons[0]}; its stored state is {known.state}"
             return StillThere(meant.words, known, known.state, None, (reason,))
         moved_to = None if presence.moved_to is None else seen[presence.moved_to]
@@ -488,7 +488,7 @@ class Questions:
         return [memory for memory in self._store.find(later, limit=_LATEST) if memory.id != known.id]
 
 
-def _settled(known: Memory, presence: Presence) -> bool:
+def _known_gone(known: Memory, presence: Presence) -> bool:
     """Whether it was gone before, and the looks since then are too few to say so on their own."""
     return presence.state == "unknown" and known.state in ("gone", "moved")
 

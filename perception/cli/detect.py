@@ -14,7 +14,7 @@ from typing import Any
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
-from perception.cli.records import Records, add_record_options
+from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.data import truth_beside
 from perception.detector import Detector
@@ -22,7 +22,7 @@ from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
 from perception.io.bag_scans import BagScans
 from perception.io.bags import is_bag, open_bag
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
 from sparse_core.table import Table, cell
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
         total, scans = _scans(options, transform, stack)
-        records = Records(options.out, overwrite=options.overwrite, resume=options.resume)
+        records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
         detector = Detector.from_pretrained(options.weights, device=options.device)
         least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
@@ -169,7 +169,7 @@ def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
 def _recordings(options: argparse.Namespace) -> Any:
     if options.rerun is None and options.mcap is None:
         return nullcontext()
-    from perception.visualise.recording import open_recordings
+    from perception.visualise.recordings import open_recordings
 
     return open_recordings(rerun=options.rerun, mcap=options.mcap, title="perceive detect")
 
@@ -214,7 +214,7 @@ def _detect(
     return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, least_scores, facts)
 
 
-def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Records) -> None:
+def _report(frame: _Frame, name: str, options: argparse.Namespace, records: FolderRecords) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
     # Also where lower scores were asked for: what a memory should take over of them.
     if frame.least_scores:

@@ -23,7 +23,7 @@ def add_record_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Records:
+class FolderRecords:
     """The records of a folder, and what is written to them.
 
     Args:
@@ -57,7 +57,7 @@ class Records:
         return (name, source) in self.known
 
     @contextmanager
-    def open(self) -> Iterator[Records]:
+    def open(self) -> Iterator[FolderRecords]:
         """Open for writing, behind what is kept."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("r+b" if self._kept else "wb") as self._stream:

@@ -6,7 +6,7 @@ import argparse
 import re
 
 from perception.io.columns import parse_columns
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 

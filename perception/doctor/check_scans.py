@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts
 from perception.scans.finding import Finding, with_frames
 from perception.scans.geometry import check_geometry
-from perception.scans.transform import ScanTransform
 
 #: Checks after whose errors the place of labels cannot be judged.
 PLACEMENT_CHECKS = frozenset({"units", "axes", "origin"})

@@ -19,9 +19,9 @@ from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.point_cloud import NUSCENES_AXES, NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
 from perception.io.raw import transformed
+from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding, with_frames
-from perception.scans.transform import ScanTransform
 
 #: Classes of the shipped detector.
 DEFAULT_CLASSES = ("Car", "Pedestrian", "Cyclist")

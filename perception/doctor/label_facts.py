@@ -10,7 +10,7 @@ import numpy.typing as npt
 from perception.boxes import points_in_boxes, wrap_angle
 from perception.data import Frame, boxes_from_objects
 from perception.data.camera import DONT_CARE
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 
 Array = npt.NDArray[np.float64]
 

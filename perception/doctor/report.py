@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
-from perception.scans.transform import ScanTransform
 from sparse_core.table import Table, cell
 
 _COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}

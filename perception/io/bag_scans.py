@@ -12,7 +12,7 @@ from perception.errors import DataError
 from perception.io import foxglove, ros
 from perception.io.bags import Bag, BagMessage, Topic, listed
 from perception.io.raw import RawCloud, intensity_divisor, transformed
-from perception.scans.transform import ScanTransform, scaled_intensity
+from perception.io.transform import ScanTransform, scaled_intensity
 from perception.types import PointCloud
 
 #: Types of messages that are scans.

@@ -14,7 +14,7 @@ from perception.io.npy import read_npy, write_npy
 from perception.io.pcd import read_pcd, write_pcd
 from perception.io.ply import read_ply, write_ply
 from perception.io.raw import RawCloud, transformed, unit_intensity
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
 
 #: Their columns have no names.

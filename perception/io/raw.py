@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.scans.transform import ScanTransform, scaled_intensity
+from perception.io.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
 #: Field names (lower case) that hold the strength of the return, the preferred one first.

@@ -21,8 +21,8 @@ from perception.geometry import BirdsEyeGrid
 from sparse_core.conv import build_table
 from sparse_core.conv.coordinates import CoordinateTable
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
-from sparse_core.dispatch import Impl
 from sparse_core.errors import CapacityWarning
+from sparse_core.op import Impl
 
 #: Clouds of this many points are checked for different points of a pillar with the same digest; in smaller
 #: ones the chance of that is below one in a hundred even if all points lie in one pillar.

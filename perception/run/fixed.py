@@ -194,7 +194,7 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             else None
         )
 
-    def settle(self, active: Sequence[int]) -> None:
+    def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
 
         Args:
@@ -372,12 +372,12 @@ class SparseSteps(FixedSteps):
         self._near = NearNeck(weights, capacities=nearby, **place) if nearby else None
         self._whole = None if nearby else WholeNeck(weights, device=self.device, **place)
 
-    def settle(self, active: Sequence[int]) -> None:
-        """See :meth:`FixedSteps.settle`."""
+    def choose_tiles(self, active: Sequence[int]) -> None:
+        """See :meth:`FixedSteps.choose_tiles`."""
         levels = len(self._backbone.capacities)
-        self._backbone.settle(active[:levels])
+        self._backbone.choose_tiles(active[:levels])
         if self._near is not None:
-            self._near.settle(active[levels:])
+            self._near.choose_tiles(active[levels:])
 
     def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], FixedGrid | None]:
         # The neck's cells are one more level where it is computed at lists of them.

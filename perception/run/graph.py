@@ -20,8 +20,9 @@ from perception.run.fixed import FixedScans, FixedSteps, FrameBoxes, SparseSteps
 from perception.run.profile import clocked, replayed
 from perception.run.results import FrameResult
 from perception.stages.neck import list_reach, work_share
-from sparse_core.dispatch import Impl, module_available
 from sparse_core.errors import CapacityWarning
+from sparse_core.libraries import module_available
+from sparse_core.op import Impl
 
 Overflow = Literal["grow", "warn"]
 
@@ -121,7 +122,7 @@ class FrameGraph:
         with torch.cuda.stream(stream):
             # The first run tells what the second, and the graph, choose their tiles for.
             numbers = steps(scans).numbers.tolist()
-            steps.settle(numbers[2 * room.batch_size :])
+            steps.choose_tiles(numbers[2 * room.batch_size :])
             steps(scans)
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from perception.scans.transform import ScanTransform
+from perception.io.transform import ScanTransform
 
 Severity = Literal["error", "warning", "info"]
 

@@ -9,9 +9,9 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan
 from perception.scans.finding import Finding
-from perception.scans.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 
 #: Heights z of the ground at which the shipped weights find what they find at -1.73 m, for the range of z
 #: that they were trained with, -3 to 1 m. Measured on every second frame of the validation set (score .3): 40

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perception.scans.transform import TRAINED_SENSOR_HEIGHT_M
+from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.types import FloatArray, PointCloud, check_columns
 
 Cloud = PointCloud | FloatArray | Tensor

@@ -11,11 +11,11 @@ import torch
 
 from perception.config import PillarConfig
 from perception.io.raw import RawCloud
+from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan, sample_places
 from perception.scans.finding import Finding
 from perception.scans.geometry import check_geometry, usable_ground_m
 from perception.scans.tensors import Cloud, raised_m
-from perception.scans.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
 
 #: Fewer finite points than this show neither axes nor ground.

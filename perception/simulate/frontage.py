@@ -8,12 +8,12 @@ import numpy as np
 
 from perception.simulate import scenery
 from perception.simulate.ground import Spot, Street
-from perception.simulate.layout import Layout
+from perception.simulate.layout import SceneLayout
 from perception.simulate.mesh import Mesh
 
 
 def build_frontage(
-    layout: Layout, *, plants_per_100m: float, clutter_per_100m: float, rng: np.random.Generator
+    layout: SceneLayout, *, plants_per_100m: float, clutter_per_100m: float, rng: np.random.Generator
 ) -> list[Mesh]:
     """All scenery of a scene in world coordinates.
 
@@ -33,7 +33,7 @@ def build_frontage(
     return meshes
 
 
-def _placed(layout: Layout, mesh: Mesh, spot: Spot) -> Mesh:
+def _placed(layout: SceneLayout, mesh: Mesh, spot: Spot) -> Mesh:
     return mesh.transformed(layout.ground.pose(spot))
 
 
@@ -43,14 +43,14 @@ def _front(street: Street, side: float, along_m: float, beyond_kerb_m: float) ->
     return street.spot(along_m, lateral, 0.0 if side > 0 else np.pi)
 
 
-def _random_spots(layout: Layout, per_100m: float, rng: np.random.Generator) -> Iterator[float]:
+def _random_spots(layout: SceneLayout, per_100m: float, rng: np.random.Generator) -> Iterator[float]:
     """Positions along a street at the given mean density."""
     for _ in range(int(rng.poisson(per_100m * layout.extent_m / 50.0))):
         yield float(rng.uniform(-layout.extent_m, layout.extent_m))
 
 
 def _street_furniture(
-    layout: Layout, street: Street, side: float, per_100m: float, rng: np.random.Generator
+    layout: SceneLayout, street: Street, side: float, per_100m: float, rng: np.random.Generator
 ) -> list[Mesh]:
     makers: list[tuple[float, Callable[[], Mesh], float]] = [
         (0.30, lambda: scenery.clutter(rng), 1.0),
@@ -70,7 +70,7 @@ def _street_furniture(
 
 
 def _pavement_trees(
-    layout: Layout, street: Street, side: float, per_100m: float, rng: np.random.Generator
+    layout: SceneLayout, street: Street, side: float, per_100m: float, rng: np.random.Generator
 ) -> list[Mesh]:
     """A row of trees at the kerb, on some streets."""
     if rng.random() > 0.55 * min(1.0, layout.character.plants) or per_100m <= 0:
@@ -84,7 +84,7 @@ def _pavement_trees(
     return meshes
 
 
-def _plots(layout: Layout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
+def _plots(layout: SceneLayout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
     """Houses along one side of a street."""
     meshes = []
     along = -layout.extent_m
@@ -102,7 +102,7 @@ def _plots(layout: Layout, street: Street, side: float, rng: np.random.Generator
     return meshes
 
 
-def _claim_plot(layout: Layout, spot: Spot, length_m: float, depth_m: float) -> bool:
+def _claim_plot(layout: SceneLayout, spot: Spot, length_m: float, depth_m: float) -> bool:
     half = (length_m / 2, depth_m / 2)
     half_u, half_v = half if abs(np.cos(spot.heading_rad)) > 0.5 else half[::-1]
     if not layout.plots.is_free(spot.u, spot.v, half_u, half_v):
@@ -110,7 +110,7 @@ def _claim_plot(layout: Layout, spot: Spot, length_m: float, depth_m: float) -> 
     return layout.taken.claim(spot, length_m, depth_m)
 
 
-def _boundaries(layout: Layout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
+def _boundaries(layout: SceneLayout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
     """Hedges, walls and fences between the pavement and the plots."""
     if not layout.character.has_gardens:
         return []
@@ -143,7 +143,7 @@ def _boundary(kind: str, length_m: float, rng: np.random.Generator) -> Mesh:
     return scenery.fence(length_m, min(height, 1.5), rng)
 
 
-def _greenery(layout: Layout, per_100m: float, rng: np.random.Generator) -> list[Mesh]:
+def _greenery(layout: SceneLayout, per_100m: float, rng: np.random.Generator) -> list[Mesh]:
     """Trees and bushes on the plots and behind the houses."""
     hectares = (2 * layout.extent_m / 100.0) ** 2
     meshes = []

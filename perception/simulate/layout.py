@@ -87,7 +87,7 @@ class Occupancy:
         return True
 
 
-class Layout(NamedTuple):
+class SceneLayout(NamedTuple):
     """The plan that builders of scenery and traffic share.
 
     Attributes:
@@ -117,7 +117,7 @@ class Layout(NamedTuple):
 
 def plan_layout(
     extent_m: float, slope: float, bend_m: float, characters: tuple[str, ...], rng: np.random.Generator
-) -> Layout:
+) -> SceneLayout:
     """Draw the streets and the terrain of a scene.
 
     Args:
@@ -131,7 +131,7 @@ def plan_layout(
     character = options[int(rng.choice(len(options), p=shares / shares.sum()))]
     streets = (_street("u", 0.0, character, rng), *_other_streets(extent_m, character, rng))
     ground = _ground(streets, slope, bend_m, character, rng)
-    layout = Layout(ground, character, extent_m, Occupancy(), Occupancy(), Occupancy())
+    layout = SceneLayout(ground, character, extent_m, Occupancy(), Occupancy(), Occupancy())
     for street in streets:
         for occupancy, width in (
             (layout.roads, street.half_width_m),

@@ -14,7 +14,7 @@ from perception.simulate.raycast import RayCaster
 from perception.simulate.scene import Scene, SceneConfig, build_scene
 from perception.simulate.sensor import RayGrid, SensorModel
 from perception.simulate.traffic import SceneObject
-from perception.simulate.view import Seen, View
+from perception.simulate.view import RayHits, View
 from perception.types import Boxes3D, PointCloud
 
 
@@ -126,7 +126,7 @@ class Scanner:
                 poses.append(pose)
         return near, poses
 
-    def _points(self, grid: RayGrid, seen: Seen, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    def _points(self, grid: RayGrid, seen: RayHits, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
         """(N, 4) points that came back, and the (N,) rows of the objects they are on."""
         hit = np.flatnonzero(np.isfinite(seen.distance_m))
         gain = np.repeat(grid.gain, len(grid.azimuth_rad))[hit]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from perception.simulate.frontage import build_frontage
 from perception.simulate.ground import Ground, Spot
-from perception.simulate.layout import CHARACTERS, Layout, plan_layout
+from perception.simulate.layout import CHARACTERS, SceneLayout, plan_layout
 from perception.simulate.mesh import Mesh, merge_meshes
 from perception.simulate.traffic import SceneObject, TrafficBuilder
 
@@ -121,7 +121,7 @@ def build_scene(seed: int, config: SceneConfig | None = None) -> Scene:
     return Scene(layout.ground, merge_meshes([ground, *scenery]), len(ground), objects, start)
 
 
-def _populate(layout: Layout, config: SceneConfig, rng: np.random.Generator) -> tuple[SceneObject, ...]:
+def _populate(layout: SceneLayout, config: SceneConfig, rng: np.random.Generator) -> tuple[SceneObject, ...]:
     traffic = TrafficBuilder(layout, rng)
     traffic.drive_cars(config.moving_cars_per_100m, config.car_speed_m_s)
     traffic.park_cars(config.parked_fill)
@@ -132,7 +132,7 @@ def _populate(layout: Layout, config: SceneConfig, rng: np.random.Generator) -> 
     return tuple(traffic.objects)
 
 
-def _start(layout: Layout, config: SceneConfig, rng: np.random.Generator) -> Spot:
+def _start(layout: SceneLayout, config: SceneConfig, rng: np.random.Generator) -> Spot:
     """The right lane of the first street; sometimes at an angle, in a junction if there is one near."""
     street = layout.ground.streets[0]
     heading = float(rng.normal(0.0, 0.02))

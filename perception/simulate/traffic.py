@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.simulate.ground import Ground, Spot, Street
-from perception.simulate.layout import Layout
+from perception.simulate.layout import SceneLayout
 from perception.simulate.mesh import Mesh
 from perception.simulate.people import sample_cyclist, sample_pedestrian
 from perception.simulate.vehicles import sample_vehicle
@@ -55,7 +55,7 @@ class TrafficBuilder:
         objects: what was placed so far.
     """
 
-    layout: Layout
+    layout: SceneLayout
     rng: np.random.Generator
     objects: list[SceneObject] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ _TRANSMITTED_SHARE, _TRANSMITTED_STRENGTH = 0.3, 0.5
 _BEHIND_PANE_M = 0.02
 
 
-class Seen(NamedTuple):
+class RayHits(NamedTuple):
     """What rays meet.
 
     Attributes:
@@ -61,7 +61,7 @@ class View:
         self._dynamic = RayCaster(self._objects)
         self._owner = np.repeat(np.arange(len(meshes), dtype=np.int32), [len(mesh) for mesh in meshes])
 
-    def look(self, rays: FloatArray) -> Seen:
+    def look(self, rays: FloatArray) -> RayHits:
         """The first surface on each ray.
 
         Args:
@@ -79,9 +79,9 @@ class View:
         length = np.linalg.norm(normal, axis=1) + np.float32(1e-12)
         cosine = np.minimum(np.abs((normal * rays[:, 3:]).sum(1)) / length, np.float32(1.0))
         distance = np.minimum(static.distance_m, dynamic.distance_m)
-        return Seen(distance, owner, materials, reflectivity, cosine.astype(np.float32))
+        return RayHits(distance, owner, materials, reflectivity, cosine.astype(np.float32))
 
-    def look_through(self, rays: FloatArray, first: Seen, rng: np.random.Generator) -> Seen:
+    def look_through(self, rays: FloatArray, first: RayHits, rng: np.random.Generator) -> RayHits:
         """As ``first``, but some of the rays that meet a car's window go on to what is behind it."""
         panes = np.flatnonzero((first.materials == Material.GLASS) & (first.owner >= 0))
         panes = panes[rng.random(len(panes)) < _TRANSMITTED_SHARE]
@@ -90,7 +90,7 @@ class View:
         onward[:, :3] += onward[:, 3:] * step[:, None]
         behind = self.look(onward)
         strength = behind.reflectivity * np.float32(_TRANSMITTED_STRENGTH)
-        return Seen(
+        return RayHits(
             _replaced(first.distance_m, panes, behind.distance_m + step),
             _replaced(first.owner, panes, behind.owner),
             _replaced(first.materials, panes, behind.materials),

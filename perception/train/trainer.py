@@ -27,7 +27,7 @@ from perception.train.frames import TrainingFrame, class_counts
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.objects import collect_objects
-from sparse_core.dispatch import module_available
+from sparse_core.libraries import module_available
 
 #: Called with the step, all steps, and the loss.
 OnLog = Callable[[int, int, float], None]

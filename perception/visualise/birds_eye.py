@@ -106,7 +106,7 @@ def draw_bev(
 
 
 @dataclass(frozen=True)
-class View:
+class Viewport:
     """The rectangle of ground that is drawn, and how large.
 
     Attributes:
@@ -142,7 +142,7 @@ class View:
 
 def fit_view(
     points: FloatArray, found: DrawnBoxes, truth: DrawnBoxes, range_m: ViewRange | None = None
-) -> View:
+) -> Viewport:
     """Choose what to show.
 
     Args:
@@ -162,7 +162,7 @@ def fit_view(
     x_min, y_min, x_max, y_max = _with_readable_shape(*edges)
     pixels_per_m = min(_WIDTH_PX / (y_max - y_min), _MAX_HEIGHT_PX / (x_max - x_min))
     width_px, height_px = round((y_max - y_min) * pixels_per_m), round((x_max - x_min) * pixels_per_m)
-    return View(x_min, y_min, x_max, y_max, width_px, height_px)
+    return Viewport(x_min, y_min, x_max, y_max, width_px, height_px)
 
 
 def _checked_edges(edges: tuple[float, ...]) -> tuple[float, float, float, float]:
@@ -206,7 +206,9 @@ def _with_readable_shape(
     return x_min - more_depth, y_min - more_width, x_max + more_depth, y_max + more_width
 
 
-def point_image(points: FloatArray, view: View, heights_m: tuple[float, float]) -> npt.NDArray[np.float32]:
+def point_image(
+    points: FloatArray, view: Viewport, heights_m: tuple[float, float]
+) -> npt.NDArray[np.float32]:
     """Points as an image: the colour of the highest point of each pixel, brighter where there are more.
 
     Args:
@@ -253,7 +255,7 @@ def _height_colours() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("height", [stop.dark for stop in POINT_STOPS])
 
 
-def _new_figure(view: View) -> tuple[Figure, Axes]:
+def _new_figure(view: Viewport) -> tuple[Figure, Axes]:
     """A figure whose axes are exactly the view's pixels."""
     width, height = view.width_px + _LEFT_PX + _RIGHT_PX, view.height_px + _TOP_PX + _BOTTOM_PX
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, facecolor=BACKGROUND)
@@ -268,7 +270,7 @@ def _new_figure(view: View) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _draw_rings(axes: Axes, view: View) -> None:
+def _draw_rings(axes: Axes, view: Viewport) -> None:
     """Circles of equal distance, labelled, and the sensor with its two axes."""
     reach = float(np.hypot(max(-view.x_min, view.x_max, 0.0), max(-view.y_min, view.y_max, 0.0)))
     shown = max(view.x_max, view.y_max, -view.x_min, -view.y_min)
@@ -317,7 +319,7 @@ def _heading_lines(boxes: FloatArray, beyond_m: float = 0.9) -> Pixels:
     return np.stack([boxes[:, :2], front], axis=1)
 
 
-def _draw_scores(axes: Axes, view: View, found: DrawnBoxes) -> None:
+def _draw_scores(axes: Axes, view: Viewport, found: DrawnBoxes) -> None:
     """The score beside each box, best first; one that finds no free place is left out."""
     if found.scores is None:
         return
@@ -417,7 +419,7 @@ def _draw_legend(axes: Axes, found: DrawnBoxes, truth: DrawnBoxes) -> None:
 
 
 def _draw_heading(
-    figure: Figure, view: View, title: str, points: FloatArray, found: DrawnBoxes, truth: DrawnBoxes
+    figure: Figure, view: Viewport, title: str, points: FloatArray, found: DrawnBoxes, truth: DrawnBoxes
 ) -> None:
     """Title and a line of counts above the picture."""
     width, height = figure.get_size_inches() * _DPI

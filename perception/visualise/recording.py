@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -94,77 +93,6 @@ class Recording(Protocol):
 
     def close(self) -> None:
         """Finish the file."""
-
-
-class Recordings:
-    """Several recordings at once; closed when the block is left.
-
-    Args:
-        recordings: may be none.
-    """
-
-    def __init__(self, recordings: Sequence[Recording] = ()) -> None:
-        self._recordings = tuple(recordings)
-
-    def __bool__(self) -> bool:
-        return bool(self._recordings)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def scan(self, cloud: PointCloud, detections: Detections, moment: Moment, **known: Any) -> None:
-        """See :class:`Recording`."""
-        for recording in self._recordings:
-            recording.scan(cloud, detections, moment, **known)
-
-    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
-        """See :class:`Recording`."""
-        for recording in self._recordings:
-            recording.marks(marks, moment)
-
-    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
-        """See :class:`Recording`."""
-        for recording in self._recordings:
-            recording.numbers(values, moment)
-
-    def close(self) -> None:
-        """Finish all files."""
-        for recording in self._recordings:
-            recording.close()
-
-
-def open_recordings(*, rerun: str | None = None, mcap: Path | None = None, title: str) -> Recordings:
-    """Begin what was asked for.
-
-    Args:
-        rerun: an .rrd file, ``live`` to open a viewer, or the address of one (``rerun+http://...``).
-        mcap: an .mcap file for Foxglove.
-        title: of the recording.
-
-    Raises:
-        ImportError: a library is missing; the message names the extra.
-        ValueError: a file has another suffix.
-        OSError: a file cannot be written.
-    """
-    opened: list[Recording] = []
-    try:
-        if mcap is not None:
-            from perception.visualise.foxglove_recording import FoxgloveRecording
-
-            opened.append(FoxgloveRecording(mcap))
-        if rerun is not None:
-            from perception.visualise.rerun_recording import RerunRecording
-
-            opened.append(RerunRecording(rerun, title=title))
-    except BaseException:
-        Recordings(opened).close()
-        raise
-    return Recordings(opened)
 
 
 class Way:

@@ -1,5 +1,10 @@
 """Block-sparse attention: which queries attend to which keys, and attention that computes only that."""
 
+# These register themselves with the pattern, whose methods call them.
+import sparse_core.attention.describe
+import sparse_core.attention.files
+import sparse_core.attention.picture
+import sparse_core.attention.validation  # noqa: F401
 from sparse_core.attention.api import sparse_attention
 from sparse_core.attention.builders import (
     bigbird,
@@ -11,8 +16,9 @@ from sparse_core.attention.builders import (
     strided,
 )
 from sparse_core.attention.combine import per_sequence
-from sparse_core.attention.describe import PatternDescription
+from sparse_core.attention.description import PatternDescription
 from sparse_core.attention.distance import from_distance
+from sparse_core.attention.from_mask import from_block_mask, from_token_mask
 from sparse_core.attention.gathered import gathered_attention
 from sparse_core.attention.modules import (
     DynamicBlocks,
@@ -27,7 +33,7 @@ from sparse_core.attention.modules import (
     TopKBlocks,
 )
 from sparse_core.attention.operands import AttentionImpl, AttentionResult
-from sparse_core.attention.pattern import BlockPattern, from_block_mask, from_token_mask
+from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.pruning import (
     AttentionPruner,
     BlockImportance,

@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
 from sparse_core.attention import reference, vendor
-from sparse_core.attention.blocks.product import TYPES, attend
+from sparse_core.attention.blocks.product import attend
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.operands import (
-    LARGEST_DIM,
+    KERNEL_TYPES,
     AttentionImpl,
     AttentionResult,
-    check_attention_impl,
-    check_dropout,
     check_operands,
-    check_pattern,
-    check_ragged,
-    default_scale,
+    checked_options,
     padded_dims,
 )
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
-from sparse_core.errors import ImplementationError
+from sparse_core.op import Implementation, Op, by_torch, by_triton
+
+
+def _has_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool) -> str | None:
+    if scored:
+        return "has no score_mod: take 'auto', 'vendor' or 'reference'"
+    return None if dtype in KERNEL_TYPES else f"takes float16, bfloat16 and float32, not {dtype}"
+
+
+_KERNELS: Implementation[torch.dtype, bool, bool] = by_triton(
+    needs="16 bits or float32; no score_mod; forward by cuda where that runs",
+    supports=_has_kernels,
+    module=f"{__package__}.blocks.product",
+)
+#: By the type of the operands, whether a function changes the scores, and whether there is neither dropout
+#: nor lengths of sequences. What the CUDA kernel needs beyond that is known when its lists are.
+SPARSE_ATTENTION: Op[torch.dtype, bool, bool] = Op(
+    "sparse_attention",
+    __package__,
+    _KERNELS,
+    replace(_KERNELS, name="cuda", needs="triton; Hopper; 16 bits; plain; blocks, dim 64 or 128", auto=()),
+    Implementation(
+        "vendor",
+        "neither dropout nor lengths; no gradient on a CPU",
+        auto=("cuda",),
+        prefers=lambda kind, dtype, scored, plain: scored and plain and dtype in KERNEL_TYPES,
+    ),
+    by_torch(),
+    gradient=True,
+)
 
 
 @overload
@@ -111,27 +137,26 @@ def sparse_attention(
         ValueError: shapes, lengths, devices or options do not fit.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    check_attention_impl(impl)
+    SPARSE_ATTENTION.check(impl)
     options: dict[str, Any] = {
         "dropout_p": dropout_p,
         "query_lengths": query_lengths,
         "key_lengths": key_lengths,
     }
+    plain = not dropout_p and query_lengths is None and key_lengths is None
+    chosen = _chosen(impl, q.device, q.dtype, score_mod is not None, plain)
     if score_mod is not None:
-        impl = _impl_of_scores(impl, q, options)
         options["score_mod"] = score_mod
     folded = _per_sequence(q, pattern, options)
     if folded:
         batch, heads = q.shape[:2]
         q, k, v = (tensor.flatten(0, 1)[None] for tensor in (q, k, v))
     dim = q.shape[-1]
-    if 1 <= dim <= LARGEST_DIM:
-        scale = default_scale(scale, dim)
-    q, k, v = padded_dims(q, k, v)
-    if impl == "vendor":
+    q, k, v, scale = padded_dims(q, k, v, scale)
+    if chosen == "vendor":
         result = vendor.sparse_attention(q, k, v, pattern, scale=scale, **options)
-    elif impl in ("triton", "cuda") or (impl == "auto" and q.is_cuda and q.dtype in TYPES):
-        result = _by_kernels(q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths, impl)
+    elif chosen != "reference":
+        result = _by_kernels(q, k, v, pattern, impl, scale=scale, seed=seed, **options)
     else:
         result = reference.sparse_attention(q, k, v, pattern, scale=scale, seed=seed, **options)
     out, lse = result
@@ -160,46 +185,19 @@ def _per_sequence(q: Tensor, pattern: BlockPattern, options: dict[str, Any]) -> 
     return True
 
 
-def _impl_of_scores(impl: AttentionImpl, q: Tensor, options: dict[str, Any]) -> AttentionImpl:
-    """What runs a function of scores."""
-    if impl in ("triton", "cuda"):
-        raise ImplementationError(f"impl={impl!r} has no score_mod: take 'auto', 'vendor' or 'reference'")
-    if impl != "auto":
-        return impl
-    plain = not options["dropout_p"] and options["query_lengths"] is None and options["key_lengths"] is None
-    return "vendor" if plain and q.is_cuda and q.dtype in TYPES else "reference"
+@torch.compiler.assume_constant_result
+def _chosen(impl: AttentionImpl, device: torch.device, dtype: torch.dtype, scored: bool, plain: bool) -> str:
+    return SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain)
 
 
 def _by_kernels(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    scale: float | None,
-    dropout_p: float,
-    seed: int | None,
-    query_lengths: Tensor | None,
-    key_lengths: Tensor | None,
-    impl: str,
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, impl: str, **given: Any
 ) -> AttentionResult:
     shape = check_operands(q, k, v)
-    check_pattern(pattern, shape, q.device)
-    check_dropout(dropout_p, seed)
-    queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
-    keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
-    if dropout_p and seed is None:
+    options = checked_options(pattern, shape, q.device, **given)
+    if not options.dropout_p:
+        options = options._replace(seed=options.seed or 0)
+    elif options.seed is None:
         # Compiled code draws at every call.
-        seed = -1 if torch.compiler.is_compiling() else drawn_seed()
-    return attend(
-        q,
-        k,
-        v,
-        pattern,
-        shape,
-        scale=default_scale(scale, shape.dim),
-        dropout_p=dropout_p,
-        seed=seed or 0,
-        query_lengths=queries,
-        key_lengths=keys,
-        cuda=None if impl == "auto" else impl == "cuda",
-    )
+        options = options._replace(seed=-1 if torch.compiler.is_compiling() else drawn_seed())
+    return attend(q, k, v, pattern, shape, options, cuda=None if impl == "auto" else impl == "cuda")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid, assemble
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.pattern import BlockPattern, assemble
 
 #: Random numbers that are drawn at once.
 _DRAWN = 1 << 22
@@ -268,14 +268,14 @@ def bigbird(
     )
 
 
-def _grid(length: int, key_length: int | None, block_size: int, heads: int = 1) -> Grid:
-    grid = Grid(heads, length, length if key_length is None else key_length, block_size)
+def _grid(length: int, key_length: int | None, block_size: int, heads: int = 1) -> BlockGrid:
+    grid = BlockGrid(heads, length, length if key_length is None else key_length, block_size)
     grid.check()
     return grid
 
 
 def _along_diagonals(
-    grid: Grid, diagonals: Tensor, allowed: Callable[[Tensor], Tensor], *, period: int | None = None
+    grid: BlockGrid, diagonals: Tensor, allowed: Callable[[Tensor], Tensor], *, period: int | None = None
 ) -> BlockPattern:
     """A pattern that depends only on how far the key lies behind the query.
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid, assemble
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.pattern import BlockPattern, assemble, operations
 
 #: A block that is not stored, in place of a mask's index.
 _ABSENT = -2
@@ -165,7 +165,7 @@ def _keys(pattern: BlockPattern) -> Tensor:
     return (head * pattern.block_rows + row) * pattern.block_columns + column
 
 
-def _from_keys(grid: Grid, key: Tensor, mask: Tensor, masks: Tensor) -> BlockPattern:
+def _from_keys(grid: BlockGrid, key: Tensor, mask: Tensor, masks: Tensor) -> BlockPattern:
     row = key // grid.columns
     return assemble(grid, row // grid.rows, row % grid.rows, key % grid.columns, mask, masks)
 
@@ -195,3 +195,9 @@ def _quarter(masks: Tensor, down: int, right: int) -> Tensor:
     )
     moved[:, to_rows, to_columns] = masks[:, from_rows, from_columns]
     return moved
+
+
+operations.shifted = shifted
+operations.causal = causal
+operations.union = union
+operations.intersection = intersection

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid, assemble
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.pattern import BlockPattern, assemble
 
 #: Distances that are held at once.
 _HELD = 1 << 20
@@ -51,7 +51,7 @@ def from_distance(
             f"key_positions have {keys.shape[1]} dimensions on {keys.device} but query_positions have"
             f" {queries.shape[1]} on {queries.device}"
         )
-    grid = Grid(1, len(queries), len(keys), block_size)
+    grid = BlockGrid(1, len(queries), len(keys), block_size)
     grid.check()
     rows = _in_blocks(queries, grid.rows, block_size)
     columns = rows if key_positions is None else _in_blocks(keys, grid.columns, block_size)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.pattern import BlockPattern, operations
 from sparse_core.files import read_tensors, replacing
 
 FORMAT = "sparsight-block-pattern"
@@ -100,3 +100,7 @@ def _unpack(packed: Tensor, block_size: int) -> Tensor:
     places = torch.arange(8, dtype=torch.uint8, device="cpu")
     bits = (packed[:, :, None] >> places) & 1
     return bits.bool().reshape(len(packed), block_size, block_size)
+
+
+operations.save = save_pattern
+operations.load = load_pattern

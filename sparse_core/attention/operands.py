@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from sparse_core.attention.pattern import BlockPattern
 AttentionImpl = Literal["auto", "reference", "triton", "cuda", "vendor"]
 """``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; the others as everywhere."""
 
+#: What the Triton kernels take.
+KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST_DIM, LARGEST_DIM, DIM_STEP = 16, 256, 8
 
 
@@ -46,26 +48,40 @@ class AttentionShape:
         return self.heads // self.key_heads
 
 
-def check_attention_impl(impl: str) -> None:
-    """Raise ``ValueError`` when ``impl`` is not one of the five names."""
-    if impl not in get_args(AttentionImpl):
-        raise ValueError(f"impl must be one of {', '.join(get_args(AttentionImpl))}; got {impl!r}")
+class AttentionOptions(NamedTuple):
+    """What a call brings beside its tensors.
+
+    Attributes:
+        scale: of the scores.
+        dropout_p: share of the weights that is dropped.
+        seed: of the dropout; ``None`` where none was given.
+        query_lengths, key_lengths: (batch,) int64 or ``None``.
+    """
+
+    scale: float
+    dropout_p: float = 0.0
+    seed: int | None = 0
+    query_lengths: Tensor | None = None
+    key_lengths: Tensor | None = None
 
 
-def padded_dims(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def padded_dims(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor, float | None]:
     """Operands with zeros behind each row, so that any dim from 1 to 256 is one that attention takes.
 
-    Scores and results are those of the rows themselves if the scale is; results have zeros behind them too.
-    What does not fit together is left to :func:`check_operands`.
+    Scores are those of the rows themselves by the scale, which is handed back too; results have zeros behind
+    them. What does not fit together is left to :func:`check_operands`.
     """
-    if any(tensor.ndim != 4 or tensor.shape[3] != q.shape[3] for tensor in (q, k, v)):
-        return q, k, v
-    dim = q.shape[3]
+    dim = q.shape[-1]
+    if not 1 <= dim <= LARGEST_DIM:
+        return q, k, v, scale
+    scale = default_scale(scale, dim)
     more = max(SMALLEST_DIM, -(-dim // DIM_STEP) * DIM_STEP) - dim
-    if not more or not 1 <= dim <= LARGEST_DIM:
-        return q, k, v
+    if not more or any(tensor.ndim != 4 or tensor.shape[3] != dim for tensor in (q, k, v)):
+        return q, k, v, scale
     padded = [torch.nn.functional.pad(tensor, (0, more)) for tensor in (q, k, v)]
-    return padded[0], padded[1], padded[2]
+    return padded[0], padded[1], padded[2], scale
 
 
 def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
@@ -176,6 +192,25 @@ def check_dropout(dropout_p: float, seed: int | None) -> None:
         raise ValueError(f"dropout_p must be at least 0 and below 1, got {dropout_p}")
     if seed is not None and not 0 <= seed < 1 << 63:
         raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
+
+
+def checked_options(
+    pattern: BlockPattern,
+    shape: AttentionShape,
+    device: torch.device,
+    *,
+    scale: float | None,
+    dropout_p: float,
+    seed: int | None,
+    query_lengths: Tensor | None,
+    key_lengths: Tensor | None,
+) -> AttentionOptions:
+    """What a call brings beside its tensors, after all checks; errors as of these."""
+    check_pattern(pattern, shape, device)
+    check_dropout(dropout_p, seed)
+    queries = check_ragged(query_lengths, shape.batch, shape.query_length, device, name="query_lengths")
+    keys = check_ragged(key_lengths, shape.batch, shape.key_length, device, name="key_lengths")
+    return AttentionOptions(default_scale(scale, shape.dim), dropout_p, seed, queries, keys)
 
 
 def default_scale(scale: float | None, dim: int) -> float:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid, assemble
+from sparse_core.attention.description import PatternDescription
+from sparse_core.attention.grid import FULL, BlockGrid, tidy_masks
 
-if TYPE_CHECKING:
-    from sparse_core.attention.describe import PatternDescription
+
+class _Operations:
+    """Functions that methods of :class:`BlockPattern` call.
+
+    Their modules import this one, and register them here when they are imported.
+    """
+
+    validate: Callable[[BlockPattern], None]
+    shifted: Callable[[BlockPattern, int, int], BlockPattern]
+    causal: Callable[[BlockPattern], BlockPattern]
+    union: Callable[[BlockPattern, BlockPattern], BlockPattern]
+    intersection: Callable[[BlockPattern, BlockPattern], BlockPattern]
+    describe: Callable[[BlockPattern], PatternDescription]
+    save: Callable[[BlockPattern, str | os.PathLike[str]], Path]
+    load: Callable[..., BlockPattern]
+    picture: Callable[..., Path]
+
+
+operations = _Operations()
 
 
 class BlockPattern:
@@ -65,7 +83,7 @@ class BlockPattern:
             if tensor.device != row_ptr.device:
                 raise ValueError(f"{name} is on {tensor.device} but row_ptr is on {row_ptr.device}")
         heads = row_ptr.shape[0] if row_ptr.ndim == 2 else 1
-        grid = Grid(heads, query_length, key_length, block_size)
+        grid = BlockGrid(heads, query_length, key_length, block_size)
         grid.check()
         if tuple(row_ptr.shape) != (heads, grid.rows + 1):
             raise ValueError(
@@ -93,9 +111,9 @@ class BlockPattern:
         self.plans: dict[object, object] = {}
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> BlockGrid:
         """Heads, lengths and block size."""
-        return Grid(self.heads, self.query_length, self.key_length, self.block_size)
+        return BlockGrid(self.heads, self.query_length, self.key_length, self.block_size)
 
     @property
     def heads(self) -> int:
@@ -167,9 +185,7 @@ class BlockPattern:
         Raises:
             ValueError: names the head, block row and block that is wrong, or the mask.
         """
-        from sparse_core.attention.validation import validate
-
-        validate(self)
+        operations.validate(self)
         return self
 
     def to(self, device: torch.device | str) -> BlockPattern:
@@ -209,7 +225,7 @@ class BlockPattern:
     @cached_property
     def _transposed(self) -> BlockPattern:
         head, row, column = self.coordinates()
-        grid = Grid(self.heads, self.key_length, self.query_length, self.block_size)
+        grid = BlockGrid(self.heads, self.key_length, self.query_length, self.block_size)
         return assemble(grid, head, column, row, self.partial, self.token_masks.transpose(1, 2))
 
     def expand_heads(self, heads: int) -> BlockPattern:
@@ -231,27 +247,19 @@ class BlockPattern:
 
         Pairs that leave the lengths are dropped; tokens that come in attend to nothing.
         """
-        from sparse_core.attention.combine import shifted
-
-        return shifted(self, rows, columns)
+        return operations.shifted(self, rows, columns)
 
     def causal(self) -> BlockPattern:
         """Without the keys after the query: key j stays when j <= i + key_length - query_length."""
-        from sparse_core.attention.combine import causal
-
-        return causal(self)
+        return operations.causal(self)
 
     def __or__(self, other: BlockPattern) -> BlockPattern:
         """Pairs that either attends; a shared pattern goes with one of any number of heads."""
-        from sparse_core.attention.combine import union
-
-        return union(self, other) if isinstance(other, BlockPattern) else NotImplemented
+        return operations.union(self, other) if isinstance(other, BlockPattern) else NotImplemented
 
     def __and__(self, other: BlockPattern) -> BlockPattern:
         """Pairs that both attend; a shared pattern goes with one of any number of heads."""
-        from sparse_core.attention.combine import intersection
-
-        return intersection(self, other) if isinstance(other, BlockPattern) else NotImplemented
+        return operations.intersection(self, other) if isinstance(other, BlockPattern) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         """Whether heads, lengths, block size and every block are the same; waits for the device."""
@@ -275,28 +283,20 @@ class BlockPattern:
 
     def describe(self) -> PatternDescription:
         """Numbers about the pattern; ``str()`` of them is a table."""
-        from sparse_core.attention.describe import describe
-
-        return describe(self)
+        return operations.describe(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the pattern as safetensors, see :func:`sparse_core.attention.files.save_pattern`."""
-        from sparse_core.attention.files import save_pattern
-
-        return save_pattern(self, path)
+        return operations.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> BlockPattern:
         """Read what :meth:`save` wrote, see :func:`sparse_core.attention.files.load_pattern`."""
-        from sparse_core.attention.files import load_pattern
-
-        return load_pattern(path, device=device)
+        return operations.load(path, device=device)
 
     def picture(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Draw the pattern as a PNG, see :func:`sparse_core.attention.picture.pattern_picture`."""
-        from sparse_core.attention.picture import pattern_picture
-
-        return pattern_picture(self, path, title=title)
+        return operations.picture(self, path, title=title)
 
     def __repr__(self) -> str:
         return (
@@ -321,81 +321,36 @@ class BlockPattern:
         return {**state, "plans": {}}
 
 
-def from_block_mask(
-    mask: Tensor,
-    block_size: int = 64,
-    *,
-    query_length: int | None = None,
-    key_length: int | None = None,
+def assemble(
+    grid: BlockGrid, head: Tensor, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
 ) -> BlockPattern:
-    """Full blocks where ``mask`` is True.
+    """The pattern of a list of blocks in its canonical form.
+
+    Blocks are sorted, masks cut at the lengths; empty ones go, whole ones are full, equal ones kept once.
 
     Args:
-        mask: bool (block rows, block columns), or (heads, block rows, block columns) when heads differ; the
-            pattern is on its device.
-        block_size: tokens along a side of a block.
-        query_length: queries, within the last block row; all of its tokens by default.
-        key_length: keys, within the last block column; all of its tokens by default.
-
-    Raises:
-        TypeError: a mask that is not bool.
-        ValueError: another shape, or lengths that need another number of blocks.
+        grid: lengths and block size.
+        head, row, column: (blocks,) integer, no block twice; any order.
+        mask: (blocks,) integer, -1 for a full block, else an index into ``masks``.
+        masks: (masks, block_size, block_size) bool; True where a query may attend to a key.
     """
-    heads = _check_mask(mask)
-    *_, rows, columns = mask.shape
-    grid = Grid(
-        heads,
-        rows * block_size if query_length is None else query_length,
-        columns * block_size if key_length is None else key_length,
-        block_size,
+    key = (head.long() * grid.rows + row) * grid.columns + column
+    if len(key) > 1 and not bool((key[1:] > key[:-1]).all()):
+        key, order = torch.sort(key)
+        mask = mask[order]
+    mask = mask.long()
+    row, column = key // grid.columns % grid.rows, key % grid.columns
+    partial, token_masks, kept = tidy_masks(grid, row, column, mask, masks)
+    key, column = key[kept], column[kept]
+    counts = torch.bincount(key // grid.columns, minlength=grid.heads * grid.rows)
+    ends = counts.cumsum(0).reshape(grid.heads, grid.rows)
+    starts = torch.cat([ends.new_zeros(1), ends[:-1, -1]])
+    return BlockPattern(
+        torch.cat([starts[:, None], ends], dim=1).int(),
+        column.int(),
+        partial[kept].int(),
+        token_masks,
+        query_length=grid.query_length,
+        key_length=grid.key_length,
+        block_size=grid.block_size,
     )
-    grid.check()
-    if (grid.rows, grid.columns) != (rows, columns):
-        raise ValueError(
-            f"{grid.query_length} queries and {grid.key_length} keys in blocks of {block_size} need a mask of"
-            f" {grid.rows} x {grid.columns} blocks, got {rows} x {columns}"
-        )
-    head, row, column = mask.reshape(heads, rows, columns).nonzero().unbind(dim=1)
-    masks = torch.zeros((0, block_size, block_size), dtype=torch.bool, device=mask.device)
-    return assemble(grid, head, row, column, torch.full_like(head, FULL), masks)
-
-
-def from_token_mask(mask: Tensor, block_size: int = 64) -> BlockPattern:
-    """The pattern of a dense mask, exactly.
-
-    Args:
-        mask: bool (queries, keys), or (heads, queries, keys) when heads differ, True where a query may attend
-            to a key; the pattern is on its device.
-        block_size: tokens along a side of a block.
-
-    Raises:
-        TypeError: a mask that is not bool.
-        ValueError: another shape, or a bad block size.
-    """
-    heads = _check_mask(mask)
-    *_, queries, keys = mask.shape
-    grid = Grid(heads, queries, keys, block_size)
-    grid.check()
-    padding = (0, grid.columns * block_size - keys, 0, grid.rows * block_size - queries)
-    places, masks = [], []
-    for head, tokens in enumerate(mask.reshape(heads, queries, keys)):
-        padded = torch.nn.functional.pad(tokens, padding)
-        blocks = padded.reshape(grid.rows, block_size, grid.columns, block_size).transpose(1, 2)
-        row, column = blocks.any(dim=3).any(dim=2).nonzero().unbind(dim=1)
-        places.append(torch.stack([torch.full_like(row, head), row, column]))
-        masks.append(blocks[row, column])
-    head_index, row, column = torch.cat(places, dim=1).unbind()
-    index = torch.arange(len(row), device=mask.device)
-    return assemble(grid, head_index, row, column, index, torch.cat(masks))
-
-
-def _check_mask(mask: Tensor) -> int:
-    """Heads of a mask."""
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be bool, got {mask.dtype}: compare scores with a threshold first")
-    if mask.ndim not in (2, 3) or 0 in mask.shape:
-        raise ValueError(
-            "mask must have shape (queries, keys) or (heads, queries, keys) without a zero,"
-            f" got {tuple(mask.shape)}"
-        )
-    return mask.shape[0] if mask.ndim == 3 else 1

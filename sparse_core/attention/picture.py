@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL
+from sparse_core.attention.pattern import BlockPattern, operations
 
 #: Pixels of the raster along an axis, at most.
 _PIXELS = 512
@@ -135,3 +135,6 @@ def pattern_picture(pattern: BlockPattern, path: str | os.PathLike[str], *, titl
         bar.outline.set_visible(False)
     figure.savefig(path, format="png")
     return Path(path)
+
+
+operations.picture = pattern_picture

@@ -13,11 +13,8 @@ from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
     arithmetic_dtype,
-    check_dropout,
     check_operands,
-    check_pattern,
-    check_ragged,
-    default_scale,
+    checked_options,
 )
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
@@ -68,17 +65,24 @@ def sparse_attention(
         ValueError: shapes, lengths, devices or options do not fit.
     """
     shape = check_operands(q, k, v)
-    check_pattern(pattern, shape, q.device)
-    check_dropout(dropout_p, seed)
-    queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
-    keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
+    options = checked_options(
+        pattern,
+        shape,
+        q.device,
+        scale=scale,
+        dropout_p=dropout_p,
+        seed=seed,
+        query_lengths=query_lengths,
+        key_lengths=key_lengths,
+    )
+    queries, keys = options.query_lengths, options.key_lengths
     if dropout_p and seed is None:
         seed = drawn_seed()
     with torch.autocast(q.device.type, enabled=False):
         layout = _Layout(shape, pattern)
         dtype = arithmetic_dtype(q.dtype)
         operands = _Operands(
-            q=layout.query_blocks(_without_padding(q, queries).to(dtype) * default_scale(scale, shape.dim)),
+            q=layout.query_blocks(_without_padding(q, queries).to(dtype) * options.scale),
             k=layout.key_blocks(_without_padding(k, keys).to(dtype)),
             v=layout.key_blocks(_without_padding(v, keys).to(dtype)),
             key_lengths=None if keys is None else layout.per_sequence(keys),

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
 from sparse_core.attention.blocks.plan import ROW_LENGTHS
+from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,
@@ -91,7 +91,7 @@ class _EqualRows(NamedTuple):
     lengths: Tensor
 
 
-def _equal_rows(grid: Grid, count: int, device: torch.device) -> _EqualRows:
+def _equal_rows(grid: BlockGrid, count: int, device: torch.device) -> _EqualRows:
     units = grid.heads * grid.rows
     first = torch.arange(0, (units + 1) * count, max(count, 1), device=device, dtype=torch.int32)
     return _EqualRows(
@@ -105,7 +105,7 @@ def _equal_rows(grid: Grid, count: int, device: torch.device) -> _EqualRows:
 _kept_equal_rows = lru_cache(maxsize=64)(_equal_rows)
 
 
-def _equal_rows_pattern(grid: Grid, scores: Tensor, count: int) -> BlockPattern:
+def _equal_rows_pattern(grid: BlockGrid, scores: Tensor, count: int) -> BlockPattern:
     """The ``count`` best columns of each row, (heads, block rows, block columns) scores."""
     # A radix sort would tell -0.0 from 0.0.
     scores = scores.nan_to_num(nan=torch.finfo(scores.dtype).min) + 0.0
@@ -183,11 +183,11 @@ def dynamic_blocks(
     return _pattern(grid, kept.sum(dim=2).flatten(), row, chosen, causal)
 
 
-def _checked(q: Tensor, k: Tensor, block_size: int) -> tuple[AttentionShape, Grid]:
+def _checked(q: Tensor, k: Tensor, block_size: int) -> tuple[AttentionShape, BlockGrid]:
     shape = check_queries_and_keys(q, k)
     if not shape.batch:
         raise ValueError(f"q must have at least one batch entry to select by, got shape {tuple(q.shape)}")
-    grid = Grid(shape.heads, shape.query_length, shape.key_length, block_size)
+    grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, block_size)
     grid.check()
     return shape, grid
 
@@ -215,14 +215,14 @@ def _scores(q: Tensor, k: Tensor, shape: AttentionShape) -> Tensor:
         return (grouped @ k.unsqueeze(2).mT).flatten(1, 2)
 
 
-def _columns_seen(grid: Grid, row: int) -> int:
+def _columns_seen(grid: BlockGrid, row: int) -> int:
     """Block columns of which the last query of a block row may see a key, when causal."""
     last_query = min((row + 1) * grid.block_size, grid.query_length) - 1
     last_key = last_query + grid.key_length - grid.query_length
     return max(0, last_key // grid.block_size + 1)
 
 
-def _columns_crossed(grid: Grid, row: int) -> list[int]:
+def _columns_crossed(grid: BlockGrid, row: int) -> list[int]:
     """Of these columns, those of which the first query does not see every key."""
     size, seen = grid.block_size, _columns_seen(grid, row)
     last_key_seen = row * size + grid.key_length - grid.query_length
@@ -231,14 +231,14 @@ def _columns_crossed(grid: Grid, row: int) -> list[int]:
     return [column for column, last_key in last_keys.items() if last_key > last_key_seen]
 
 
-def _kept_in(grid: Grid, row: int, keep: float, causal: bool) -> int:
+def _kept_in(grid: BlockGrid, row: int, keep: float, causal: bool) -> int:
     """Blocks that a row keeps."""
     columns = _columns_seen(grid, row) if causal else grid.columns
     crossed = len(_columns_crossed(grid, row)) if causal else 0
     return min(columns, max(1, round(keep * columns), crossed))
 
 
-def _blocks_seen(grid: Grid, causal: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+def _blocks_seen(grid: BlockGrid, causal: bool, device: torch.device) -> tuple[Tensor, Tensor]:
     """(block rows, block columns) bool: blocks that may be kept, and those on the diagonal, which must be."""
     if not causal:
         seen = torch.ones((grid.rows, grid.columns), dtype=torch.bool, device=device)
@@ -252,7 +252,7 @@ def _blocks_seen(grid: Grid, causal: bool, device: torch.device) -> tuple[Tensor
     return seen, seen & (last_key > row * size + offset)
 
 
-def _pattern(grid: Grid, count: Tensor, row: Tensor, column: Tensor, causal: bool) -> BlockPattern:
+def _pattern(grid: BlockGrid, count: Tensor, row: Tensor, column: Tensor, causal: bool) -> BlockPattern:
     """The pattern of blocks that are in order; ``count`` (heads * block rows,) says where rows end."""
     size = grid.block_size
     ends = count.cumsum(0).reshape(grid.heads, grid.rows)
@@ -281,7 +281,8 @@ def _pattern(grid: Grid, count: Tensor, row: Tensor, column: Tensor, causal: boo
 class _CausalMasks(NamedTuple):
     """Masks of the blocks that the diagonal crosses.
 
-    A block's code is its edge (see :meth:`Grid.edges`), and 4 more when its first query does not see into it.
+    A block's code is its edge (see :meth:`BlockGrid.edges`), and 4 more when its first query does not see
+    into it.
     """
 
     masks: Tensor  # (masks, block_size, block_size) bool
@@ -289,7 +290,7 @@ class _CausalMasks(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _causal_masks(grid: Grid, device: torch.device) -> _CausalMasks:
+def _causal_masks(grid: BlockGrid, device: torch.device) -> _CausalMasks:
     size, offset = grid.block_size, grid.key_length - grid.query_length
     crossed = [(row, column) for row in range(grid.rows) for column in _columns_crossed(grid, row)]
     row, column = torch.tensor(crossed, dtype=torch.long).reshape(-1, 2).unbind(dim=1)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, equal_masks
-
-if TYPE_CHECKING:
-    from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.grid import FULL, equal_masks
+from sparse_core.attention.pattern import BlockPattern, operations
 
 
 def validate(pattern: BlockPattern) -> None:
@@ -101,3 +97,6 @@ def _first(wrong: Tensor) -> tuple[int] | None:
 
 def _where(block: int, head: Tensor, row: Tensor) -> str:
     return f"head {int(head[block])}, block row {int(row[block])}, block {block}"
+
+
+operations.validate = validate

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL
+from sparse_core.attention.grid import FULL
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
@@ -144,7 +144,7 @@ def _block_mask(pattern: BlockPattern) -> Any:
     )
 
 
-# Masks that every pattern has: four by the edge that cuts a block (see Grid.edges), and one without a pair.
+# Masks that every pattern has: four by the edge that cuts a block (BlockGrid.edges), and one without a pair.
 _WHOLE, _NOTHING, _FIRST = 0, 4, 5
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparse_core.conv.coordinates import CoordinateTable, build_table
-from sparse_core.conv.tensor import SparseTensor
+from sparse_core.conv.tensor import SparseTensor, sums
 
 __all__ = ["add", "cat"]
 
@@ -75,3 +75,6 @@ def _on(tensor: SparseTensor, table: CoordinateTable) -> Tensor:
     rows = own.table().lookup_keys(table.keys)
     # -1 reads the row of zeros behind all.
     return F.pad(own.features, (0, 0, 0, 1))[rows]
+
+
+sums.add = add

@@ -38,6 +38,15 @@ ROW_FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )
 
 
+class _Sums:
+    """What adds tensors imports this module, and says here what it is when it is imported."""
+
+    add: Callable[[SparseTensor, SparseTensor], SparseTensor]
+
+
+sums = _Sums()
+
+
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
     """Features at the active cells of a batch of grids. Frames may differ in how many cells are active.
@@ -144,9 +153,7 @@ class SparseTensor:
         """Sums where both are active, the one there is elsewhere; grids and channels must agree."""
         if not isinstance(other, SparseTensor):
             return NotImplemented
-        from sparse_core.conv.combine import add
-
-        return add(self, other)
+        return sums.add(self, other)
 
     @classmethod
     def __torch_function__(

@@ -1,5 +1,7 @@
 """Sparse matrices: validated containers, conversions between them, to torch, scipy and dense."""
 
+# describe registers itself, as convert (which files imports) and algebra do.
+import sparse_core.formats.describe  # noqa: F401
 from sparse_core.formats.algebra import hstack, kron, tril, triu, vstack
 from sparse_core.formats.assemble import Assembled, assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
@@ -8,7 +10,7 @@ from sparse_core.formats.choose import Choice, choose_format
 from sparse_core.formats.compact import CompactCSR
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.describe import Description, RowLengths
+from sparse_core.formats.description import Description, RowLengths
 from sparse_core.formats.ell import ELL
 from sparse_core.formats.files import load_matrix, save_matrix
 from sparse_core.formats.hyb import HYB

@@ -19,6 +19,7 @@ from sparse_core.formats.indexing import (
     pointers_from_rows,
     scatter_values,
 )
+from sparse_core.matrix_operations import operations
 
 
 def add(a: SparseMatrix, b: SparseMatrix) -> CSR:
@@ -30,7 +31,7 @@ def add(a: SparseMatrix, b: SparseMatrix) -> CSR:
 def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
     """Product entry by entry: an entry wherever both have one, in the promoted type."""
     _check_same_shape(a, b)
-    left, right = a._to_csr(), b._to_csr()
+    left, right = a.to(CSR), b.to(CSR)
     row = torch.cat([left.row_indices().long(), right.row_indices().long()])
     col = torch.cat([left.col.long(), right.col.long()])
     # Two stable sorts: a linear key of row and column could overflow 64 bits. Equal places of a come first.
@@ -45,7 +46,7 @@ def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
 
 def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> CSR:
     """``operation(values, dense)`` at the entries of ``matrix``, to whose shape ``dense`` is broadcast."""
-    csr = matrix._to_csr()
+    csr = matrix.to(CSR)
     try:
         spread = torch.broadcast_to(dense, csr.shape)
     except RuntimeError:
@@ -57,7 +58,7 @@ def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor,
 
 def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
     """Rows in the order asked for; (count,) int64 inside the matrix, repeats allowed."""
-    csr = matrix._to_csr()
+    csr = matrix.to(CSR)
     lengths = csr.row_lengths().long().index_select(0, rows)
     row_ptr = pointers_from_lengths(lengths, torch.int64)
     first = csr.row_ptr.long().index_select(0, rows) - row_ptr[:-1]
@@ -71,7 +72,7 @@ def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
 
 def diagonal(matrix: SparseMatrix, k: int) -> Tensor:
     """(length,) the k-th diagonal, 0 where nothing is stored."""
-    csr, (rows, columns) = matrix._to_csr(), matrix.shape
+    csr, (rows, columns) = matrix.to(CSR), matrix.shape
     length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
     row = csr.row_indices().long()
     on = (csr.col - row == k).nonzero().squeeze(1)
@@ -149,13 +150,13 @@ def kron(a: SparseMatrix, b: SparseMatrix) -> CSR:
         ValueError: devices that differ.
     """
     _check_matrices([a, b])
-    (p, q), left, right = b.shape, a._to_csr(), b._to_csr()
+    (p, q), left, right = b.shape, a.to(CSR), b.to(CSR)
     shape = (a.shape[0] * p, a.shape[1] * q)
     row = left.row_indices().long()[:, None] * p + right.row_indices().long()
     col = left.col.long()[:, None] * q + right.col.long()
     values = left.values[:, None] * right.values
     row, col, values = (part.reshape(-1) for part in (row, col, values))
-    return COO(row, col, values, shape, validate=False)._to_csr()
+    return COO(row, col, values, shape, validate=False).to(CSR)
 
 
 def _assembled(
@@ -166,7 +167,7 @@ def _assembled(
     is_coalesced: bool | None = None,
 ) -> CSR:
     # The sum of matrices, each with its upper left corner at its place in a matrix of ``shape``.
-    parts = [matrix._to_csr() for matrix in matrices]
+    parts = [matrix.to(CSR) for matrix in matrices]
     dtype = parts[0].dtype
     for part in parts[1:]:
         dtype = torch.promote_types(dtype, part.dtype)
@@ -174,13 +175,13 @@ def _assembled(
     row = torch.cat([part.row_indices().long() + down for part, (down, _) in moved])
     col = torch.cat([part.col.long() + right for part, (_, right) in moved])
     values = concatenate(*(part.values.to(dtype) for part in parts))
-    return COO(row, col, values, shape, is_coalesced=is_coalesced, validate=False)._to_csr()
+    return COO(row, col, values, shape, is_coalesced=is_coalesced, validate=False).to(CSR)
 
 
 def _where(matrix: SparseMatrix, keep: Callable[[Tensor], Tensor]) -> CSR:
     # The entries whose distance above the main diagonal is to be kept.
     _check_matrices([matrix])
-    csr = matrix._to_csr()
+    csr = matrix.to(CSR)
     row = csr.row_indices()
     kept = keep(csr.col.long() - row.long()).nonzero().squeeze(1)
     row, col, values = (part.index_select(0, kept) for part in (row, csr.col, csr.values))
@@ -217,3 +218,10 @@ def _common(matrices: Sequence[SparseMatrix], *, axis: int) -> int:
             f"expected matrices with the same number of {'columns' if axis else 'rows'}, got {shapes}"
         )
     return sizes.pop()
+
+
+operations.add = add
+operations.multiply = multiply
+operations.at_entries = at_entries
+operations.take_rows = take_rows
+operations.diagonal = diagonal

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
 
+from sparse_core.formats.description import Description
 from sparse_core.formats.operators import Operators
 from sparse_core.formats.validation import VALUE_DTYPES, can_read, check_shape, check_values_dtype
-
-if TYPE_CHECKING:
-    from sparse_core.formats.coo import COO
-    from sparse_core.formats.csr import CSR
-    from sparse_core.formats.describe import Description
+from sparse_core.matrix_operations import operations
 
 Plan = TypeVar("Plan")
 Matrix = TypeVar("Matrix", bound="SparseMatrix")
@@ -66,7 +63,7 @@ class SparseMatrix(Operators):
 
     @classmethod
     @abstractmethod
-    def from_csr(cls, csr: CSR, **options: Any) -> Self:
+    def from_csr(cls, csr: Any, **options: Any) -> Self:
         """Convert from CSR; the options are the format's own."""
 
     @abstractmethod
@@ -89,10 +86,6 @@ class SparseMatrix(Operators):
     @abstractmethod
     def _index_tensors(self) -> dict[str, Tensor]:
         """Index tensors by attribute name; the first tells ``index_dtype``."""
-
-    @abstractmethod
-    def _to_csr(self) -> CSR:
-        """This matrix as CSR, differentiable in ``values``."""
 
     def _check(self, validate: bool) -> None:
         # The last step of every constructor.
@@ -242,26 +235,20 @@ class SparseMatrix(Operators):
             dense: (M, N) floating point or complex; a tensor, or what ``torch.as_tensor`` accepts.
             options: options of the format.
         """
-        from sparse_core.formats.convert import csr_from_dense
-
-        return cls.from_csr(csr_from_dense(dense), **options)
+        return cls.from_csr(operations.from_dense(dense), **options)
 
     @classmethod
     def from_scipy(cls, matrix: Any, **options: Any) -> Self:
         """Convert any scipy sparse matrix or 2-D sparse array; duplicates are summed, zeros are kept."""
-        from sparse_core.formats.convert import from_scipy
-
-        return cls._from_matrix(from_scipy(matrix), options)
+        return cls._from_matrix(operations.from_scipy(matrix), options)
 
     @classmethod
     def from_torch(cls, tensor: Tensor, **options: Any) -> Self:
         """Convert a 2-D torch tensor of any layout: strided, COO, CSR, CSC, BSR or BSC."""
-        from sparse_core.formats.convert import from_torch
-
-        return cls._from_matrix(from_torch(tensor), options)
+        return cls._from_matrix(operations.from_torch(tensor), options)
 
     @classmethod
-    def from_coo(cls, coo: COO, **options: Any) -> Self:
+    def from_coo(cls, coo: SparseMatrix, **options: Any) -> Self:
         """Convert from COO; duplicates are summed in input order.
 
         Raises:
@@ -310,28 +297,25 @@ class SparseMatrix(Operators):
 
     def to_dense(self) -> Tensor:
         """(M, N) tensor on the same device; positions without an entry are 0."""
-        return self._to_csr().to_dense()
+        dense: Tensor = self._to_csr().to_dense()
+        return dense
 
     def to_scipy(self) -> Any:
         """A ``scipy.sparse`` array: ``coo_array``, ``bsr_array`` (see :class:`BSR`) or ``csr_array``.
 
         NaN and explicit zeros are kept; float16 and bfloat16, which scipy lacks, become float32.
         """
-        from sparse_core.formats.convert import csr_to_scipy
-
-        return csr_to_scipy(self._to_csr())
+        return self._to_csr().to_scipy()
 
     def to_torch(self) -> Tensor:
         """A torch sparse tensor: COO, CSR or BSR (see :class:`BSR`) as they are, else CSR."""
-        from sparse_core.formats.convert import csr_to_torch
-
-        return csr_to_torch(self._to_csr())
+        tensor: Tensor = self._to_csr().to_torch()
+        return tensor
 
     def describe(self) -> Description:
         """Sparsity, row lengths, bytes in each format and the recommended one; ``str()`` prints them."""
-        from sparse_core.formats.describe import describe
-
-        return describe(self)
+        description: Description = operations.describe(self)
+        return description
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import torch
@@ -15,6 +16,7 @@ from sparse_core.formats.indexing import (
     expand_pointers,
     pointers_from_rows,
     scatter_values,
+    to_numpy,
 )
 from sparse_core.formats.validation import (
     check_indices,
@@ -238,15 +240,22 @@ class BSR(SparseMatrix):
 
         Half types become float32.
         """
-        from sparse_core.formats.convert import bsr_to_scipy
+        if self.is_ragged:
+            return super().to_scipy()
+        import scipy.sparse
 
-        return super().to_scipy() if self.is_ragged else bsr_to_scipy(self)
+        parts = (to_numpy(self.values), to_numpy(self.col), to_numpy(self.row_ptr))
+        return scipy.sparse.bsr_array(parts, shape=self.shape, blocksize=self.block_size)
 
     def to_torch(self) -> Tensor:
         """A ``torch.sparse_bsr`` tensor, or CSR when the shape is not a multiple of the block size."""
-        from sparse_core.formats.convert import bsr_to_torch
-
-        return super().to_torch() if self.is_ragged else bsr_to_torch(self)
+        if self.is_ragged:
+            return super().to_torch()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse BSR tensor support is in beta")
+            return torch.sparse_bsr_tensor(
+                self.row_ptr, self.col, self.values, size=self.shape, check_invariants=False
+            )
 
     def _to_csr(self) -> CSR:
         order, row = entries_by_row(self.row_ptr, self.col, self.block_size, self.shape)

@@ -1,8 +1,7 @@
-"""To and from dense tensors, scipy and torch. Between formats CSR is the hub."""
+"""From dense tensors, scipy and torch. Between formats CSR is the hub."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sparse_core.formats.coo import COO, entries_rise
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
 from sparse_core.formats.validation import can_read, check_pointers, check_size, check_values_dtype, rises
+from sparse_core.matrix_operations import operations
 
 
 def csr_from_dense(dense: Any) -> CSR:
@@ -159,54 +159,6 @@ def _indices_from_numpy(indices: Any, dtype: torch.dtype) -> Tensor:
     return narrow(torch.from_numpy(np.array(indices)), dtype)
 
 
-def values_to_numpy(values: Tensor) -> Any:
-    """A numpy copy of the values; float16 and bfloat16 become float32, which scipy can compute with."""
-    values = values.detach().cpu()
-    if values.dtype in (torch.float16, torch.bfloat16):
-        return values.float().numpy()
-    return values.numpy().copy()
-
-
-def coo_to_scipy(coo: COO) -> Any:
-    """A ``scipy.sparse.coo_array`` with the same entries in the same order."""
-    import scipy.sparse
-
-    row, col = coo.row.cpu().numpy().copy(), coo.col.cpu().numpy().copy()
-    array = scipy.sparse.coo_array((values_to_numpy(coo.values), (row, col)), shape=coo.shape)
-    array.has_canonical_format = bool(coo.is_coalesced)
-    return array
-
-
-def csr_to_scipy(csr: CSR) -> Any:
-    """A ``scipy.sparse.csr_array`` with the same entries."""
-    import scipy.sparse
-
-    parts = (values_to_numpy(csr.values), csr.col.cpu().numpy().copy(), csr.row_ptr.cpu().numpy().copy())
-    return scipy.sparse.csr_array(parts, shape=csr.shape)
-
-
-def bsr_to_scipy(bsr: BSR) -> Any:
-    """A ``scipy.sparse.bsr_array``; the shape must be a multiple of the block size."""
-    import scipy.sparse
-
-    parts = (values_to_numpy(bsr.values), bsr.col.cpu().numpy().copy(), bsr.row_ptr.cpu().numpy().copy())
-    return scipy.sparse.bsr_array(parts, shape=bsr.shape, blocksize=bsr.block_size)
-
-
-def csr_to_torch(csr: CSR) -> Tensor:
-    """A ``torch.sparse_csr`` tensor that shares memory with ``csr``."""
-    with warnings.catch_warnings():
-        # torch says once that its CSR is a beta; here the caller asked for it by name.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            csr.row_ptr, csr.col, csr.values, size=csr.shape, check_invariants=False
-        )
-
-
-def bsr_to_torch(bsr: BSR) -> Tensor:
-    """A ``torch.sparse_bsr`` tensor; the shape must be a multiple of the block size."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse BSR tensor support is in beta")
-        return torch.sparse_bsr_tensor(
-            bsr.row_ptr, bsr.col, bsr.values, size=bsr.shape, check_invariants=False
-        )
+operations.from_dense = csr_from_dense
+operations.from_scipy = from_scipy
+operations.from_torch = from_torch

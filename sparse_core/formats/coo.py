@@ -10,7 +10,7 @@ from torch import Tensor
 from sparse_core.formats.assemble import assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.indexing import narrow, pointers_from_rows, scatter_values
+from sparse_core.formats.indexing import narrow, pointers_from_rows, scatter_values, to_numpy
 from sparse_core.formats.validation import (
     check_indices,
     check_range,
@@ -158,9 +158,12 @@ class COO(SparseMatrix):
 
     def to_scipy(self) -> Any:
         """A ``scipy.sparse.coo_array``; duplicates, NaN and zeros stay, half types become float32."""
-        from sparse_core.formats.convert import coo_to_scipy
+        import scipy.sparse
 
-        return coo_to_scipy(self)
+        parts = (to_numpy(self.values), (to_numpy(self.row), to_numpy(self.col)))
+        array = scipy.sparse.coo_array(parts, shape=self.shape)
+        array.has_canonical_format = bool(self.is_coalesced)
+        return array
 
     def to_torch(self) -> Tensor:
         """A ``torch.sparse_coo`` tensor; duplicates stay."""

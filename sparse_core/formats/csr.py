@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
-from sparse_core.formats.indexing import expand_pointers, pointers_from_rows, scatter_values
+from sparse_core.formats.indexing import expand_pointers, pointers_from_rows, scatter_values, to_numpy
 from sparse_core.formats.validation import (
     check_indices,
     check_pointers,
@@ -126,6 +127,22 @@ class CSR(SparseMatrix):
         rows, columns = self.shape
         places = expand_pointers(self.row_ptr.long(), self.nnz) * columns + self.col
         return scatter_values(self.values, places, rows * columns).reshape(rows, columns)
+
+    def to_scipy(self) -> Any:
+        """A ``scipy.sparse.csr_array`` with the same entries; half types become float32."""
+        import scipy.sparse
+
+        parts = (to_numpy(self.values), to_numpy(self.col), to_numpy(self.row_ptr))
+        return scipy.sparse.csr_array(parts, shape=self.shape)
+
+    def to_torch(self) -> Tensor:
+        """A ``torch.sparse_csr`` tensor that shares memory with this matrix."""
+        with warnings.catch_warnings():
+            # torch says once that its CSR is a beta; here the caller asked for it by name.
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(
+                self.row_ptr, self.col, self.values, size=self.shape, check_invariants=False
+            )
 
     def _to_csr(self) -> CSR:
         return self

@@ -1,101 +1,24 @@
-"""What a sparse matrix looks like, in numbers: rows, diagonals, bytes in each format, the choice."""
+"""Measure a sparse matrix: rows, diagonals, bytes in each format, the choice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.bsr import BSR
+from sparse_core.formats.choose import choose_format
 from sparse_core.formats.compact import CompactCSR
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
+from sparse_core.formats.description import Description, RowLengths
 from sparse_core.formats.ell import ELL
 from sparse_core.formats.hyb import HYB
 from sparse_core.formats.nm import NM
 from sparse_core.formats.sliced_ell import SlicedELL
-
-
-@dataclass(frozen=True)
-class RowLengths:
-    """Distribution of the stored entries of a row; zeros for a matrix without rows.
-
-    Attributes:
-        shortest, lower_quartile, median, upper_quartile, longest: lengths that occur.
-        mean: average length.
-        empty: rows without an entry.
-        gini: how unevenly entries are spread over the rows: 0 all rows are equally long, towards 1 a few
-            rows hold everything (Gini, 1912).
-    """
-
-    shortest: int
-    lower_quartile: int
-    median: int
-    upper_quartile: int
-    longest: int
-    mean: float
-    empty: int
-    gini: float
-
-
-@dataclass(frozen=True)
-class Description:
-    """Numbers about one matrix; ``str()`` gives a table.
-
-    Attributes:
-        format: name of the matrix's own format.
-        shape: rows, columns.
-        dtype, device: names of the values' type and the device.
-        nnz: stored entries.
-        nbytes: bytes of the matrix as it is.
-        sparsity: share of positions without an entry.
-        row_lengths: their distribution.
-        diagonals: diagonals that hold an entry.
-        format_nbytes: bytes in each format, None where the matrix does not fit.
-        misfits: why it does not fit, by format.
-        choice: name of the recommended format for products with a vector.
-        reason: why.
-    """
-
-    format: str
-    shape: tuple[int, int]
-    dtype: str
-    device: str
-    nnz: int
-    nbytes: int
-    sparsity: float
-    row_lengths: RowLengths
-    diagonals: int
-    format_nbytes: dict[str, int | None]
-    misfits: dict[str, str]
-    choice: str
-    reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts, ready for JSON."""
-        return {**asdict(self), "shape": list(self.shape)}
-
-    def __str__(self) -> str:
-        rows = self.row_lengths
-        positions = self.shape[0] * self.shape[1]
-        lines = [
-            f"{self.format} {self.shape[0]} x {self.shape[1]}, {self.dtype} on {self.device}",
-            f"entries      {self.nnz} of {positions} ({100 * self.sparsity:.4g} % sparse)",
-            f"row lengths  {rows.shortest} | {rows.lower_quartile} | {rows.median} | {rows.upper_quartile}"
-            f" | {rows.longest} (quartiles), mean {rows.mean:.4g}, {rows.empty} empty, Gini {rows.gini:.2f}",
-            f"diagonals    {self.diagonals}",
-            "bytes",
-        ]
-        for name, count in self.format_nbytes.items():
-            size = f"{count:>16,}" if count is not None else f"{'does not fit':>16}: {self.misfits[name]}"
-            own = "  <- this matrix" if name == self.format else ""
-            lines.append(f"  {name:<16}{size}{own}")
-        lines.append(f"choice       {self.choice}: {self.reason}")
-        return "\n".join(lines)
+from sparse_core.matrix_operations import operations
 
 
 def describe(matrix: SparseMatrix) -> Description:
@@ -106,8 +29,6 @@ def describe(matrix: SparseMatrix) -> Description:
     Args:
         matrix: any format.
     """
-    from sparse_core.formats.choose import choose_format
-
     with torch.no_grad():
         csr = matrix.to(CSR)
         format_nbytes, misfits = _bytes_by_format(csr)
@@ -160,3 +81,6 @@ def _row_lengths(lengths: Tensor) -> RowLengths:
     gini = int((weights * ranked).sum()) / (count * total) if total else 0.0
     empty = int((ranked == 0).sum())
     return RowLengths(shortest, lower, median, upper, longest, total / count, empty, gini)
+
+
+operations.describe = describe

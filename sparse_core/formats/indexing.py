@@ -1,6 +1,8 @@
-"""Index arithmetic that the formats share: plain torch, any device, no loop over rows."""
+"""Index arithmetic and copies that the formats share: plain torch, any device, no loop over rows."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,6 +67,14 @@ def narrow(indices: Tensor, dtype: torch.dtype) -> Tensor:
     if indices.dtype == torch.int64 and dtype == torch.int32:
         return indices.clamp(-1, torch.iinfo(torch.int32).max).to(dtype)
     return indices.to(dtype)
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    """A numpy copy; float16 and bfloat16 become float32, which scipy can compute with."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        return tensor.float().numpy()
+    return tensor.numpy().copy()
 
 
 def ceil_div(count: int, step: int) -> int:

@@ -7,16 +7,12 @@ import numbers
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from sparse_core.formats.base import SparseMatrix
-    from sparse_core.formats.csr import CSR
-
-# linalg and the functions of algebra import formats, so they are imported here only when needed.
+from sparse_core.matrix_operations import operations
 
 
 class Operators(ABC):
@@ -33,7 +29,12 @@ class Operators(ABC):
     __array_ufunc__ = None
 
     @abstractmethod
-    def _to_csr(self) -> CSR: ...
+    def _to_csr(self) -> Any:
+        """This matrix as CSR, differentiable in ``values``."""
+
+    @abstractmethod
+    def to_dense(self) -> Tensor:
+        """(M, N) tensor."""
 
     @abstractmethod
     def with_values(self, values: Tensor) -> Self:
@@ -46,33 +47,18 @@ class Operators(ABC):
     # Matrix products.
 
     def __matmul__(self, other: Any) -> Any:
-        from sparse_core import linalg
-
-        if _is_matrix(other):
-            return linalg.spgemm(self._whole(), other)
-        if isinstance(other, Tensor):
-            product = linalg.spmv if other.ndim == 1 else linalg.spmm
-            return product(self._whole(), other)
-        return NotImplemented
+        return operations.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        from sparse_core import linalg
-
-        if not isinstance(other, Tensor):
-            return NotImplemented
-        if other.ndim == 1:
-            return linalg.spmv(self._whole(), other, transpose=True)
-        return linalg.spmm(self._whole(), other.mT, transpose=True).mT
+        return operations.matmul(other, self)
 
     # Sums.
 
     def __add__(self, other: Any) -> Any:
-        from sparse_core.formats.algebra import add
-
         if _is_matrix(other):
-            return add(self._whole(), other)
+            return operations.add(self, other)
         if isinstance(other, Tensor):
-            return self._whole().to_dense() + other
+            return self.to_dense() + other
         if not _is_scalar(other):
             return NotImplemented
         if other != 0:
@@ -97,23 +83,21 @@ class Operators(ABC):
     # Products and quotients entry by entry.
 
     def __mul__(self, other: Any) -> Any:
-        from sparse_core.formats.algebra import at_entries, multiply
-
         if _is_matrix(other):
-            return multiply(self._whole(), other)
+            return operations.multiply(self, other)
         if _is_scalar(other):
             return self._scaled(operator.mul, other)
-        return at_entries(self._whole(), other, operator.mul) if isinstance(other, Tensor) else NotImplemented
+        if isinstance(other, Tensor):
+            return operations.at_entries(self, other, operator.mul)
+        return NotImplemented
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        from sparse_core.formats.algebra import at_entries
-
         if _is_scalar(other):
             return self._scaled(operator.truediv, other)
         if isinstance(other, Tensor):
-            return at_entries(self._whole(), other, operator.truediv)
+            return operations.at_entries(self, other, operator.truediv)
         return NotImplemented
 
     def _scaled(self, operation: Callable[[Tensor, Any], Tensor], number: Any) -> Self:
@@ -146,8 +130,6 @@ class Operators(ABC):
             IndexError: outside the matrix.
             TypeError: something else.
         """
-        from sparse_core.formats.algebra import take_rows
-
         if not isinstance(key, tuple):
             key = (key, slice(None))
         if len(key) != 2:
@@ -155,12 +137,12 @@ class Operators(ABC):
         lists = [part for part in key if not isinstance(part, slice) and not _is_integer(part)]
         if len(lists) == 2:
             raise TypeError("rows and columns are both lists: use matrix[rows][:, columns]")
-        found: Any = self._to_csr()
+        found = self._to_csr()
         rows, columns = key
         if rows != slice(None) if isinstance(rows, slice) else True:
-            found = take_rows(found, _chosen(rows, self.shape[0], found.device))
+            found = operations.take_rows(found, _chosen(rows, self.shape[0], found.device))
         if columns != slice(None) if isinstance(columns, slice) else True:
-            found = take_rows(found.T, _chosen(columns, self.shape[1], found.device)).T
+            found = operations.take_rows(found.T, _chosen(columns, self.shape[1], found.device)).T
         named = [_is_integer(rows), _is_integer(columns)]
         if not any(named):
             return found
@@ -169,9 +151,7 @@ class Operators(ABC):
 
     def diagonal(self, k: int = 0) -> Tensor:
         """The k-th diagonal (k > 0: above the main one) as a dense vector; 0 where nothing is stored."""
-        from sparse_core.formats.algebra import diagonal
-
-        return diagonal(self._whole(), k)
+        return operations.diagonal(self, k)
 
     def sum(self, axis: int | None = None) -> Tensor:
         """Sum of all entries, or along an axis.
@@ -186,16 +166,13 @@ class Operators(ABC):
             ValueError: another axis.
         """
         if axis is None:
-            return self._to_csr().values.sum()
+            return self._to_csr().values.sum()  # type: ignore[no-any-return]
         if axis not in (-2, -1, 0, 1):
             raise ValueError(f"axis must be None, 0, 1, -1 or -2, got {axis}")
         along_rows = axis % 2 == 1
         ones = torch.ones(self.shape[along_rows], dtype=self.values.dtype, device=self.values.device)
         total: Tensor = self @ ones if along_rows else ones @ self
         return total
-
-    def _whole(self) -> SparseMatrix:
-        return cast("SparseMatrix", self)
 
 
 def _is_matrix(other: object) -> bool:

@@ -40,10 +40,8 @@ from sparse_core.linalg.preconditioners import (
     jacobi,
     rigid_body_modes,
 )
-from sparse_core.linalg.sddmm import sddmm
+from sparse_core.linalg.products import sddmm, spmm, spmv
 from sparse_core.linalg.spgemm import spgemm
-from sparse_core.linalg.spmm import spmm
-from sparse_core.linalg.spmv import spmv
 from sparse_core.linalg.triangular import triangular_solve
 from sparse_core.linalg.tridiagonal import tridiagonal_solve
 

@@ -6,7 +6,7 @@ In memory: :class:`TaskVector` and :func:`merge`. From disk, larger than memory:
 """
 
 from sparse_core.merging.api import merge
-from sparse_core.merging.cache import CacheStatistics, Combination, MergeCache
+from sparse_core.merging.cache import Combination, MergeCache, MergeCacheStatistics
 from sparse_core.merging.connectivity import PathLoss, loss_along_path, save_path_picture
 from sparse_core.merging.hot_swap import HotSwap
 from sparse_core.merging.methods import METHODS
@@ -18,10 +18,10 @@ from sparse_core.merging.vector_files import VectorFileReport, load_task_vector,
 
 __all__ = [
     "METHODS",
-    "CacheStatistics",
     "Combination",
     "HotSwap",
     "MergeCache",
+    "MergeCacheStatistics",
     "MergeReport",
     "PathLoss",
     "Recipe",

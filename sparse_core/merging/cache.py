@@ -19,7 +19,7 @@ from sparse_core.merging.methods import find_method, nearest
 from sparse_core.merging.rules import Elect
 from sparse_core.merging.task_vector import State, TaskVector, state_of
 
-__all__ = ["CacheStatistics", "Combination", "MergeCache"]
+__all__ = ["Combination", "MergeCache", "MergeCacheStatistics"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Combination:
         return tuple(self.weights.items()) if isinstance(self.weights, Mapping) else self.weights
 
 
-class CacheStatistics(NamedTuple):
+class MergeCacheStatistics(NamedTuple):
     """What a cache did so far.
 
     Attributes:
@@ -134,11 +134,11 @@ class MergeCache:
         return self.prefetch(missing[:count])
 
     @property
-    def statistics(self) -> CacheStatistics:
+    def statistics(self) -> MergeCacheStatistics:
         """What happened so far."""
         with self._lock:
             counts = self._counts
-            return CacheStatistics(
+            return MergeCacheStatistics(
                 counts["hits"],
                 counts["misses"],
                 counts["prefetched"],

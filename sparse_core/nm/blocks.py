@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dispatch import Impl, check_impl
 from sparse_core.formats import BSR
 from sparse_core.linalg import spmm
-from sparse_core.nm.layers import dense_linear, trains_weight
+from sparse_core.linalg.spmm.api import SPMM
+from sparse_core.nm.layers import trains_weight
 from sparse_core.nm.masks import block_mask
 from sparse_core.nm.nested import through_parts
-from sparse_core.nm.packed_layer import LAYER_FORMAT, own_copy
+from sparse_core.nm.packed_layer import LAYER_FORMAT, dense_linear, own_copy
 from sparse_core.nm.pattern import Block
+from sparse_core.op import Impl
 
 
 class BlockSparseLinear(nn.Module):
@@ -48,7 +49,7 @@ class BlockSparseLinear(nn.Module):
 
     def __init__(self, matrix: BSR, bias: Tensor | None = None, *, impl: Impl = "auto") -> None:
         super().__init__()
-        check_impl(impl)
+        SPMM.check(impl)
         height, width = matrix.block_size
         if height != width:
             raise ValueError(f"blocks must be square, got {height}x{width}")

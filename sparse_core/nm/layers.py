@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, own_copy
+from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, dense_linear, own_copy
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
-
-if TYPE_CHECKING:
-    from sparse_core.nm.calibration import InputStatistics
-    from sparse_core.nm.quantise import SparseLinearInt8
+from sparse_core.nm.quantise import SparseLinearInt8
 
 
 class SparseLinear(PackedLayer):
@@ -170,8 +168,6 @@ class SparseLinear(PackedLayer):
 
     def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:
         """The same layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
-        from sparse_core.nm.quantise import SparseLinearInt8
-
         return SparseLinearInt8.from_sparse(self, activation_scale)
 
     def _entries_of_dense(self, weight: Tensor, prefix: str, name: str) -> dict[str, Tensor]:
@@ -230,13 +226,3 @@ def trains_weight(linear: nn.Linear) -> bool:
     """Whether the weight of a Linear layer, or a parameter that it is computed from, requires grad."""
     parameters = dict(linear.named_parameters())
     return any(found.requires_grad for name, found in parameters.items() if name != "bias")
-
-
-def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, training: bool) -> nn.Linear:
-    """An ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
-    out, columns = weight.shape
-    linear = nn.Linear(columns, out, bias=False, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=requires_grad)
-    if bias is not None:
-        linear.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
-    return linear.train(training)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.formats import NM
-from sparse_core.nm.linear import Activation, LinearImpl, check_linear_impl
+from sparse_core.nm.linear import Activation, LinearImpl
+from sparse_core.nm.linear.product import NM_LINEAR
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NMPattern
 
@@ -112,7 +113,7 @@ class PackedLayer(nn.Module):
         impl: LinearImpl,
     ) -> None:
         super().__init__()
-        check_linear_impl(impl)
+        NM_LINEAR.check(impl)
         if keep_dense not in ("auto", True, False):
             raise ValueError(f"keep_dense must be 'auto', True or False, got {keep_dense!r}")
         if activation not in (None, "relu", "gelu"):
@@ -257,3 +258,13 @@ def check_metadata(
         NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m)
     except ValueError as error:
         raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
+
+
+def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, training: bool) -> nn.Linear:
+    """An ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
+    out, columns = weight.shape
+    linear = nn.Linear(columns, out, bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=requires_grad)
+    if bias is not None:
+        linear.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+    return linear.train(training)

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics
-from sparse_core.nm.layers import SparseLinear, dense_linear
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.packed_layer import KeepDense, PackedLayer, own_copy
+from sparse_core.nm.packed_layer import KeepDense, PackedLayer, dense_linear, own_copy
 
 _LARGEST = 127
 _RESULTS = (torch.float16, torch.bfloat16, torch.float32)
@@ -145,7 +144,7 @@ class SparseLinearInt8(PackedLayer):
 
     @classmethod
     def from_sparse(
-        cls, layer: SparseLinear, activation_scale: float | Tensor | InputStatistics | None = None
+        cls, layer: PackedLayer, activation_scale: float | Tensor | InputStatistics | None = None
     ) -> SparseLinearInt8:
         """Quantise the kept values of a layer, which stays as it is.
 

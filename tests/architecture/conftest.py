@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -16,6 +17,9 @@ _VISIBLE_DOTS = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml"}
 _BUILD_OUTPUTS = {"__pycache__", "build", "dist", "out", "runs"}
 
 RunPython = Callable[[str], str]
+#: A module, and a name imported from it ("" for the module itself).
+Import = tuple[str, str]
+ImportsIn = Callable[[Path, str], Iterator[Import]]
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +80,27 @@ def run_python(repository: Path) -> RunPython:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def imports_in() -> ImportsIn:
+    """Function that tells what a file, given by path and dotted name, imports anywhere, by absolute names."""
+    return _imports_in
+
+
+def _imports_in(path: Path, module: str) -> Iterator[Import]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            yield from ((base, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "import_module",
+            "importlib.import_module",
+        ):
+            yield from ((str(word.value), "") for word in node.args if isinstance(word, ast.Constant))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,32 +28,22 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def imported_modules(path: Path, module: str) -> Iterator[str]:
-    """Absolute names that a file imports anywhere, ``from a import b`` as both ``a`` and ``a.b``."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "import_module",
-            "importlib.import_module",
-        ):
-            yield from (str(word.value) for word in node.args if isinstance(word, ast.Constant))
+Imports = Callable[[Path, str], Iterator[tuple[str, str]]]
 
 
-def test_no_file_imports_against_the_rule(source_files: dict[str, Path]) -> None:
+def modules(imports: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What may be a module: ``from a import b`` as both ``a`` and ``a.b``."""
+    for base, name in imports:
+        yield base
+        yield f"{base}.{name}"
+
+
+def test_no_file_imports_against_the_rule(source_files: dict[str, Path], imports_in: Imports) -> None:
     assert {"sparse_core.conv.coordinates.triton", "perception.detector", "memory"} <= source_files.keys()
     violations = [
         f"{module} imports {name}"
         for module, path in source_files.items()
-        for name in imported_modules(path, module)
+        for name in modules(imports_in(path, module))
         if name.partition(".")[0] in FORBIDDEN[module.partition(".")[0]]
     ]
     assert violations == []
@@ -78,7 +67,9 @@ def test_importing_loads_no_optional_library(run_python: Callable[[str], str]) -
     )
 
 
-def test_implementations_of_an_op_never_import_each_other(source_files: dict[str, Path]) -> None:
+def test_implementations_of_an_op_never_import_each_other(
+    source_files: dict[str, Path], imports_in: Imports
+) -> None:
     violations, seen = [], 0
     for module, path in source_files.items():
         folder, _, name = module.rpartition(".")
@@ -87,17 +78,17 @@ def test_implementations_of_an_op_never_import_each_other(source_files: dict[str
         seen += 1
         others = {f"{folder}.{other}" for other in (*IMPLEMENTATIONS, "api") if other != name}
         violations += [
-            f"{module} imports {found}" for found in imported_modules(path, module) if found in others
+            f"{module} imports {found}" for found in modules(imports_in(path, module)) if found in others
         ]
     assert seen >= 4
     assert violations == []
 
 
-def test_imports_are_found_in_every_form(tmp_path: Path) -> None:
+def test_imports_are_found_in_every_form(tmp_path: Path, imports_in: Imports) -> None:
     path = tmp_path / "sample.py"
     path.write_text(
         "import a.b\nfrom c import d\nfrom . import e\nfrom ..f import g\n"
         "def later():\n    import h\n    importlib.import_module('i.j')\n"
     )
-    found = set(imported_modules(path, "top.middle.sample"))
+    found = set(modules(imports_in(path, "top.middle.sample")))
     assert {"a.b", "c.d", "top.middle.e", "top.f", "top.f.g", "h", "i.j"} <= found

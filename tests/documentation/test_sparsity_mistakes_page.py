@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparse_core.nm.linear import api
+from sparse_core.nm.linear import product
 
 #: Commands that take more than a few seconds.
 _SLOW = ("demos/prune_model.py", "demos/compress_detector.py", "demos/sparse_formats.py")
@@ -39,7 +39,7 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     printed = []
     torch.manual_seed(0)
     # Another test of this process may have been told already.
-    api._say_once.cache_clear()
+    product._say_once.cache_clear()
     for block in blocks:
         exec(compile(block, "sparsity-mistakes.md", "exec"), names)
         printed.append(capsys.readouterr().out)

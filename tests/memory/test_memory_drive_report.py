@@ -19,7 +19,8 @@ from memory import Memory, MemoryStore
 from perception import Detections, PointCloud
 from perception.errors import DataError
 from perception.io.bags import open_bag
-from perception.visualise.recording import Moment, open_recordings
+from perception.visualise.recording import Moment
+from perception.visualise.recordings import open_recordings
 
 SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9
 START_NS = 1_767_571_200 * SECOND_NS

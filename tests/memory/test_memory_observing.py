@@ -17,7 +17,7 @@ from memory import observing
 from memory.config import StoreConfig
 from memory.importance import ImportanceWeights
 from memory.index import Neighbours
-from memory.observing import Batch
+from memory.observing import BatchScores
 from memory.query import Filter
 from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
@@ -134,7 +134,7 @@ def test_thousands_at_once_are_compared_with_each_other() -> None:
 
     units = np.array([np.zeros(8) if row.embedding is None else row.embedding for row in rows])
     units /= np.maximum(np.linalg.norm(units, axis=1, keepdims=True), 1e-9)
-    batch = Batch(rows, 8, search=search, counts={"thing": 50}, weights=ImportanceWeights())
+    batch = BatchScores(rows, 8, search=search, counts={"thing": 50}, weights=ImportanceWeights())
     kept: list[int] = []
     there = set(range(50))
     for at, row in enumerate(rows):

@@ -17,7 +17,8 @@ from perception.io.bag_scans import BagScans
 from perception.io.bags import open_bag
 from perception.io.wire import content, double, number, read_message, submessages
 from perception.types import Boxes3D, Detections, PointCloud
-from perception.visualise.recording import MOST_PLACES, Mark, Moment, Way, open_recordings
+from perception.visualise.recording import MOST_PLACES, Mark, Moment, Way
+from perception.visualise.recordings import open_recordings
 
 SECOND_NS = 10**9
 START_NS = 1_700_000_000 * SECOND_NS + 123_456_789

@@ -99,23 +99,21 @@ DENSE_SOLVE = {"method": "gmres", "rtol": 1e-13}
 TWICE: dict[str, dict[str, Callable[[], Case]]] = {
     "sparse_core.conv.pooling._Sum": {"mean": lambda: pooling(SparseAvgPool2d)},
     "sparse_core.conv.pooling._Maximum": {"maximum": lambda: pooling(SparseMaxPool2d)},
-    "sparse_core.linalg.spmv.api._Product": {
+    "sparse_core.linalg.products.gradient._Product": {
         "vendor": lambda: product(spmv, numbers(4)),
         "reference": lambda: product(spmv, numbers(4), impl="reference"),
         "transposed": lambda: product(spmv, numbers(4), transpose=True),
         "complex": lambda: product(spmv, numbers(4, dtype=COMPLEX)),
         "COO": lambda: product(spmv, numbers(4), COO),
         "ELL": lambda: product(spmv, numbers(4), ELL),
+        "matrix, vendor": lambda: product(spmm, numbers(4, 2)),
+        "matrix, batch": lambda: product(spmm, numbers(2, 4, 2)),
+        "matrix, reference": lambda: product(spmm, numbers(4, 2), impl="reference"),
+        "matrix, transposed": lambda: product(spmm, numbers(4, 2), transpose=True),
+        "matrix, complex": lambda: product(spmm, numbers(4, 2, dtype=COMPLEX)),
+        "matrix, blocks": lambda: product(spmm, numbers(4, 2), BSR),
     },
-    "sparse_core.linalg.spmm.api._Product": {
-        "vendor": lambda: product(spmm, numbers(4, 2)),
-        "batch": lambda: product(spmm, numbers(2, 4, 2)),
-        "reference": lambda: product(spmm, numbers(4, 2), impl="reference"),
-        "transposed": lambda: product(spmm, numbers(4, 2), transpose=True),
-        "complex": lambda: product(spmm, numbers(4, 2, dtype=COMPLEX)),
-        "blocks": lambda: product(spmm, numbers(4, 2), BSR),
-    },
-    "sparse_core.linalg.sddmm.api._Sampled": {
+    "sparse_core.linalg.products.gradient._Sampled": {
         "real": lambda: (lambda a, b: sddmm(matrix(), a, b).values, (numbers(4, 3), numbers(3, 4))),
         "complex": lambda: (
             lambda a, b: sddmm(matrix(), a, b).values,
@@ -208,7 +206,7 @@ REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.attention.blocks.product._Attention": None,
     "sparse_core.attention.gathered.gradient._Attention": None,
     "sparse_core.conv.convolution.triton._Convolution": None,
-    "sparse_core.nm.linear.api._Product": None,
+    "sparse_core.nm.linear.product._Product": None,
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,
     "sparse_core.dynamic.rigl.block_product.api._Linear": linear_of_blocks,
     "sparse_core.dynamic.rigl.block_product.api._Convolution": convolution_of_blocks,

@@ -13,7 +13,7 @@ import torch
 
 from sparse_core import nvrtc
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.linear import decode
+from sparse_core.nm.linear import decode_cuda
 
 
 def test_not_available_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_missing_library_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sources_are_in_the_package(repository: Path) -> None:
     """Every kernel source is found next to its module and covered by the package data."""
     sources = sorted((repository / "sparse_core").rglob("*.cu"))
-    assert decode._SOURCE in sources
+    assert decode_cuda._SOURCE in sources
     assert files("sparse_core.nm.linear").joinpath("decode.cu").is_file()
     with (repository / "pyproject.toml").open("rb") as file:
         patterns = tomllib.load(file)["tool"]["setuptools"]["package-data"]["sparse_core"]
@@ -48,7 +48,7 @@ def test_sources_are_in_the_package(repository: Path) -> None:
 
 def test_sources_include_nothing() -> None:
     # The compiler library has no header files with it.
-    assert "#include" not in decode._SOURCE.read_text(encoding="utf-8")
+    assert "#include" not in decode_cuda._SOURCE.read_text(encoding="utf-8")
 
 
 # On a GPU

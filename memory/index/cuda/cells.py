@@ -28,8 +28,7 @@ from memory.index.cuda.codes import (
     distances,
     row_codes,
 )
-from memory.index.cuda.implementation import chosen
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 #: Rows of a cell, nearly.
 ROWS_PER_CELL = 48
@@ -43,6 +42,14 @@ PIVOT_LIMIT, PROBE_LIMIT = 1 << 15, 128
 _USUAL_K = 64
 _CELLS_AT_ONCE = 1 << 28
 _CODED_AT_ONCE = 1 << 18
+
+CANDIDATES: Op[()] = Op(
+    "candidates",
+    __package__,
+    by_triton(module=f"{__package__}.cells_triton"),
+    by_torch(module=__name__),
+    gradient=False,
+)
 
 
 class Sizes(NamedTuple):
@@ -215,10 +222,9 @@ def candidates(
         overflow: (2,) int64 queries whose cells held more than ``capacity`` rows and the rows cut; added to.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
     """
-    if chosen(impl, products) == "triton":
-        from memory.index.cuda import cells_triton
-
-        return cells_triton.candidates(cells, products, sizes, overflow)
+    if CANDIDATES.choose(impl, products.device) == "triton":
+        found: Candidates = CANDIDATES.load("triton").candidates(cells, products, sizes, overflow)
+        return found
     probed = probe(cells, products, sizes, overflow)
     return take(cells, *distances_read(cells, probed, sizes.capacity), sizes.rerank)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from memory.index.cuda.keys import Ranked, keys_of
 from memory.index.cuda.rerank import rerank_top
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 _CELLS_AT_ONCE = 1 << 25
 #: More than k of each block are scored again, since products of matrices round otherwise.

@@ -34,7 +34,7 @@ from memory.index.neighbours import (
     check_units,
     nothing,
 )
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 Method = Literal["cells", "scan"]
 _KIND = "cuda"

@@ -12,7 +12,7 @@ from torch import Tensor
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.keys import Ranked
 from memory.index.effort import MEASURED_K
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 #: Rows that are asked for.
 _QUERIES = 64

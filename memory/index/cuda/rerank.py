@@ -5,13 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from memory.index.cuda.implementation import chosen
 from memory.index.cuda.keys import MISSING, Ranked, keys_of, ranked
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 _CELLS_AT_ONCE = 1 << 24
 #: Keys that one program ranks, and neighbours at most.
 K_LIMIT = 1024
+
+RERANK_TOP: Op[()] = Op(
+    "rerank_top",
+    __package__,
+    by_triton(module=f"{__package__}.rerank_triton"),
+    by_torch(module=__name__),
+    gradient=False,
+)
 
 
 def rerank_top(
@@ -62,10 +69,10 @@ def rerank_top(
     if len(queries) == 0 or candidates.shape[1] + tail[1] == 0 or len(vectors) == 0:
         keys = torch.full((len(queries), k), MISSING, dtype=torch.int64, device=queries.device)
         return ranked(keys)
-    if chosen(impl, vectors) == "triton":
-        from memory.index.cuda import rerank_triton
-
-        return rerank_triton.rerank_top(vectors, queries, candidates, k, alive, lengths, tail, names)
+    if RERANK_TOP.choose(impl, vectors.device) == "triton":
+        kernels = RERANK_TOP.load("triton")
+        best: Ranked = kernels.rerank_top(vectors, queries, candidates, k, alive, lengths, tail, names)
+        return best
     if lengths is not None:
         used = torch.arange(candidates.shape[1], device=candidates.device) < lengths[:, None]
         candidates = torch.where(used, candidates, -1)

@@ -6,10 +6,17 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda.codes import BINS, DIRECTIONS, NEVER, WORDS, asked_levels, distances
-from memory.index.cuda.implementation import chosen
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 _SLOTS_AT_ONCE = 1 << 16
+
+SCAN_TOP: Op[()] = Op(
+    "scan_top",
+    __package__,
+    by_triton(module=f"{__package__}.scan_triton"),
+    by_torch(module=__name__),
+    gradient=False,
+)
 
 
 def scan_top(
@@ -57,10 +64,9 @@ def scan_top(
         raise ValueError(f"rows must be ({slots},) int32, got {tuple(rows.shape)} {rows.dtype}")
     if slots == 0 or len(coordinates) == 0:
         return torch.full((len(coordinates), count), -1, dtype=torch.int32, device=codes.device)
-    if chosen(impl, codes) == "triton":
-        from memory.index.cuda import scan_triton
-
-        return scan_triton.scan_top(codes, coordinates, count, dim, rows, live)
+    if SCAN_TOP.choose(impl, codes.device) == "triton":
+        found: Tensor = SCAN_TOP.load("triton").scan_top(codes, coordinates, count, dim, rows, live)
+        return found
     return _reference(codes, coordinates, count, dim, rows, live)
 
 

@@ -58,9 +58,9 @@ class FixedLevels:
     ) -> None:
         self.pillars, self.batch_size, self.capacities, self.impl = pillars, batch_size, capacities, impl
         self._stages = [_packed(stage, dtype) for stage in backbone.stages]
-        self.settle([0] * len(capacities))
+        self.choose_tiles([0] * len(capacities))
 
-    def settle(self, active: Sequence[int]) -> None:
+    def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches of so many active cells of each level; 0: not known. For speed only."""
         self._rows = [usual_rows(*pair) for pair in zip(active, self.capacities, strict=True)]
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from perception.model.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
 from sparse_core.conv.convolution import ConvolutionConfig, fixed_convolution, pack_weight
-from sparse_core.conv.convolution.choice import chosen_config
 from sparse_core.conv.convolution.plan import Shape
+from sparse_core.conv.convolution.tuned import chosen_config
 from sparse_core.dispatch import Impl
 
 __all__ = ["Unit", "pack_block", "pack_unit", "usual_rows"]

@@ -8,7 +8,6 @@ has a gradient.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,13 +15,11 @@ from torch import Tensor
 from perception.stages.head import reference
 from perception.stages.head.types import FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.dispatch import (
-    Impl,
-    check_triton_runs,
-    triton_or_reference,
-)
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 __all__ = ["fixed_boxes", "fixed_heat", "fixed_peaks", "fixed_up"]
+
+HEAD: Op[()] = Op("head", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def fixed_up(
@@ -76,11 +73,8 @@ def fixed_up(
         raise ValueError(f"fine must have the grid's {grid.capacity} rows, got {len(fine)}")
     if out is not None:
         _check_out(out, (4 * len(coarse), weights.out_channels), coarse.dtype)
-    if _chosen(impl, coarse) == "reference":
-        return reference.up(coarse, fine, grid, weights, at, out)
-    from perception.stages.head import triton
-
-    return triton.up(coarse, fine, grid, weights, at, out)
+    up: Tensor = HEAD.pick(impl, coarse.device).up(coarse, fine, grid, weights, at, out)
+    return up
 
 
 def fixed_heat(
@@ -116,11 +110,8 @@ def fixed_heat(
     _check_cells(cells)
     if out is not None:
         _check_out(out, (frames, weights.classes, *spatial_shape), torch.float32)
-    if _chosen(impl, features) == "reference":
-        return reference.heat(features, weights, spatial_shape, cells, out)
-    from perception.stages.head import triton
-
-    return triton.heat(features, weights, spatial_shape, cells, out)
+    heat: Tensor = HEAD.pick(impl, features.device).heat(features, weights, spatial_shape, cells, out)
+    return heat
 
 
 def fixed_peaks(
@@ -162,7 +153,7 @@ def fixed_peaks(
         raise ValueError(
             f"counters must be ({len(heat)}, 2) int32, got {counters.dtype} {tuple(counters.shape)}"
         )
-    if _chosen(impl, heat) == "reference":
+    if HEAD.choose(impl, heat.device) == "reference":
         return reference.peaks(heat, top_k, minimum)
     from perception.stages.head import peaks_triton
 
@@ -201,21 +192,11 @@ def fixed_boxes(
             raise TypeError(f"{name} must be int32, got {values.dtype}")
         if values.ndim != 2 or len(values) != frames or values.shape != cells.shape:
             raise ValueError(f"{name} must be ({frames}, K), got {tuple(values.shape)}")
-    if _chosen(impl, features) == "reference":
+    if HEAD.choose(impl, features.device) == "reference":
         return reference.boxes(features, cells, labels, weights, spatial_shape)
     from perception.stages.head import boxes_triton
 
     return boxes_triton.boxes(features, cells, labels, weights, spatial_shape)
-
-
-def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, tensor, operation="the fast head", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from perception.stages.head import triton
-
-    check_triton_runs(tensor, triton.up_kernel)
 
 
 def _check_features(name: str, features: Tensor, channels: int, dtype: torch.dtype) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,11 +10,12 @@ from torch import Tensor
 from perception.stages.neck import reference
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.dispatch import Impl, check_triton_runs, triton_or_reference
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 __all__ = ["near_lists", "near_tables", "restore_empty"]
 
 _MOST_LISTS = 31
+NECK: Op[()] = Op("neck", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def near_lists(
@@ -48,7 +48,7 @@ def near_lists(
         raise ValueError("written and empty go together")
     if written is not None and empty is not None:
         _check_written(written, empty)
-    if _chosen(impl, first.cells) == "reference":
+    if NECK.choose(impl, first.cells.device) == "reference":
         if written is not None and empty is not None:
             reference.restore_empty(written, empty)
         return reference.near_lists(first, capacities)
@@ -64,12 +64,7 @@ def restore_empty(written: WrittenMaps, empty: EmptyMaps, *, impl: Impl = "auto"
         As :func:`near_lists`.
     """
     _check_written(written, empty)
-    if _chosen(impl, written.cells) == "reference":
-        reference.restore_empty(written, empty)
-        return
-    from perception.stages.neck import triton
-
-    triton.restore_empty(written, empty)
+    NECK.pick(impl, written.cells.device).restore_empty(written, empty)
 
 
 def near_tables(
@@ -98,11 +93,8 @@ def near_tables(
             f"fine_cells must be ({4 * lists[-1].capacity},) int32, got {tuple(fine_cells.shape)}"
             f" {fine_cells.dtype}"
         )
-    if _chosen(impl, fine_cells) == "reference":
-        return reference.near_tables(lists, empty, fine_cells)
-    from perception.stages.neck import triton
-
-    return triton.near_tables(lists, empty, fine_cells)
+    tables: NearTables = NECK.pick(impl, fine_cells.device).near_tables(lists, empty, fine_cells)
+    return tables
 
 
 def _check_written(written: WrittenMaps, empty: EmptyMaps) -> None:
@@ -121,13 +113,3 @@ def _check_written(written: WrittenMaps, empty: EmptyMaps) -> None:
             raise ValueError(f"{name} must be {shape} and contiguous, got {tuple(tensor.shape)}")
     if written.cells.ndim != 1 or written.cells.dtype != torch.int32:
         raise ValueError(f"cells must be (N,) int32, got {tuple(written.cells.shape)} {written.cells.dtype}")
-
-
-def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, tensor, operation="lists of near cells", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from perception.stages.neck import triton
-
-    check_triton_runs(tensor, triton.tables_kernel)

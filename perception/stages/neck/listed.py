@@ -16,7 +16,7 @@ from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 __all__ = ["NearNeck", "NearPlan"]
 
@@ -70,9 +70,9 @@ class NearNeck:
         self.weights, self.batch_size, self.impl = weights, batch_size, impl
         self.capacities = tuple(capacities)
         self.empty = EmptyMaps(shape, self.reach)
-        self.settle([0] * len(self.capacities))
+        self.choose_tiles([0] * len(self.capacities))
 
-    def settle(self, active: Sequence[int]) -> None:
+    def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before: for speed only. Plans made before are void.
 
         Args:

@@ -9,7 +9,8 @@ from perception.stages.head import fixed_heat
 from perception.stages.head.types import HeatWeights
 from perception.stages.neck import hopper
 from sparse_core.conv.convolution import fixed_convolution
-from sparse_core.dispatch import Impl, check_impl
+from sparse_core.dispatch import check_impl
+from sparse_core.op import Impl
 
 __all__ = ["MapConvolution"]
 

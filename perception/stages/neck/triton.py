@@ -20,8 +20,8 @@ from torch import Tensor
 
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import WORD, FixedGrid, padded_width
+from sparse_core.conv.grid.levels_triton import rows_kernel
 from sparse_core.conv.grid.triton import popcount, row_of
-from sparse_core.conv.grid.triton_levels import rows_kernel
 
 __all__ = ["lists_kernel", "near_lists", "near_tables", "restore_empty", "tables_kernel"]
 

@@ -1,6 +1,6 @@
 """Rotated non-maximum suppression on the device, nothing read back."""
 
 from perception.stages.nms.api import fixed_nms, fixed_suppress
-from perception.stages.nms.common import Kept, Suppressed
+from perception.stages.nms.common import NmsIndices, Suppressed
 
-__all__ = ["Kept", "Suppressed", "fixed_nms", "fixed_suppress"]
+__all__ = ["NmsIndices", "Suppressed", "fixed_nms", "fixed_suppress"]

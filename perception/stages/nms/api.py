@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from perception.boxes import Metric
 from perception.stages.nms import reference
-from perception.stages.nms.common import FEW_BOXES, Kept, Suppressed, fused_scores
-from sparse_core.dispatch import (
-    Impl,
-    check_triton_runs,
-    triton_or_reference,
-)
+from perception.stages.nms.common import FEW_BOXES, NmsIndices, Suppressed, fused_scores
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 #: Boxes a frame, since a pair of ranks is one int32.
 MAX_BOXES = 32768
+NMS: Op[()] = Op("nms", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def fixed_nms(
@@ -31,7 +26,7 @@ def fixed_nms(
     metric: Metric = "bev",
     pairs_a_box: int = 64,
     impl: Impl = "auto",
-) -> Kept:
+) -> NmsIndices:
     """Keep the best box of every group of one label that overlaps: ``rotated_nms``, index for index.
 
     Nothing is read back to the host and values are not checked: a box with a field that is not finite, or
@@ -46,7 +41,7 @@ def fixed_nms(
         max_output: most boxes kept a frame; None for all.
         metric: ``"bev"`` or ``"3d"``.
         pairs_a_box: room for pairs of boxes whose circles meet, on average. Frames that need more are decided
-            by a slower kernel, still exactly; see ``Kept.overflow``.
+            by a slower kernel, still exactly; see ``NmsIndices.overflow``.
         impl: ``"reference"`` (a loop on the host, any device), ``"triton"`` or ``"auto"``: Triton for CUDA.
 
     Raises:
@@ -65,12 +60,12 @@ def fixed_nms(
     most = count if max_output is None else max_output
     if most < 0:
         raise ValueError(f"max_output must be None or at least 0, got {max_output}")
-    if _resolved(impl, boxes) == "reference" or 0 in (len(boxes), count, most):
+    if NMS.choose(impl, boxes.device) == "reference" or 0 in (len(boxes), count, most):
         return reference.fixed_nms(boxes, scores, labels, iou_threshold, score_threshold, most, metric)
-    from perception.stages.nms import many, triton
+    from perception.stages.nms import many_triton, triton
 
     given = boxes, scores, labels, iou_threshold, score_threshold, most, metric
-    return Kept(*(triton.few(*given) if count <= FEW_BOXES else many.many(*given, pairs_a_box)))
+    return NmsIndices(*(triton.few(*given) if count <= FEW_BOXES else many_triton.many(*given, pairs_a_box)))
 
 
 def fixed_suppress(
@@ -108,7 +103,7 @@ def fixed_suppress(
             f" got {tuple(fit_logits.shape)} {fit_logits.dtype}"
         )
     few = 0 < boxes.shape[1] <= FEW_BOXES and len(boxes) > 0 and max_output > 0
-    if few and _resolved(impl, boxes) == "triton":
+    if few and NMS.choose(impl, boxes.device) == "triton":
         from perception.stages.nms import triton
 
         return triton.suppress(
@@ -149,13 +144,3 @@ def _check(boxes: Tensor, scores: Tensor, labels: Tensor) -> None:
             raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
     if labels.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"labels must be int32 or int64, got {labels.dtype}")
-
-
-def _resolved(impl: Impl, boxes: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, boxes, operation="rotated NMS", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from perception.stages.nms import triton
-
-    check_triton_runs(tensor, triton.overlap_kernel)

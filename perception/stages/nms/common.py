@@ -11,7 +11,7 @@ from torch import Tensor
 FEW_BOXES = 128
 
 
-class Kept(NamedTuple):
+class NmsIndices(NamedTuple):
     """Boxes that are left.
 
     Attributes:

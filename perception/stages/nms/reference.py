@@ -7,7 +7,7 @@ from torch import Tensor
 
 from perception.boxes import MAX_FIELD, Metric
 from perception.nms import rotated_nms_exact
-from perception.stages.nms.common import Kept, Suppressed
+from perception.stages.nms.common import NmsIndices, Suppressed
 
 
 def fixed_nms(
@@ -18,7 +18,7 @@ def fixed_nms(
     score_threshold: float,
     most: int,
     metric: Metric,
-) -> Kept:
+) -> NmsIndices:
     """See :func:`perception.stages.nms.fixed_nms`."""
     frames = len(boxes)
     indices = torch.full((frames, most), -1, dtype=torch.int32, device=boxes.device)
@@ -37,10 +37,10 @@ def fixed_nms(
         )
         indices[frame, : len(kept)] = rows[kept].to(torch.int32)
         counts[frame] = len(kept)
-    return Kept(indices, counts, torch.zeros_like(counts))
+    return NmsIndices(indices, counts, torch.zeros_like(counts))
 
 
-def taken(boxes: Tensor, scores: Tensor, labels: Tensor, kept: Kept) -> Suppressed:
+def taken(boxes: Tensor, scores: Tensor, labels: Tensor, kept: NmsIndices) -> Suppressed:
     """The kept boxes themselves."""
     absent = kept.indices < 0
     rows = kept.indices.clamp_min(0).long()

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from perception.boxes import MAX_FIELD, Metric
 from perception.stages.nms.common import Suppressed
-from perception.stages.nms.overlap import iou_of
+from perception.stages.nms.overlap_triton import iou_of
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
 #: Boxes of a word of the table, and boxes a program compares with these.
 _WORD, _TILE = 32, 8
 #: Boxes up to which more warps settle them sooner.
-_FEW_SETTLED = 64
+_FEW_DECIDED = 64
 
 
 def few(
@@ -126,7 +126,7 @@ def _choose(
         WEIGHT=weight,
         TAKE=take,
         WORDS=words,
-        num_warps=4 if size > _FEW_SETTLED else 8,
+        num_warps=4 if size > _FEW_DECIDED else 8,
         **dependent(given.boxes),
     )
 

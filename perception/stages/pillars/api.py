@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -13,15 +11,12 @@ from perception.stages.pillars.types import FixedPillars, LocatedPoints, PillarW
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid import grid_from_bits
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.dispatch import (
-    Impl,
-    check_triton_runs,
-    triton_or_reference,
-)
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 __all__ = ["fixed_encode", "fixed_pillars", "locate_points", "sort_points"]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+PILLARS: Op[()] = Op("pillars", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def locate_points(
@@ -57,11 +52,8 @@ def locate_points(
     if workspace is None:
         workspace = PillarWorkspace.make(config, len(points), device=points.device)
     _check_workspace(workspace, points, config)
-    if _chosen(impl, points) == "triton":
-        from perception.stages.pillars import triton
-
-        return triton.locate(points, lengths, config, workspace)
-    return reference.locate(points, lengths, config, workspace)
+    located: LocatedPoints = PILLARS.pick(impl, points.device).locate(points, lengths, config, workspace)
+    return located
 
 
 def sort_points(located: LocatedPoints, grid: FixedGrid, *, impl: Impl = "auto") -> FixedPillars:
@@ -78,11 +70,8 @@ def sort_points(located: LocatedPoints, grid: FixedGrid, *, impl: Impl = "auto")
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     _check_grid(located, grid)
-    if _chosen(impl, located.points) == "triton":
-        from perception.stages.pillars import triton
-
-        return triton.sort(located, grid)
-    return reference.sort(located, grid)
+    pillars: FixedPillars = PILLARS.pick(impl, located.points.device).sort(located, grid)
+    return pillars
 
 
 def fixed_pillars(
@@ -147,10 +136,10 @@ def fixed_encode(
     shape = (grid.capacity, weights.channels)
     if out is not None and (out.shape != shape or out.dtype != dtype or not out.is_contiguous()):
         raise ValueError(f"out must be {shape}, {dtype} and contiguous, got {tuple(out.shape)}, {out.dtype}")
-    if _chosen(impl, located.points) == "triton":
-        from perception.stages.pillars import triton_encode
+    if PILLARS.choose(impl, located.points.device) == "triton":
+        from perception.stages.pillars import encode_triton
 
-        return triton_encode.encode(located, grid, weights, dtype, out)
+        return encode_triton.encode(located, grid, weights, dtype, out)
     found = reference.encode(located, grid, weights, dtype)
     return found if out is None else out.copy_(found)
 
@@ -186,13 +175,3 @@ def _check_workspace(workspace: PillarWorkspace, points: Tensor, config: PillarC
     wanted = (config.grid_shape, len(points), points.device)
     if found != wanted:
         raise ValueError(f"workspace is for (grid, frames, device) {found}, needed for {wanted}")
-
-
-def _chosen(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, tensor, operation="fixed pillars", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from perception.stages.pillars import triton
-
-    check_triton_runs(tensor, triton.locate_kernel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,13 +11,11 @@ from perception.stages.pillars.types import FixedPillars
 from perception.stages.refine import reference
 from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
 from perception.stages.refine.weights import PackedRefine
-from sparse_core.dispatch import (
-    Impl,
-    check_triton_runs,
-    triton_or_reference,
-)
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 __all__ = ["fixed_refine"]
+
+REFINE: Op[()] = Op("refine", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def fixed_refine(
@@ -74,7 +71,7 @@ def fixed_refine(
             f"workspace holds {tuple(workspace.pooled.shape)} pooled features,"
             f" {(count, weights.points_3.shape[1])} are needed: make it for {count} boxes"
         )
-    if _chosen(impl, boxes) == "triton":
+    if REFINE.choose(impl, boxes.device) == "triton":
         from perception.stages.refine import triton
 
         return triton.refine(
@@ -129,13 +126,3 @@ def _check(
                          f" {tuple(features.shape)}")  # fmt: skip
     if features.numel() >= 2**31:
         raise ValueError(f"a map of {features.numel()} numbers is too large, 2^31 - 1 at most")
-
-
-def _chosen(impl: Impl, boxes: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, boxes, operation="refinement", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from perception.stages.refine import triton
-
-    check_triton_runs(tensor, triton.crop_kernel)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from perception.stages.pillars.types import FixedPillars
 from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
-from perception.stages.refine.crop import crop_kernel
-from perception.stages.refine.head import hidden_kernel, out_kernel
-from perception.stages.refine.points import points_kernel
+from perception.stages.refine.crop_triton import crop_kernel
+from perception.stages.refine.head_triton import hidden_kernel, out_kernel
+from perception.stages.refine.points_triton import points_kernel
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.grid.layout import padded_width
 from sparse_core.launches import dependent

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.attention.blocks.plan import lists_of, owner_of
 from sparse_core.attention.dropout import drawn_seed
-from sparse_core.attention.operands import AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
 
 #: Patterns that only compiled code has used; each is kept, with what was prepared of it.
@@ -35,19 +35,16 @@ def block_attention(
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Out, lse and the seed () int64 that was used; a seed of -1 is drawn."""
-    from sparse_core.attention.blocks import execution
-    from sparse_core.attention.blocks.product import check_runs
-
-    check_runs(q)
+    from sparse_core.attention.blocks import execution_triton
 
     if dropout_p and seed < 0:
         seed = drawn_seed()
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
-    options = execution.Options(scale, dropout_p, max(seed, 0), query_lengths, key_lengths)
+    options = AttentionOptions(scale, dropout_p, max(seed, 0), query_lengths, key_lengths)
     cuda = None if impl == "auto" else impl == "cuda"
     q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
     with torch.cuda.device_of(q), torch.no_grad():
-        out, lse = execution.forward(q, k, v, lists_of(pattern), _shape(q, k), options, cuda=cuda)
+        out, lse = execution_triton.forward(q, k, v, lists_of(pattern), _shape(q, k), options, cuda=cuda)
     return out, lse, torch.tensor(seed)
 
 
@@ -78,13 +75,13 @@ def block_attention_backward(
     seed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
-    from sparse_core.attention.blocks import execution
+    from sparse_core.attention.blocks import execution_triton
 
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
-    options = execution.Options(scale, dropout_p, max(int(seed), 0), query_lengths, key_lengths)
+    options = AttentionOptions(scale, dropout_p, max(int(seed), 0), query_lengths, key_lengths)
     q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
     with torch.cuda.device_of(q), torch.no_grad():
-        of_q, of_k, of_v = execution.backward(
+        of_q, of_k, of_v = execution_triton.backward(
             gradient,
             lse_gradient,
             q,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL
+from sparse_core.attention.grid import FULL
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
 
@@ -26,26 +26,13 @@ ROW_LENGTHS = "row_lengths"
 _owners: weakref.WeakValueDictionary[int, BlockPattern] = weakref.WeakValueDictionary()
 
 
-class Part(NamedTuple):
-    """A piece of a work list; the fields are the columns of :attr:`WorkList.parts`.
-
-    Attributes:
-        unit: ``(batch_index * heads + head) * block rows + block row``.
-        begin, end: of the blocks, counted from the first of the unit.
-        slot: where the piece's result goes, or -1 where the row is not cut.
-    """
-
-    unit: int
-    begin: int
-    end: int
-    slot: int
-
-
 class WorkList(NamedTuple):
     """In which order block rows are worked on, long ones first and cut into parts.
 
     Attributes:
-        parts: (parts, 4) int32, see :class:`Part`.
+        parts: (parts, 4) int32: the unit ``(batch_index * heads + head) * block rows + block row``, begin and
+            end of the blocks, counted from the first of the unit, and the slot where the piece's result goes,
+            -1 where the row is not cut.
         joins: (rows that were cut, 3) int32: unit, first slot, slots.
         slots: pieces of all rows that were cut.
     """

@@ -8,13 +8,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.blocks.plan import Lists, lists_of
-from sparse_core.attention.operands import AttentionResult, AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.dispatch import check_triton_runs, require_module
-from sparse_core.errors import ImplementationError
 from sparse_core.gradients import followed, once_differentiable
-
-TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def attend(
@@ -23,26 +19,18 @@ def attend(
     v: Tensor,
     pattern: BlockPattern,
     shape: AttentionShape,
+    options: AttentionOptions,
     *,
-    scale: float,
-    dropout_p: float,
-    seed: int,
-    query_lengths: Tensor | None,
-    key_lengths: Tensor | None,
     cuda: bool | None,
 ) -> AttentionResult:
     """The public function for operands that were checked.
 
     Args:
-        q, k, v, pattern, scale, dropout_p, seed, query_lengths, key_lengths: of the public function.
+        q, k, v, pattern: of the public function.
         shape: of the operands.
+        options: checked, with a seed.
         cuda: take the CUDA kernel forward, not Triton's; ``None``: where it takes the operands.
-
-    Raises:
-        ImplementationError: Triton cannot run here, or does not take the type.
     """
-    if q.dtype not in TYPES:
-        raise ImplementationError(f"impl='triton' takes float16, bfloat16 and float32, not {q.dtype}")
     if torch.compiler.is_compiling():
         from sparse_core.attention.blocks.compiled import block_attention
 
@@ -54,19 +42,15 @@ def attend(
             pattern.columns,
             pattern.partial,
             pattern.token_masks,
-            query_lengths,
-            key_lengths,
+            options.query_lengths,
+            options.key_lengths,
             pattern.block_size,
-            scale,
-            dropout_p,
-            seed,
+            options.scale,
+            options.dropout_p,
+            options.seed,
             "auto" if cuda is None else "cuda" if cuda else "triton",
         )
         return AttentionResult(out, lse)
-    check_runs(q)
-    from sparse_core.attention.blocks.execution import Options
-
-    options = Options(scale, dropout_p, seed, query_lengths, key_lengths)
     needs_gradient = followed(q, k, v)
     lists = lists_of(pattern)
     transposed = None
@@ -80,21 +64,13 @@ def attend(
     return AttentionResult(out, lse)
 
 
-def check_runs(q: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can run on this tensor."""
-    require_module("triton", impl="triton", hint="pip install triton")
-    from sparse_core.attention.blocks import kernels
-
-    check_triton_runs(q, kernels.forward_kernel)
-
-
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, shape: AttentionShape, options: Any, cuda: bool | None
 ) -> tuple[Tensor, Tensor]:
-    from sparse_core.attention.blocks import execution
+    from sparse_core.attention.blocks import execution_triton
 
     with torch.cuda.device_of(q):
-        return execution.forward(q, k, v, lists, shape, options, cuda=cuda)
+        return execution_triton.forward(q, k, v, lists, shape, options, cuda=cuda)
 
 
 class _Attention(torch.autograd.Function):
@@ -119,7 +95,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, lse_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
-        from sparse_core.attention.blocks import execution
+        from sparse_core.attention.blocks import execution_triton
 
         q, k, v, out, lse = ctx.saved_tensors
         if gradient is None:
@@ -127,7 +103,7 @@ class _Attention(torch.autograd.Function):
                 return (None,) * 8
             gradient = torch.zeros_like(out)
         with torch.cuda.device_of(q):
-            found = execution.backward(
+            found = execution_triton.backward(
                 gradient,
                 lse_gradient,
                 q,

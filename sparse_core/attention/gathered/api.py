@@ -9,17 +9,27 @@ from torch import Tensor
 
 from sparse_core.attention.gathered import reference
 from sparse_core.attention.operands import (
-    LARGEST_DIM,
+    KERNEL_TYPES,
     AttentionResult,
     AttentionShape,
     check_operands,
     default_scale,
     padded_dims,
 )
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
-_KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+def _has_kernels(kind: str, dtype: torch.dtype) -> str | None:
+    return None if dtype in KERNEL_TYPES else f"has no kernels for {dtype}: take 'reference'"
+
+
+GATHERED_ATTENTION: Op[torch.dtype] = Op(
+    "gathered_attention",
+    __package__,
+    by_triton(needs="float16, bfloat16 or float32", supports=_has_kernels, module=f"{__package__}.gradient"),
+    by_torch(),
+    gradient=True,
+)
 
 
 @overload
@@ -92,15 +102,13 @@ def gathered_attention(
         ValueError: shapes or devices do not fit, or an index is out of range.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    check_impl(impl)
+    GATHERED_ATTENTION.check(impl)
     dim = q.shape[-1]
-    if 1 <= dim <= LARGEST_DIM:
-        scale = default_scale(scale, dim)
-    q, k, v = padded_dims(q, k, v)
+    q, k, v, scale = padded_dims(q, k, v, scale)
     shape = check_operands(q, k, v)
     _check_index(index, shape, q.device)
     scale = default_scale(scale, shape.dim)
-    if _use_triton(q, impl):
+    if _chosen(impl, q.device, q.dtype) == "triton":
         from sparse_core.attention.gathered import gradient
 
         result = gradient.gathered_attention(q, k, v, index, scale=scale)
@@ -112,23 +120,9 @@ def gathered_attention(
     return AttentionResult(out, lse) if return_lse else out
 
 
-def _use_triton(q: Tensor, impl: Impl) -> bool:
-    if impl == "auto":
-        return q.is_cuda and q.dtype in _KERNEL_TYPES and _triton_installed()
-    if impl == "vendor":
-        raise ImplementationError("impl='vendor': no library has gathered attention; take 'auto'")
-    if impl == "reference":
-        return False
-    if not _triton_installed():
-        require_module("triton", impl=impl, hint="pip install triton")
-    if q.dtype not in _KERNEL_TYPES:
-        raise ImplementationError(f"impl='triton' has no kernels for {q.dtype}: take 'reference'")
-    return True
-
-
 @torch.compiler.assume_constant_result
-def _triton_installed() -> bool:
-    return module_available("triton")
+def _chosen(impl: Impl, device: torch.device, dtype: torch.dtype) -> str:
+    return GATHERED_ATTENTION.choose(impl, device, dtype)
 
 
 def _check_index(index: Tensor, shape: AttentionShape, device: torch.device) -> None:

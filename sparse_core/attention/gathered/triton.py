@@ -3,8 +3,8 @@
 A program reads the rows that a query lists and keeps a running softmax. Heads that share a key head and a
 list are the rows of a matrix product, so that these rows are read once for all of them. Backward computes the
 weights again; for the gradients of k and v it sorts the slots by key, see
-:mod:`sparse_core.attention.gathered.key_kernels`. Nothing waits for the device. Runs on CUDA, and on a CPU
-through ``TRITON_INTERPRET=1``.
+:mod:`sparse_core.attention.gathered.key_kernels_triton`. Nothing waits for the device. Runs on CUDA, and on
+a CPU through ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ import torch
 import triton
 from torch import Tensor
 
-from sparse_core.attention.gathered.kernels import (
+from sparse_core.attention.gathered.kernels_triton import (
     delta_kernel,
     forward_kernel,
     forward_shared_kernel,
     query_gradient_kernel,
     query_gradient_shared_kernel,
 )
-from sparse_core.attention.gathered.key_kernels import (
+from sparse_core.attention.gathered.key_kernels_triton import (
     further_parts_kernel,
     key_gradient_kernel,
     label_kernel,
 )
 from sparse_core.attention.operands import DIM_STEP, AttentionResult
-from sparse_core.dispatch import check_triton_runs
 
 _LOG2E = 1.4426950408889634
 #: Bytes of a table that a warp has in flight. Backward uses what it read twice, which takes registers.
@@ -55,11 +54,6 @@ class Gradients(NamedTuple):
     v: Tensor | None
 
 
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, forward_kernel)
-
-
 def forward(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> AttentionResult:
     """See the public function.
 
@@ -73,7 +67,6 @@ def forward(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> Att
     Returns:
         Both contiguous.
     """
-    check_runnable(q)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if out.numel() == 0:
@@ -110,7 +103,6 @@ def backward(
         needs: which gradients are asked for. Those of k and v take up to 40 bytes of memory for each number
             of the index while they are computed.
     """
-    check_runnable(q)
     if q.numel() == 0 or index.shape[3] == 0 or k.numel() == 0 or not any(needs):
         made = (x.new_zeros(x.shape) if needed else None for x, needed in zip((q, k, v), needs, strict=True))
         return Gradients(*made)

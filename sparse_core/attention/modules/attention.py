@@ -5,17 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.api import sparse_attention
+from sparse_core.attention.api import SPARSE_ATTENTION, sparse_attention
 from sparse_core.attention.modules.dense import dense_attention
 from sparse_core.attention.modules.inputs import attention_inputs
 from sparse_core.attention.modules.learned import LearnedBlocks
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.modules.sources import PatternSource, Source, pattern_for, pattern_source
-from sparse_core.attention.operands import (
-    LARGEST_DIM,
-    AttentionImpl,
-    check_attention_impl,
-)
+from sparse_core.attention.operands import LARGEST_DIM, AttentionImpl
 from sparse_core.attention.pattern import BlockPattern
 
 
@@ -77,7 +73,7 @@ class SparseAttention(nn.Module):
         self._check_sizes()
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
-        check_attention_impl(impl)
+        SPARSE_ATTENTION.check(impl)
         self.dropout, self.impl = dropout, impl
         key_width = self.key_heads * self.head_dim
         self.q = nn.Linear(dim, heads * self.head_dim, bias, device, dtype)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
 from sparse_core.attention.builders import full
+from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.pattern import BlockPattern
 
 
 @torch.no_grad()
-def best_blocks(scores: Tensor, grid: Grid, keep: float, *, causal: bool = False) -> BlockPattern:
+def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = False) -> BlockPattern:
     """For each block row the ``round(keep * blocks)`` blocks with the best scores.
 
     Of equal scores the lower column is kept; NaN is the lowest score. Nothing waits for the device, except
@@ -47,7 +47,7 @@ def best_blocks(scores: Tensor, grid: Grid, keep: float, *, causal: bool = False
     )
 
 
-def blocks_seen(grid: Grid, causal: bool, device: torch.device) -> Tensor:
+def blocks_seen(grid: BlockGrid, causal: bool, device: torch.device) -> Tensor:
     """(block rows, block columns) bool: whether a query of the row may attend to a key of the column."""
     column = torch.arange(0, grid.key_length, grid.block_size, device=device)
     if not causal:
@@ -72,7 +72,7 @@ class _Choice(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _choice(grid: Grid, keep: float, causal: bool, device: torch.device) -> _Choice:
+def _choice(grid: BlockGrid, keep: float, causal: bool, device: torch.device) -> _Choice:
     # Tensors made in inference mode could not be used in training later.
     with torch.inference_mode(False):
         everything = full(grid.query_length, grid.block_size, key_length=grid.key_length, device=device)

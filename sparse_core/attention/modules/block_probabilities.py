@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.operands import (
     arithmetic_dtype,
@@ -48,7 +48,7 @@ def block_probabilities(
         ValueError: shapes, lengths, devices or block size do not fit.
     """
     shape = check_queries_and_keys(q, k)
-    grid = Grid(shape.heads, shape.query_length, shape.key_length, block_size)
+    grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, block_size)
     grid.check()
     queries = check_ragged(query_lengths, shape.batch, shape.query_length, q.device, name="query_lengths")
     keys = check_ragged(key_lengths, shape.batch, shape.key_length, q.device, name="key_lengths")
@@ -80,7 +80,13 @@ def block_probabilities(
 
 
 def _of_rows(
-    q: Tensor, k: Tensor, query_lengths: Tensor, key_lengths: Tensor, first: int, grid: Grid, causal: bool
+    q: Tensor,
+    k: Tensor,
+    query_lengths: Tensor,
+    key_lengths: Tensor,
+    first: int,
+    grid: BlockGrid,
+    causal: bool,
 ) -> Tensor:
     """(units, group, block rows of q, block columns); ``first`` is the position of the first query."""
     size = grid.block_size

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.modules.best_blocks import best_blocks, blocks_seen
 from sparse_core.attention.modules.block_probabilities import block_probabilities
 from sparse_core.attention.modules.pooling import TokenBlocks
@@ -73,7 +73,7 @@ class LearnedBlocks(nn.Module):
                 f" got {heads}, {key_heads} and {dim}"
             )
         check_share("keep", keep)
-        Grid(heads, 1, 1, block_size).check()
+        BlockGrid(heads, 1, 1, block_size).check()
         self.heads, self.key_heads, self.dim = heads, key_heads, dim
         self.keep, self.block_size, self.causal = keep, block_size, causal
         self.query_weight = nn.Parameter(torch.empty(heads, dim, dim, device=device, dtype=dtype))
@@ -214,7 +214,7 @@ class LearnedBlocks(nn.Module):
             f" block_size={self.block_size}, causal={self.causal}"
         )
 
-    def _grid(self, q: Tensor, k: Tensor) -> Grid:
+    def _grid(self, q: Tensor, k: Tensor) -> BlockGrid:
         shape = check_queries_and_keys(q, k)
         found = (shape.heads, shape.key_heads, shape.dim)
         if found != (self.heads, self.key_heads, self.dim):
@@ -222,6 +222,6 @@ class LearnedBlocks(nn.Module):
                 f"the gate is for (heads, key_heads, dim) {(self.heads, self.key_heads, self.dim)},"
                 f" q and k have {found}"
             )
-        grid = Grid(shape.heads, shape.query_length, shape.key_length, self.block_size)
+        grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, self.block_size)
         grid.check()
         return grid

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
+from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,
@@ -85,7 +85,7 @@ def block_importance(
                 f"{name} must have shape {tuple(expected)} on {q.device}, got {tuple(tensor.shape)} on"
                 f" {tensor.device}"
             )
-    grid = Grid(shape.heads, shape.query_length, shape.key_length, block_size)
+    grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, block_size)
     grid.check()
     for name, given in (("pattern", pattern), ("allowed", allowed)):
         if given is not None:
@@ -180,7 +180,7 @@ class _Part(NamedTuple):
     last_row: int
 
 
-def _parts(shape: AttentionShape, grid: Grid, scores: int) -> Iterator[_Part]:
+def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_Part]:
     """Ranges with at most so many scores, or the smallest possible ones."""
     row_scores = shape.group * grid.block_size * shape.key_length
     heads = min(shape.key_heads, max(1, scores // row_scores))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import AttentionResult
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.pruning.average import BlockImportance
@@ -74,7 +74,7 @@ class PrunedLayer:
         out, lse = (found.out, found.lse.detach()) if isinstance(found, AttentionResult) else (found, None)
         if not (self._measuring() and out.requires_grad):
             return found
-        grid = Grid(q.shape[1], q.shape[2], k.shape[2], self.importance.block_size)
+        grid = BlockGrid(q.shape[1], q.shape[2], k.shape[2], self.importance.block_size)
         bounds = self._room_for(grid, q.device).bounds
         q, k, v, out_values = (tensor.detach() for tensor in (q, k, v, out))
 
@@ -130,9 +130,9 @@ class PrunedLayer:
         self._layer.pattern = _pattern_from(state["pattern"], device)
         self._room = None
         if state["grid"] is not None and self.importance.count:
-            self._room_for(Grid(*state["grid"]), self.importance.value().device)
+            self._room_for(BlockGrid(*state["grid"]), self.importance.value().device)
 
-    def _room_for(self, grid: Grid, device: torch.device) -> _Room:
+    def _room_for(self, grid: BlockGrid, device: torch.device) -> _Room:
         """What may be attended, made once; raises when heads or lengths are others than then."""
         if self._room is None:
             bounds, _ = candidates(grid, self._given, self._causal, device)
@@ -160,7 +160,7 @@ class PrunedLayer:
 class _Room(NamedTuple):
     """What a layer may attend at all."""
 
-    grid: Grid
+    grid: BlockGrid
     bounds: BlockPattern
 
     def blocks(self, pattern: BlockPattern | None) -> Tensor:

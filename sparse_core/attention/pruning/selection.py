@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from sparse_core.attention.assemble import FULL, Grid
 from sparse_core.attention.builders import full
-from sparse_core.attention.pattern import BlockPattern, from_block_mask
+from sparse_core.attention.from_mask import from_block_mask
+from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.pattern import BlockPattern
 
 
 @torch.no_grad()
@@ -54,7 +55,7 @@ def patterns_from_importance(
         raise ValueError("importance must be finite: leave out measurements with overflowing gradients")
     scores = importance.reshape(-1, *importance.shape[-2:])
     heads, rows, columns = scores.shape
-    grid = Grid(heads, query_length or rows * block_size, key_length or columns * block_size, block_size)
+    grid = BlockGrid(heads, query_length or rows * block_size, key_length or columns * block_size, block_size)
     grid.check()
     if (grid.rows, grid.columns) != (rows, columns):
         raise ValueError(
@@ -70,7 +71,7 @@ def patterns_from_importance(
 
 
 def candidates(
-    grid: Grid, allowed: BlockPattern | None, causal: bool, device: torch.device
+    grid: BlockGrid, allowed: BlockPattern | None, causal: bool, device: torch.device
 ) -> tuple[BlockPattern, Tensor]:
     """The pairs that may be attended, and bool (heads or 1, block rows, block columns) those on the diagonal.
 

@@ -1,4 +1,4 @@
-"""Which tiles a convolution of which size takes: measured once, kept on disk, or a good guess."""
+"""The table of the tiles that were measured: what a choice is, and what it depends on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 
 from sparse_core.choices import Tuner, device_name
-from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape, default_config, fits
+from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 
-__all__ = ["TUNER", "Case", "Choice", "case_of", "chosen_config", "convolution_tuning", "row_bucket"]
+__all__ = ["TUNER", "Case", "Choice", "case_of", "convolution_tuning", "row_bucket"]
 
 
 class Choice(NamedTuple):
@@ -72,24 +72,3 @@ def case_of(shape: Shape, device: torch.device) -> Case:
     name = device_name(torch.cuda.current_device() if device.index is None else device.index)
     bucket = row_bucket(shape.rows)
     return Case(name, str(shape.dtype), shape.channels_in, shape.channels_out, shape.taps, bucket)
-
-
-def chosen_config(shape: Shape, device: torch.device) -> ConvolutionConfig:
-    """Tiles for a convolution: measured for its size on this GPU, or the default.
-
-    Measures only where the settings say so, and never while a CUDA graph is being captured.
-    """
-    if device.type != "cuda":
-        return default_config(shape)
-
-    def measured() -> Choice:
-        from sparse_core.conv.convolution.measure import measure
-
-        return measure(shape, device)
-
-    return TUNER.choose(
-        case_of(shape, device),
-        usable=lambda choice: fits(choice.config, shape),
-        fallback=lambda: Choice(default_config(shape), 0.0),
-        measure=measured,
-    ).config

@@ -69,20 +69,11 @@ class _Bench:
         self.expected: Tensor | None = None
 
     def run(self, config: ConvolutionConfig, turn: int) -> Tensor:
-        from sparse_core.conv.convolution import api
+        from sparse_core.conv.convolution.launch_triton import launch
 
         source = self.outputs[turn % 2] if self.square and turn else self.features
-        return api.fixed_convolution(
-            source,
-            self.weight,
-            self.table,
-            self.count,
-            bias=self.bias,
-            relu=True,
-            out=self.outputs[(turn + 1) % 2],
-            impl="triton",
-            config=config,
-        )
+        after = Epilogue(self.bias, relu=True, out=self.outputs[(turn + 1) % 2])
+        return launch(source, self.weight, self.table, after, config, count=self.count)
 
     def times(self, configs: Sequence[ConvolutionConfig]) -> dict[ConvolutionConfig, float]:
         """Median microseconds of a launch; replays are interleaved."""

@@ -15,18 +15,16 @@ import torch
 import triton
 from torch import Tensor
 
-from sparse_core.conv.convolution.choice import chosen_config
-from sparse_core.conv.convolution.kernels import convolve_kernel, weight_gradient_kernel
+from sparse_core.conv.convolution.kernels_triton import convolve_kernel, weight_gradient_kernel
+from sparse_core.conv.convolution.launch_triton import is_wide, launch
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
+from sparse_core.conv.convolution.tuned import chosen_config
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import check_triton_runs
 from sparse_core.gradients import once_differentiable
-from sparse_core.launches import dependent
 
 __all__ = ["by_tap", "check_runnable", "convolve", "sparse_convolution"]
-
-_MOST_OFFSET = 2**31 - 1
 
 
 def check_runnable(tensor: Tensor) -> None:
@@ -44,78 +42,11 @@ def convolve(
     config: ConvolutionConfig | None = None,
     ready: bool = False,
 ) -> Tensor:
-    """One launch of the forward kernel.
-
-    Args:
-        features: (N, C_in).
-        weight: (taps, C_in, C_out) with any strides, of the features' type.
-        table: (taps, rows) int32 or int64 input rows; below 0, or N and above, where there is none.
-        after, count, ready: see ``fixed_convolution``.
-        config: tiles; None: those chosen for the sizes.
-
-    Returns:
-        (rows, C_out), ``out`` if it was given.
-    """
-    (taps, channels_in, channels_out), rows = weight.shape, table.shape[1]
-    features, out = features.contiguous(), after.out
-    bias, residual = _contiguous(after.bias), _contiguous(after.residual)
-    residual_rows, out_rows = _contiguous(after.residual_rows), _contiguous(after.out_rows)
-    if out is None:
-        out = torch.empty(rows, channels_out, dtype=features.dtype, device=features.device)
+    """One launch of the forward kernel, see :func:`launch`; by default with the tiles for the sizes."""
     if config is None:
+        (taps, channels_in, channels_out), rows = weight.shape, table.shape[1]
         config = chosen_config(Shape(rows, channels_in, channels_out, taps, features.dtype), features.device)
-    if rows == 0 or channels_out == 0:
-        return out
-    programs = triton.cdiv(rows, config.block_rows) * triton.cdiv(channels_out, config.block_out)
-    convolve_kernel[(programs,)](
-        features,
-        weight,
-        table,
-        count,
-        bias,
-        residual,
-        residual_rows,
-        out,
-        out_rows,
-        rows,
-        len(features),
-        table.stride(1),
-        table.stride(0),
-        CHANNELS_IN=channels_in,
-        CHANNELS_OUT=channels_out,
-        TAPS=taps,
-        WEIGHT_TAP=weight.stride(0),
-        WEIGHT_IN=weight.stride(1),
-        WEIGHT_OUT=weight.stride(2),
-        HAS_COUNT=count is not None,
-        HAS_BIAS=bias is not None,
-        HAS_RESIDUAL=residual is not None,
-        HAS_RESIDUAL_ROWS=residual_rows is not None,
-        HAS_OUT_ROWS=out_rows is not None,
-        RELU=after.relu,
-        ZERO_EMPTY=after.zero_empty,
-        WIDE=_wide(features, out, table, *([] if residual is None else [residual])),
-        VARIANT=config.variant,
-        TAP_LANES=triton.next_power_of_2(taps),
-        AHEAD=min(config.stages, taps),
-        BLOCK_ROWS=config.block_rows,
-        BLOCK_OUT=config.block_out,
-        BLOCK_IN=config.block_in,
-        READY=ready,
-        num_warps=config.warps,
-        num_stages=config.stages,
-        **dependent(features),
-    )
-    return out
-
-
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
-
-
-def _wide(*tensors: Tensor) -> bool:
-    # A block may begin below the end and reach beyond it before it is masked.
-    return max(tensor.numel() for tensor in tensors) > _MOST_OFFSET - (1 << 20)
+    return launch(features, weight, table, after, config, count=count, ready=ready)
 
 
 def weight_gradient(features: Tensor, grad: Tensor, table: Tensor, weight: Tensor) -> Tensor:
@@ -156,7 +87,7 @@ def weight_gradient(features: Tensor, grad: Tensor, table: Tensor, weight: Tenso
         WEIGHT_TAP=weight.stride(0),
         WEIGHT_IN=weight.stride(1),
         WEIGHT_OUT=weight.stride(2),
-        WIDE=_wide(features, grad, table),
+        WIDE=is_wide(features, grad, table),
         BLOCK_ROWS=block_rows,
         BLOCK_OUT=block_out,
         BLOCK_IN=block_in,

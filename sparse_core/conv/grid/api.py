@@ -119,9 +119,9 @@ def pyramid(
     for level_shape in shapes:
         word_count(level_shape, batch_size)
     if _resolve(impl, bits) == "triton":
-        from sparse_core.conv.grid import triton_pyramid
+        from sparse_core.conv.grid import pyramid_triton
 
-        return triton_pyramid.pyramid(bits, shapes, batch_size, list(capacities), list(levels))
+        return pyramid_triton.pyramid(bits, shapes, batch_size, list(capacities), list(levels))
     grids = [reference.grid_from_bits(bits, shape, batch_size, capacities[0])]
     for level, before, after, capacity in zip(levels, shapes[:-1], shapes[1:], capacities[1:], strict=True):
         bits = reference.next_level_bits(bits, before, batch_size, level, after)
@@ -181,9 +181,9 @@ def hash_pyramid(
     ):
         _check_hash(shape, first.batch_size, [capacity])
         if _resolve(impl, first.keys) == "triton":
-            from sparse_core.conv.grid import triton_hash
+            from sparse_core.conv.grid import hash_triton
 
-            keys = triton_hash.strided_keys(grids[-1], level, shape)
+            keys = hash_triton.strided_keys(grids[-1], level, shape)
         else:
             keys = reference.strided_keys(grids[-1], level, shape)
         grids.append(_hash_from_keys(keys, shape, first.batch_size, capacity, impl))
@@ -239,9 +239,9 @@ def neighbour_tables(
     if any(tensor.device != example.device for tensor in known):
         raise ValueError("the grids of the requests lie on several devices")
     if whole and _resolve(impl, example) == "triton":
-        from sparse_core.conv.grid import triton_tables
+        from sparse_core.conv.grid import tables_triton
 
-        return triton_tables.tables(whole, example.device)
+        return tables_triton.tables(whole, example.device)
     return [
         reference.table(inputs, outputs, kernel_size, stride, padding, inverse, example.device)
         for inputs, outputs, kernel_size, stride, padding, inverse in whole
@@ -302,9 +302,9 @@ def _hash_from_keys(
     keys: Tensor, shape: tuple[int, ...], batch_size: int, capacity: int, impl: Impl
 ) -> FixedHash:
     if _resolve(impl, keys) == "triton":
-        from sparse_core.conv.grid import triton_hash
+        from sparse_core.conv.grid import hash_triton
 
-        return triton_hash.hash_from_keys(keys, shape, batch_size, capacity)
+        return hash_triton.hash_from_keys(keys, shape, batch_size, capacity)
     return reference.hash_from_keys(keys, shape, batch_size, capacity)
 
 

@@ -7,13 +7,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
-from sparse_core.formats.assemble import reference
 from sparse_core.formats.assemble.common import Assembled, Assembly
 from sparse_core.gradients import followed
+from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
 _INT32_MAX = torch.iinfo(torch.int32).max
+
+
+def _packs(kind: str, entries: int, shape: tuple[int, int]) -> str | None:
+    if max(entries, *shape) < _INT32_MAX:
+        return None
+    return (
+        f"packs a column and a position of 31 bits each; got shape {shape} and {entries} entries"
+        " (impl='reference' has no such limit)"
+    )
+
+
+def _counts_cells(kind: str, entries: int, shape: tuple[int, int]) -> str | None:
+    return None if shape[0] * shape[1] < 2**63 else f"needs fewer than 2^63 cells, got shape {shape}"
+
+
+#: By the number of entries and the shape of the matrix.
+ASSEMBLE_CSR: Op[int, tuple[int, int]] = Op(
+    "assemble_csr",
+    __package__,
+    by_triton(needs="fewer than 2^31 - 1 entries, rows and columns", supports=_packs),
+    by_torch(),
+    Implementation("vendor", "fewer than 2^63 cells", _counts_cells, auto=()),
+    gradient=True,
+)
 
 
 def assemble_csr(
@@ -44,7 +66,7 @@ def assemble_csr(
         ValueError: wrong shapes, different devices, or an index outside ``shape`` (named with its position).
         ImplementationError: ``impl`` cannot run here.
     """
-    check_impl(impl)
+    ASSEMBLE_CSR.check(impl)
     rows, cols = int(shape[0]), int(shape[1])
     _check(row, col, values, rows, cols)
     if len(row) == 0:
@@ -84,41 +106,17 @@ class _GatherGradient(torch.autograd.Function):
 def _assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], impl: Impl) -> Assembly:
     target = followed(values)
     arguments = (row.contiguous(), col.contiguous(), values.detach().contiguous(), shape)
-    name = _resolve(impl, row, shape)
-    if name == "triton":
-        from sparse_core.formats.assemble import triton
-
-        made = triton.assemble(*arguments, target=target)
-        if made is not None:
-            return made
-        # The kernels met an index outside the matrix: the checks below name it.
+    chosen = ASSEMBLE_CSR.choose(impl, row.device, len(row), shape)
+    if chosen == "triton":
+        found: Assembly | None = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
+        if found is not None:
+            return found
+        # The kernels met an index outside the matrix: the checks name it, or the reference goes on.
+        chosen = "reference"
     _check_range("row", row, shape[0], "rows")
     _check_range("col", col, shape[1], "columns")
-    if name == "vendor":
-        from sparse_core.formats.assemble import vendor
-
-        return vendor.assemble(*arguments, target=target)
-    return reference.assemble(*arguments, target=target)
-
-
-def _resolve(impl: Impl, row: Tensor, shape: tuple[int, int]) -> str:
-    fits = max(len(row), *shape) < _INT32_MAX
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.formats.assemble import triton
-
-        triton.check_runnable(row)
-        if not fits:
-            raise ImplementationError(
-                f"impl='triton' packs a column and a position of 31 bits each; got shape {shape} and"
-                f" {len(row)} entries (impl='reference' has no such limit)"
-            )
-        return "triton"
-    if impl == "auto":
-        return "triton" if row.is_cuda and fits and module_available("triton") else "reference"
-    if impl == "vendor" and shape[0] * shape[1] >= 2**63:
-        raise ImplementationError(f"impl='vendor' needs fewer than 2^63 cells, got shape {shape}")
-    return impl
+    made: Assembly = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
+    return made
 
 
 def _check(row: Tensor, col: Tensor, values: Tensor, rows: int, cols: int) -> None:

@@ -19,9 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.formats.assemble.common import PIECE, Assembly, sum_dtype, sum_runs
-from sparse_core.formats.assemble.kernels import (
+from sparse_core.formats.assemble.kernels_triton import (
     BIN,
     TALL,
     count_kernel,
@@ -68,11 +67,6 @@ class _Sorted(NamedTuple):
     base: Tensor
     cells: int
     tall: bool
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, inspect_kernel)
 
 
 def assemble(

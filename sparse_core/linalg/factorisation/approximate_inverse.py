@@ -10,10 +10,9 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.linalg.factorisation.pattern import Pattern, check_square, find, pattern_of
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
+from sparse_core.linalg.products import spmm, spmv
 from sparse_core.linalg.spgemm import spgemm
-from sparse_core.linalg.spmm import spmm
-from sparse_core.linalg.spmv import spmv
 from sparse_core.linalg.structure import transposed
 from sparse_core.linalg.triangular.levels import expand_segments, pointer
 

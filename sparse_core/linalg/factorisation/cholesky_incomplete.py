@@ -21,7 +21,7 @@ from sparse_core.linalg.factorisation.pattern import (
     find,
     pattern_of,
 )
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.triangular import triangular_solve
 
 #: First shift tried after a breakdown, and how it grows.

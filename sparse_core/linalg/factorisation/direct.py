@@ -13,11 +13,27 @@ import torch
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl, module_available
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
+from sparse_core.libraries import missing, module_available
 from sparse_core.linalg.factorisation.pattern import check_same_structure, check_square
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
+from sparse_core.op import Impl, Implementation, Op, by_torch
+
+
+def _cholmod(kind: str) -> str | None:
+    # Version 0.5 has another interface.
+    if module_available("sksparse") and hasattr(importlib.import_module("sksparse.cholmod"), "analyze"):
+        return None
+    return missing("scikit-sparse 0.4", "pip install 'scikit-sparse<0.5'")
+
+
+CHOLESKY: Op[()] = Op(
+    "cholesky",
+    __package__,
+    Implementation("vendor", "scikit-sparse 0.4", _cholmod, module=__name__),
+    by_torch(module=__name__),
+    gradient=False,
+)
 
 
 class LUFactors(ApproximateSolver):
@@ -170,21 +186,9 @@ def cholesky(matrix: CSR, *, impl: Impl = "auto") -> CholeskyFactors:
         ValueError: not square, not symmetric, or not positive definite; the row is named.
         ImplementationError: ``impl`` cannot run here.
     """
-    check_impl(impl)
-    if impl == "triton":
-        raise ImplementationError("cholesky has no Triton implementation")
-    if impl == "reference" or (impl == "auto" and not _cholmod_available()):
-        return CholeskyFactors(matrix, "superlu")
-    if not _cholmod_available():
-        raise ImplementationError(
-            "impl='vendor' needs scikit-sparse 0.4, which is not installed: pip install 'scikit-sparse<0.5'"
-        )
-    return CholeskyFactors(matrix, "cholmod")
-
-
-def _cholmod_available() -> bool:
-    # Version 0.5 has another interface.
-    return module_available("sksparse") and hasattr(importlib.import_module("sksparse.cholmod"), "analyze")
+    check_square(matrix)
+    vendor = CHOLESKY.choose(impl, matrix.device) == "vendor"
+    return CholeskyFactors(matrix, "cholmod" if vendor else "superlu")
 
 
 def _scipy(matrix: CSR) -> Any:

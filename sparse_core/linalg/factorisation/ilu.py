@@ -19,7 +19,7 @@ from sparse_core.linalg.factorisation.pattern import (
     fill,
     pattern_of,
 )
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.triangular import triangular_solve
 
 #: How unknowns may be reordered before a factorisation.

@@ -1,79 +1,34 @@
-"""Conjugate gradients for Hermitian positive definite systems.
-
-Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952; with
-preconditioning as in Saad, "Iterative methods for sparse linear systems", 2003, algorithm 9.1.
-"""
+"""Conjugate gradients for Hermitian positive definite systems."""
 
 from __future__ import annotations
+
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
+from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.loop import run
-from sparse_core.linalg.krylov.problem import (
-    Callback,
-    Operand,
-    Problem,
-    column_dots,
-    column_norms,
-    prepare,
-    safe_norms,
-)
-from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
+from sparse_core.linalg.krylov.problem import GraphOptions, Operand, prepare
 from sparse_core.linalg.krylov.result import SolveResult
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 
-class ConjugateGradient:
-    """State and step of the recurrence in plain torch; every column has its own coefficients."""
-
-    method = "cg"
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
-        self.x = problem.x
-        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
-        self.direction = torch.empty_like(self.residual)
-        self.rho = torch.empty_like(problem.tolerance)
-
-    def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
-        self.residual.copy_(residual)
-        self.progress.begin(safe_norms(residual), columns)
-        correction = self._precondition()
-        self.direction.copy_(correction)
-        self.rho.copy_(column_dots(self.residual, correction).real)
-
-    def step(self, slot: int) -> None:
-        """One iteration, in place and without the host."""
-        product = self.problem.apply(self.direction)
-        curvature = column_dots(self.direction, product).real
-        failure = _failure(self.rho, curvature)
-        allowed = self.progress.running & (failure == 0)
-        alpha = self.rho / curvature
-        add_scaled(self.x, alpha, self.direction, allowed)
-        add_scaled(self.residual, -alpha, product, allowed)
-        self.progress.record(slot, column_norms(self.residual), failure, curvature)
-        correction = self._precondition()
-        rho = column_dots(self.residual, correction).real
-        beta = (rho / self.rho).to(self.direction.dtype)
-        torch.addcmul(correction, self.direction, beta, out=self.direction)
-        self.rho.copy_(rho)
-
-    def _precondition(self) -> Tensor:
-        precondition = self.problem.precondition
-        return self.residual if precondition is None else precondition(self.residual)
+def _fuses(kind: str, shape: torch.Size, dtype: torch.dtype) -> str | None:
+    if len(shape) == 1 and shape[0] > 0 and not dtype.is_complex:
+        return None
+    return f"fuses updates of one real right-hand side that is not empty; got {tuple(shape)} {dtype}"
 
 
-def _failure(rho: Tensor, curvature: Tensor) -> Tensor:
-    """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
-    failure = torch.where(curvature > 0, 0, int(Status.NOT_POSITIVE_DEFINITE))
-    failure = torch.where(rho > 0, failure, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE))
-    finite = torch.isfinite(rho) & torch.isfinite(curvature)
-    return torch.where(finite, failure, int(Status.NOT_FINITE))
+#: By the right-hand sides.
+CG: Op[torch.Size, torch.dtype] = Op(
+    "cg",
+    __package__,
+    by_triton(needs="one real right-hand side", supports=_fuses),
+    by_torch(module=f"{__package__}.conjugate_gradient"),
+    gradient=False,
+)
 
 
 @without_autocast
@@ -82,14 +37,8 @@ def cg(
     b: Tensor,
     x0: Tensor | None = None,
     *,
-    rtol: float = 1e-5,
-    atol: float = 0.0,
-    max_iterations: int | None = None,
-    preconditioner: Operand | None = None,
-    callback: Callback | None = None,
-    check_every: int | None = None,
-    use_graph: bool | None = None,
     impl: Impl = "auto",
+    **options: Unpack[GraphOptions],
 ) -> SolveResult:
     """Solve ``A x = b`` for a Hermitian positive definite A by conjugate gradients.
 
@@ -109,20 +58,9 @@ def cg(
         b: (M,) or (M, N) float32, float64, complex64 or complex128; each of N columns has coefficients and
             a tolerance of its own. A matrix in half precision is fine, ``b`` in half precision is not.
         x0: start, same shape as ``b``; None is zero.
-        rtol: tolerance relative to ``‖b‖``.
-        atol: absolute tolerance.
-        max_iterations: None is ``10 M``, as in scipy.
-        preconditioner: Hermitian positive definite approximation of ``A^-1``: a ``Preconditioner``, a
-            function ``r -> z``, or a matrix.
-        callback: called as ``callback(iteration, x, residual norm)`` after every look at the residual; ``x``
-            is the solver's own buffer (copy it to keep it), the norm the largest of the columns. Returning
-            True ends the solve.
-        check_every: iterations between two looks; None is 1 on a CPU or with a callback, else 10.
-        use_graph: replay ``check_every`` iterations as one CUDA graph. None: where ``matrix`` is stored and
-            the preconditioner declares ``graph_safe = True``, and plainly where the capture fails (the
-            result's ``execution`` says so); True: always, and a failure raises.
         impl: ``"reference"`` is plain torch, ``"triton"`` fuses the vector updates (one right-hand side,
             float32 or float64, CUDA or Triton's interpreter); ``"auto"`` fuses where it can.
+        options: see :class:`GraphOptions`; the preconditioner is Hermitian positive definite.
 
     Returns:
         The result; not converging is told by ``converged`` and ``reason``, not by an exception.
@@ -132,41 +70,9 @@ def cg(
         ValueError: shapes or devices that do not fit, negative tolerances.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
-    check_impl(impl)
-    problem = prepare(
-        matrix,
-        b,
-        x0,
-        rtol=rtol,
-        atol=atol,
-        max_iterations=max_iterations,
-        preconditioner=preconditioner,
-        callback=callback,
-        check_every=check_every,
-        use_graph=use_graph,
-    )
-    if _resolve(impl, problem) == "triton":
+    problem = prepare(matrix, b, x0, **options)
+    if CG.choose(impl, problem.b.device, problem.b.shape, problem.b.dtype) == "triton":
         from sparse_core.linalg.krylov.triton import FusedConjugateGradient
 
         return run(FusedConjugateGradient(problem))
     return run(ConjugateGradient(problem))
-
-
-def _resolve(impl: Impl, problem: Problem) -> str:
-    fits = problem.b.ndim == 1 and not problem.b.is_complex() and problem.b.numel() > 0
-    if impl == "vendor":
-        raise ImplementationError("cg has no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.linalg.krylov.triton import check_runnable
-
-        check_runnable(problem.b)
-        if not fits:
-            raise ImplementationError(
-                "impl='triton' fuses updates of one real right-hand side that is not empty;"
-                f" got {tuple(problem.b.shape)} {problem.b.dtype}"
-            )
-        return "triton"
-    if impl == "auto" and problem.b.is_cuda and fits and module_available("triton"):
-        return "triton"
-    return "reference"

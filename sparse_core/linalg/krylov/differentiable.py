@@ -18,7 +18,7 @@ from sparse_core.linalg.krylov.minres import minres
 from sparse_core.linalg.krylov.problem import Operand
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.operands import gradient_needed
-from sparse_core.linalg.sddmm import sddmm
+from sparse_core.linalg.products import sddmm
 from sparse_core.linalg.structure import as_csr, transposed
 
 Method = Literal["cg", "bicgstab", "gmres", "minres"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sparse_core.linalg.krylov.problem import safe_norms
-
-if TYPE_CHECKING:
-    from sparse_core.linalg.krylov.loop import Recurrence
+from sparse_core.linalg.krylov.recurrence import Recurrence
 
 
 class FiniteIterate(NamedTuple):

@@ -8,6 +8,7 @@ algorithm 9.5), so that the residual it minimises is that of ``A x = b``.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -16,17 +17,17 @@ from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.problem import (
-    Callback,
+    LinearSystem,
     Operand,
-    Problem,
     Product,
+    SolveOptions,
     is_bare_function,
     prepare,
     safe_norms,
 )
-from sparse_core.linalg.krylov.progress import WORTHWHILE, Reading, Status
+from sparse_core.linalg.krylov.progress import WORTHWHILE, Snapshot, Status
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.krylov.verdict import describe, stagnation, worst
+from sparse_core.linalg.krylov.verdict import reason_of, stagnation, worst
 
 
 class Arnoldi:
@@ -36,7 +37,7 @@ class Arnoldi:
     orthogonality in the Gram-Schmidt orthogonalization process", 2005), in two matrix products.
     """
 
-    def __init__(self, problem: Problem, size: int) -> None:
+    def __init__(self, problem: LinearSystem, size: int) -> None:
         self.problem = problem
         self.basis = problem.b.new_zeros(size + 1, len(problem.b))
         self.columns = problem.b.new_zeros(size, size + 1)
@@ -120,7 +121,7 @@ def _rotation(upper: complex, lower: complex) -> tuple[float, complex, complex]:
 class _Solve:
     """One call of :func:`gmres`: cycles of Arnoldi steps, and the residual computed afresh between them."""
 
-    def __init__(self, problem: Problem, restart: int) -> None:
+    def __init__(self, problem: LinearSystem, restart: int) -> None:
         self.problem = problem
         self.size = max(1, min(restart, len(problem.b)))
         self.x = problem.x
@@ -231,8 +232,8 @@ class _Solve:
         return ""
 
     def _explain(self, status: Status) -> str:
-        reading = Reading([int(status)], [self.iterations], [0.0], [])
-        return describe(status, reading, 0, self.problem, "gmres")
+        reading = Snapshot([int(status)], [self.iterations], [0.0], [])
+        return reason_of(status, reading, 0, self.problem, "gmres")
 
 
 @torch.no_grad()
@@ -242,13 +243,8 @@ def gmres(
     b: Tensor,
     x0: Tensor | None = None,
     *,
-    rtol: float = 1e-5,
-    atol: float = 0.0,
     restart: int = 20,
-    max_iterations: int | None = None,
-    preconditioner: Operand | None = None,
-    callback: Callback | None = None,
-    check_every: int | None = None,
+    **options: Unpack[SolveOptions],
 ) -> SolveResult:
     """Solve ``A x = b`` for a general square A by restarted GMRES.
 
@@ -262,18 +258,11 @@ def gmres(
         b: (M,) or (M, N) float32, float64, complex64 or complex128; N columns are solved one after the other,
             each as if it had come alone.
         x0: start, same shape as ``b``; None is zero.
-        rtol: tolerance relative to ``‖b‖``.
-        atol: absolute tolerance.
         restart: iterations between restarts; ``restart + 1`` vectors are held.
-        max_iterations: products with A in all, for each column; None is ``10 M``. (scipy's ``maxiter``
-            counts restarts.)
-        preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix; the same
-            linear map at every call.
-        callback: called as ``callback(iteration, x, residual norm)`` after every restart, when there is an
-            ``x``; it is the solver's own buffer, of the column that is being solved. Returning True ends the
-            solve of that column.
-        check_every: iterations between two looks at the residual; None is 1 on a CPU, else 10. The result
-            does not depend on it.
+        options: see :class:`SolveOptions`. ``max_iterations`` are products with A in all, for each column
+            (scipy's ``maxiter`` counts restarts); the preconditioner is the same linear map at every call;
+            ``callback`` is called after every restart, when there is an ``x``, of the column that is being
+            solved, and ends the solve of that column.
 
     Returns:
         The result; not converging is told by ``converged`` and ``reason``, not by an exception.
@@ -284,21 +273,11 @@ def gmres(
     """
     if restart < 1:
         raise ValueError(f"restart must be at least 1, got {restart}")
-    problem = prepare(
-        matrix,
-        b,
-        x0,
-        rtol=rtol,
-        atol=atol,
-        max_iterations=max_iterations,
-        preconditioner=preconditioner,
-        callback=None,
-        check_every=check_every,
-        use_graph=False,
-    )
-    problem = replace(problem, callback=callback)
+    callback = options.pop("callback", None)
+    problem = replace(prepare(matrix, b, x0, **options, use_graph=False), callback=callback)
     if problem.b.ndim == 1:
         return _Solve(problem, restart).run()
+    preconditioner = options.get("preconditioner")
     columns = [
         _Solve(_column(problem, at, matrix, preconditioner), restart).run() for at in range(b.shape[1])
     ]
@@ -306,7 +285,7 @@ def gmres(
     return worst(columns, x, "gmres", "plain")
 
 
-def _column(problem: Problem, at: int, matrix: Operand, preconditioner: Operand | None) -> Problem:
+def _column(problem: LinearSystem, at: int, matrix: Operand, preconditioner: Operand | None) -> LinearSystem:
     """The system of one right-hand side, as if it had come alone."""
     apply, precondition = problem.apply, problem.precondition
     return replace(

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg.krylov.fallback import finite_iterate
-from sparse_core.linalg.krylov.problem import Problem, safe_norms
-from sparse_core.linalg.krylov.progress import WORTHWHILE, Progress, Reading, Status
+from sparse_core.linalg.krylov.problem import safe_norms
+from sparse_core.linalg.krylov.progress import WORTHWHILE, Snapshot, Status
+from sparse_core.linalg.krylov.recurrence import Recurrence
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.krylov.verdict import describe, worst
-
-
-class Recurrence(Protocol):
-    """A Krylov method as the loop sees it: buffers on the device, changed in place."""
-
-    method: str
-    problem: Problem
-    progress: Progress
-    x: Tensor
-
-    def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
-
-    def step(self, slot: int) -> None:
-        """One iteration that ends with ``progress.record(slot, ...)``."""
+from sparse_core.linalg.krylov.verdict import reason_of, worst
 
 
 class Chunk:
@@ -90,11 +75,11 @@ class _History:
     def __init__(self, columns: int) -> None:
         self.norms: list[list[float]] = [[] for _ in range(columns)]
 
-    def start(self, reading: Reading) -> None:
+    def start(self, reading: Snapshot) -> None:
         for norms, first in zip(self.norms, reading.norms[0], strict=True):
             norms.append(first)
 
-    def extend(self, reading: Reading) -> None:
+    def extend(self, reading: Snapshot) -> None:
         for column, norms in enumerate(self.norms):
             # The first entry is the start; a frozen column wrote slots that do not count.
             fresh = reading.count[column] + 1 - len(norms)
@@ -133,14 +118,14 @@ def run(recurrence: Recurrence) -> SolveResult:
     return _result(recurrence, reading, history, true_norms, chunk.execution)
 
 
-def _withdraw(reading: Reading, columns: Tensor) -> None:
+def _withdraw(reading: Snapshot, columns: Tensor) -> None:
     """Nothing that had to be replaced counts as converged."""
     for column, replaced in enumerate(columns.reshape(-1).tolist()):
         if replaced and reading.status[column] == Status.CONVERGED:
             reading.status[column] = Status.NOT_FINITE
 
 
-def _stopped(recurrence: Recurrence, reading: Reading, history: _History) -> bool:
+def _stopped(recurrence: Recurrence, reading: Snapshot, history: _History) -> bool:
     callback: Callable | None = recurrence.problem.callback
     if callback is None:
         return False
@@ -200,7 +185,7 @@ class _Verification:
 
 
 def _result(
-    recurrence: Recurrence, reading: Reading, history: _History, true_norms: list[float], execution: str
+    recurrence: Recurrence, reading: Snapshot, history: _History, true_norms: list[float], execution: str
 ) -> SolveResult:
     problem = recurrence.problem
     tolerances = recurrence.progress.tolerance.reshape(-1).tolist()
@@ -211,7 +196,7 @@ def _result(
             iterations=reading.count[column],
             residuals=tuple(history.norms[column]),
             tolerance=tolerances[column],
-            reason=describe(Status(status), reading, column, problem, recurrence.method),
+            reason=reason_of(Status(status), reading, column, problem, recurrence.method),
             true_residual=true_norms[column],
             method=recurrence.method,
             execution=execution,

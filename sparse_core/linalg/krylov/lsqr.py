@@ -19,7 +19,7 @@ from sparse_core.linalg.krylov.problem import Callback, Operand, Product, safe_n
 from sparse_core.linalg.krylov.progress import WORTHWHILE
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import stagnation, worst
-from sparse_core.linalg.spmm import spmm
+from sparse_core.linalg.products import spmm
 
 #: Why a solve may end well.
 SOLVED, LEAST_SQUARES = "converged", "converged: least squares"

@@ -7,15 +7,17 @@ measured by it; ``‖b - A x‖`` itself is followed beside it.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import (
-    Callback,
+    GraphOptions,
+    LinearSystem,
     Operand,
-    Problem,
     column_dots,
     column_norms,
     prepare,
@@ -33,7 +35,7 @@ class MinimalResidual:
 
     method = "minres"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LinearSystem) -> None:
         self.problem = problem
         self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
         self.x = problem.x
@@ -131,14 +133,7 @@ def minres(
     matrix: Operand,
     b: Tensor,
     x0: Tensor | None = None,
-    *,
-    rtol: float = 1e-5,
-    atol: float = 0.0,
-    max_iterations: int | None = None,
-    preconditioner: Operand | None = None,
-    callback: Callback | None = None,
-    check_every: int | None = None,
-    use_graph: bool | None = None,
+    **options: Unpack[GraphOptions],
 ) -> SolveResult:
     """Solve ``A x = b`` for a Hermitian A, which may be indefinite or singular, by MINRES.
 
@@ -151,15 +146,8 @@ def minres(
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
         b: (M,) or (M, N) float32, float64, complex64 or complex128.
         x0: start, same shape as ``b``; None is zero.
-        rtol: tolerance relative to ``‖b‖``.
-        atol: absolute tolerance.
-        max_iterations: None is ``10 M``. (scipy's default is ``5 M``.)
-        preconditioner: Hermitian positive definite approximation of ``|A|^-1``: a ``Preconditioner``, a
-            function, or a matrix.
-        callback: as in :func:`sparse_core.linalg.cg`.
-        check_every: iterations between two looks at the residual; None is 1 on a CPU or with a callback,
-            else 10.
-        use_graph: as in :func:`sparse_core.linalg.cg`.
+        options: see :class:`GraphOptions`; the preconditioner is a Hermitian positive definite approximation
+            of ``|A|^-1``. (scipy's default of ``max_iterations`` is ``5 M``.)
 
     Returns:
         The result; not converging is told by ``converged`` and ``reason``, not by an exception.
@@ -168,16 +156,5 @@ def minres(
         TypeError: half precision or integer ``b``.
         ValueError: shapes or devices that do not fit, negative tolerances.
     """
-    problem = prepare(
-        matrix,
-        b,
-        x0,
-        rtol=rtol,
-        atol=atol,
-        max_iterations=max_iterations,
-        preconditioner=preconditioner,
-        callback=callback,
-        check_every=check_every,
-        use_graph=use_graph,
-    )
+    problem = prepare(matrix, b, x0, **options)
     return run(MinimalResidual(problem))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparse_core.linalg.krylov.result import SolveResult
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from sparse_core.linalg.krylov.result import SolveResult
 
 #: Okabe and Ito's palette, which stays apart for colour-blind eyes; yellow is too faint on white.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b5b5b")

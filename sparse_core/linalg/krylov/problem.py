@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TypedDict, TypeGuard
 
 import torch
 from torch import Tensor
@@ -21,8 +21,43 @@ Operand = SparseMatrix | Tensor | Product
 WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
+class SolveOptions(TypedDict, total=False):
+    """What every Krylov solver takes by keyword.
+
+    Attributes:
+        rtol: tolerance relative to ``‖b‖``; 1e-5 by default.
+        atol: absolute tolerance; 0 by default.
+        max_iterations: None, the default, is ``10 M``, as in scipy.
+        preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function ``r -> z``, or a matrix.
+        callback: called as ``callback(iteration, x, residual norm)`` after every look at the residual; ``x``
+            is the solver's own buffer (copy it to keep it), the norm the largest of the columns. Returning
+            True ends the solve.
+        check_every: iterations between two looks; None, the default, is 1 on a CPU or with a callback, else
+            10.
+    """
+
+    rtol: float
+    atol: float
+    max_iterations: int | None
+    preconditioner: Operand | None
+    callback: Callback | None
+    check_every: int | None
+
+
+class GraphOptions(SolveOptions, total=False):
+    """What solvers take whose iterations can be a CUDA graph.
+
+    Attributes:
+        use_graph: replay ``check_every`` iterations as one CUDA graph. None, the default: where ``matrix`` is
+            stored and the preconditioner declares ``graph_safe = True``, and plainly where the capture fails
+            (the result's ``execution`` says so); True: always, and a failure raises.
+    """
+
+    use_graph: bool | None
+
+
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LinearSystem:
     """A checked system and the rules for ending.
 
     Attributes:
@@ -86,15 +121,15 @@ def prepare(
     b: Tensor,
     x0: Tensor | None,
     *,
-    rtol: float,
-    atol: float,
-    max_iterations: int | None,
-    preconditioner: Operand | None,
-    callback: Callback | None,
-    check_every: int | None,
-    use_graph: bool | None,
-) -> Problem:
-    """Check the arguments of a solver; see :func:`sparse_core.linalg.cg` for their meaning.
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    max_iterations: int | None = None,
+    preconditioner: Operand | None = None,
+    callback: Callback | None = None,
+    check_every: int | None = None,
+    use_graph: bool | None = None,
+) -> LinearSystem:
+    """Check the arguments of a solver; see :class:`GraphOptions` for their meaning.
 
     Raises:
         TypeError: a tensor of a dtype no solver works in.
@@ -122,7 +157,7 @@ def prepare(
             _check_result(operand, b, name)
     count = 10 * len(b) if max_iterations is None else max_iterations
     default_check = 10 if b.is_cuda and callback is None else 1
-    return Problem(
+    return LinearSystem(
         apply=in_dtype(apply, dtype),
         precondition=None if precondition is None else in_dtype(precondition, dtype),
         b=b,

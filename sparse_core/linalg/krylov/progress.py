@@ -30,7 +30,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class Reading:
+class Snapshot:
     """What the host sees at a look: one entry for each right-hand side."""
 
     status: list[int]
@@ -101,12 +101,12 @@ class Progress:
         # Last, because an infinite right-hand side has an infinite tolerance.
         return torch.where(torch.isfinite(norm), status, int(Status.NOT_FINITE))
 
-    def read(self) -> Reading:
+    def read(self) -> Snapshot:
         """Bring everything to the host in one transfer."""
         rows = [self.status.double(), self.count.double(), self.detail, *self.norms.unbind()]
         report = torch.stack(rows).reshape(len(rows), self.status.numel()).tolist()
         status, count, detail, *norms = report
-        return Reading([int(code) for code in status], [int(number) for number in count], detail, norms)
+        return Snapshot([int(code) for code in status], [int(number) for number in count], detail, norms)
 
 
 def add_scaled(target: Tensor, factor: Tensor, direction: Tensor, allowed: Tensor) -> None:

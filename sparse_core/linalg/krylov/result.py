@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from torch import Tensor
 
@@ -60,9 +59,3 @@ class SolveResult:
             f" ({self.reason}); the residual is {self.true_residual:.3g}",
             result=self,
         )
-
-    def plot(self, path: str | Path) -> Path:
-        """Draw the residual history to a PNG; see :func:`save_convergence_picture`."""
-        from sparse_core.linalg.krylov.picture import save_convergence_picture
-
-        return save_convergence_picture({self.method: self}, path)

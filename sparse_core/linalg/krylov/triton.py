@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-from sparse_core.linalg.krylov.cg import ConjugateGradient
-from sparse_core.linalg.krylov.problem import Problem
+from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
+from sparse_core.linalg.krylov.problem import LinearSystem
 
 _BLOCK = 1024
 #: Programs of a pass, hence partial sums; a power of two. A few for every multiprocessor.
@@ -171,15 +170,10 @@ def _turn_kernel(  # type: ignore[no-untyped-def]
         tl.store(scalars + _RHO, rho)
 
 
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _dot_kernel)
-
-
 class FusedConjugateGradient(ConjugateGradient):
     """The recurrence of :class:`ConjugateGradient` for one real right-hand side, with fused updates."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LinearSystem) -> None:
         super().__init__(problem)
         self.programs = min(_PROGRAMS, triton.cdiv(len(problem.b), _BLOCK))
         self.curvature_partials, self.norm_partials, self.rho_partials = (

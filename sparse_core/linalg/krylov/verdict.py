@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sparse_core.linalg.krylov.problem import Problem
-from sparse_core.linalg.krylov.progress import Reading, Status
+from sparse_core.linalg.krylov.problem import LinearSystem
+from sparse_core.linalg.krylov.progress import Snapshot, Status
 from sparse_core.linalg.krylov.result import SolveResult
 
 #: Endings that a product of two small numbers can bring about.
@@ -23,7 +23,7 @@ _OF_SQUARES = (
 )
 
 
-def describe(status: Status, reading: Reading, column: int, problem: Problem, method: str) -> str:
+def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSystem, method: str) -> str:
     """``SolveResult.reason`` of one right-hand side."""
     count, detail = reading.count[column], reading.detail[column]
     at = f"at iteration {count + 1}"
@@ -61,7 +61,7 @@ def describe(status: Status, reading: Reading, column: int, problem: Problem, me
     raise AssertionError(f"{method} ended while running")
 
 
-def _underflows(problem: Problem, column: int) -> bool:
+def _underflows(problem: LinearSystem, column: int) -> bool:
     b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
     largest = float(b.abs().max())
     return 0 < largest < math.sqrt(torch.finfo(b.dtype).tiny)
@@ -79,7 +79,7 @@ def stagnation(residual: float, dtype: torch.dtype) -> str:
     )
 
 
-def _not_finite(problem: Problem, column: int, at: str) -> str:
+def _not_finite(problem: LinearSystem, column: int, at: str) -> str:
     b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
     wrong = (~torch.isfinite(b)).nonzero()
     if len(wrong):

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from sparse_core.autocast import without_autocast
-from sparse_core.dispatch import module_available
 from sparse_core.formats import CSR
+from sparse_core.libraries import module_available
 from sparse_core.linalg.factorisation.pattern import check_square
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
-from sparse_core.linalg.spmm import spmm
-from sparse_core.linalg.spmv import spmv
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
+from sparse_core.linalg.products import spmm, spmv
 
 #: Chebyshev smoothing damps eigenvalues of ``D^-1 A`` from this part of the largest one up.
 _SMOOTHED_PART = 1 / 4

@@ -7,17 +7,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.pattern import Pattern, check_square, pattern_of
-from sparse_core.linalg.preconditioners.protocol import ApproximateSolver, check_right_side
-from sparse_core.linalg.spmm import spmm
-from sparse_core.linalg.spmv import spmv
+from sparse_core.linalg.implementation import real
+from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
+from sparse_core.linalg.products import spmm, spmv
 from sparse_core.linalg.spmv.plan import UNROLLED, PatternPlan, find_patterns
 from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
 from sparse_core.linalg.triangular.levels import pointer
+from sparse_core.op import Impl, Op, by_torch, by_triton
+
+GAUSS_SEIDEL: Op[torch.dtype] = Op(
+    "gauss_seidel",
+    __package__,
+    by_triton(needs="real numbers", supports=real),
+    by_torch(module=__name__),
+    gradient=False,
+)
 
 
 class Jacobi(ApproximateSolver):
@@ -96,7 +103,7 @@ class GaussSeidel(ApproximateSolver):
     """
 
     def __init__(self, matrix: CSR, sweeps: int, symmetric: bool, impl: Impl) -> None:
-        self._fused = _resolve(impl, matrix) == "triton"
+        self._fused = GAUSS_SEIDEL.choose(impl, matrix.device, matrix.dtype) == "triton"
         check_diagonal(matrix)
         plan: _Plan = matrix.cached("multicolour rows", lambda: _build_plan(matrix))
         values = matrix.values.detach()
@@ -180,24 +187,6 @@ def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True, impl: 
     if sweeps < 1:
         raise ValueError(f"sweeps must be 1 or more, got {sweeps}")
     return GaussSeidel(matrix, sweeps, symmetric, impl)
-
-
-def _resolve(impl: Impl, matrix: CSR) -> str:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("gauss_seidel has no vendor implementation")
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.linalg.preconditioners import triton
-
-        triton.check_runnable(matrix.values)
-        return "triton"
-    real = not matrix.dtype.is_complex
-    return (
-        "triton"
-        if impl == "auto" and matrix.values.is_cuda and real and module_available("triton")
-        else "reference"
-    )
 
 
 def _build_plan(matrix: CSR) -> _Plan:

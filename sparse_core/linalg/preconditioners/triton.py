@@ -10,8 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-from sparse_core.errors import ImplementationError
 from sparse_core.linalg.spmv.plan import PatternPlan
 
 #: Rows at most this long are unrolled completely.
@@ -75,13 +73,6 @@ def _relax_kernel(  # type: ignore[no-untyped-def]
                 total -= value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
     scale = tl.load(inverse_diagonal + number, mask=inside, other=0)
     tl.store(x + unknown, total * scale.to(ACC), mask=inside)
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _relax_kernel)
-    if tensor.is_complex():
-        raise ImplementationError(f"impl='triton' relaxes real numbers, got {tensor.dtype}")
 
 
 def relax(

@@ -1,5 +1,1 @@
-"""Dense product, sampled at the stored positions of a sparse matrix."""
-
-from sparse_core.linalg.sddmm.api import sddmm
-
-__all__ = ["sddmm"]
+"""Dense product, sampled at the stored positions of a sparse matrix: the implementations."""

@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.formats import BSR
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.sddmm.common import Pattern, positions
@@ -99,11 +98,6 @@ def _blocks_kernel(  # type: ignore[no-untyped-def]
     target = values + (block * height + y[:, None]) * width + x[None, :]
     stored = (y < height)[:, None] & (x < width)[None, :]
     tl.store(target, total.to(values.dtype.element_ty), mask=stored)
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _entries_kernel)
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:

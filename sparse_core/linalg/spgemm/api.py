@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from sparse_core.dispatch import Impl
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR, SparseMatrix
-from sparse_core.linalg.implementation import choose_implementation
+from sparse_core.linalg.implementation import LIBRARY
 from sparse_core.linalg.operands import check_matrix, gradient_needed
 from sparse_core.linalg.spgemm.gradient import multiply, recorded
 from sparse_core.linalg.structure import as_csr
+from sparse_core.op import Impl, Op, by_torch
+
+SPGEMM: Op[torch.dtype] = Op("spgemm", __package__, LIBRARY, by_torch(), gradient=True)
 
 
 def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
@@ -40,13 +41,7 @@ def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
         raise ValueError(f"b is on {b.device} and a on {a.device}: move one of them with .to")
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a {a.shape} needs b with {a.shape[1]} rows, got shape {b.shape}")
-    if impl == "triton":
-        raise ImplementationError(
-            "the sparse-sparse product has no Triton kernel: take 'vendor' or 'reference'"
-        )
-    dtype = torch.promote_types(a.dtype, b.dtype)
-    # Nothing here is Triton's, so what "auto" would give to Triton goes to the library.
-    chosen = choose_implementation(impl, a.device, dtype, prefers_vendor=True)
+    chosen = SPGEMM.choose(impl, a.device, torch.promote_types(a.dtype, b.dtype))
     a, b = as_csr(a), as_csr(b)
     product = multiply(a.detach(), b.detach(), chosen)
     if not gradient_needed(a, b):

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
-from sparse_core.linalg.implementation import Chosen
 from sparse_core.linalg.operands import accumulation_dtype, as_gradient, gradient_needed, sum_of
 from sparse_core.linalg.spgemm import reference, vendor
 from sparse_core.linalg.spgemm.common import expand
@@ -21,18 +20,18 @@ from sparse_core.linalg.structure import segment_sum, transpose_plan, transposed
 
 
 @without_autocast
-def multiply(a: CSR, b: CSR, chosen: Chosen) -> CSR:
+def multiply(a: CSR, b: CSR, chosen: str) -> CSR:
     """``a @ b`` by the chosen implementation, without gradients."""
     return reference.spgemm(a, b) if chosen == "reference" else vendor.spgemm(a, b)
 
 
-def recorded(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+def recorded(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
     """Values of a finished product, tied to the values of its operands."""
     values: Tensor = _Values.apply(a_values, b_values, a, b, product, chosen)
     return values
 
 
-def _product_values(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, chosen: Chosen) -> Tensor:
+def _product_values(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, chosen: str) -> Tensor:
     """Values of the product of two structures; recorded where autograd follows them."""
     product = multiply(a.with_values(a_values.detach()), b.with_values(b_values.detach()), chosen)
     if not gradient_needed(a_values, b_values):
@@ -44,7 +43,7 @@ class _Values(torch.autograd.Function):
     """Values of a finished product, tied to the values of its operands."""
 
     @staticmethod
-    def forward(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+    def forward(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
         return product.values
 
     @staticmethod
@@ -77,7 +76,7 @@ class _Values(torch.autograd.Function):
         return sum_of(parts)
 
 
-def _left(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+def _left(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
     """:func:`gradient_of_left`, recorded where autograd follows an operand."""
     if not gradient_needed(gradient, b_values):
         return gradient_of_left(a, b.with_values(b_values), product, gradient)
@@ -85,7 +84,7 @@ def _left(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chos
     return found
 
 
-def _right(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+def _right(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
     """Gradient of the values of ``b``, which is the left operand of the transposed product."""
     flipped = transposed(product.with_values(gradient))
     right = transposed(a.with_values(a_values))
@@ -97,7 +96,7 @@ class _Left(torch.autograd.Function):
     """The gradient of the left operand as a function of the incoming gradient and the right operand."""
 
     @staticmethod
-    def forward(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: Chosen) -> Tensor:
+    def forward(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
         return gradient_of_left(a, b.with_values(b_values), product, gradient)
 
     @staticmethod

@@ -1,5 +1,1 @@
-"""Sparse matrix times a dense matrix."""
-
-from sparse_core.linalg.spmm.api import spmm
-
-__all__ = ["spmm"]
+"""Sparse matrix times a dense matrix: the implementations."""

@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.formats import CSR
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
@@ -45,7 +44,7 @@ class RowPlan(NamedTuple):
     piece_end: Tensor | None
 
 
-class Tile(NamedTuple):
+class SpmmTile(NamedTuple):
     """What a program works on at a time: rows, entries of each and columns; and its warps."""
 
     rows: int
@@ -130,11 +129,6 @@ def _combine_kernel(  # type: ignore[no-untyped-def]
     tl.store(target, total.to(out.dtype.element_ty), mask=n < width)
 
 
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _rows_kernel)
-
-
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
     """``matrix @ dense`` to the same bits every time.
 
@@ -187,7 +181,7 @@ def plan_rows(row_ptr: Tensor) -> RowPlan:
     return RowPlan(mean, order, long_rows, first_piece, piece_start, piece_end)
 
 
-def choose_tile(mean_length: float, width: int) -> Tile:
+def choose_tile(mean_length: float, width: int) -> SpmmTile:
     """Tile for rows of this mean length: columns first, a few entries in flight, then rows.
 
     Measured on an H200 with 8, 64 and 256 columns: against a tile of 8 entries and 2 rows, one of 4 entries
@@ -197,7 +191,7 @@ def choose_tile(mean_length: float, width: int) -> Tile:
     entries = 8 if columns <= 16 else 4 if columns <= 64 else 2
     entries = min(entries, max(2, triton.next_power_of_2(int(mean_length) + 1) // 2))
     rows = max(1, min(16, (2048 if columns <= 64 else 1024) // (columns * entries)))
-    return Tile(rows, entries, columns, 4 if rows * entries * columns >= 512 else 1)
+    return SpmmTile(rows, entries, columns, 4 if rows * entries * columns >= 512 else 1)
 
 
 def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
@@ -234,7 +228,13 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
 
 
 def _launch_rows(
-    starts: Tensor, ends: Tensor, order: Tensor | None, matrix: CSR, dense: Tensor, out: Tensor, tile: Tile
+    starts: Tensor,
+    ends: Tensor,
+    order: Tensor | None,
+    matrix: CSR,
+    dense: Tensor,
+    out: Tensor,
+    tile: SpmmTile,
 ) -> None:
     batch, count, width = out.shape
     column_blocks = triton.cdiv(width, tile.columns)

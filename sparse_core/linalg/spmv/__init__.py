@@ -1,5 +1,1 @@
-"""Sparse matrix times a vector."""
-
-from sparse_core.linalg.spmv.api import spmv
-
-__all__ = ["spmv"]
+"""Sparse matrix times a vector: the implementations."""

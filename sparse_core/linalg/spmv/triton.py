@@ -13,10 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
-from sparse_core.linalg.spmv import kernels
+from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,
     SHORT_ROW,
@@ -35,11 +34,6 @@ _LONG_MEAN = 8
 _NO_LIMIT = 2**31 - 1
 #: Lanes that keep an H200 busy: about eight tiles of 1024 for each multiprocessor.
 _OCCUPYING_LANES = 2**20
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, kernels.scalar_kernel)
 
 
 def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
@@ -110,7 +104,7 @@ def _unrolled_shape(longest: int) -> tuple[int, int]:
 def _scalar(matrix: CSR, x: Tensor, y: Tensor) -> None:
     longest = row_profile(matrix).longest
     unrolled = longest <= UNROLLED
-    kernel = kernels.scalar_kernel if unrolled else kernels.scalar_loop_kernel
+    kernel = kernels_triton.scalar_kernel if unrolled else kernels_triton.scalar_loop_kernel
     kernel[(triton.cdiv(len(y), 128),)](
         matrix.row_ptr,
         matrix.col,
@@ -142,7 +136,7 @@ def _launch_vector(
     matrix: CSR, x: Tensor, y: Tensor, row_list: Tensor, rows: int, limit: int, *, listed: bool, width: int
 ) -> None:
     block = max(1, min(128, 1024 // width))
-    kernels.vector_kernel[(triton.cdiv(rows, block),)](
+    kernels_triton.vector_kernel[(triton.cdiv(rows, block),)](
         matrix.row_ptr,
         matrix.col,
         _stored(matrix),
@@ -169,7 +163,7 @@ def _adaptive(matrix: CSR, x: Tensor, y: Tensor) -> None:
     if len(plan.long_rows) == 0:
         return
     partial = _scratch(len(plan.piece_start), y, accumulator)
-    kernels.piece_kernel[(len(plan.piece_start),)](
+    kernels_triton.piece_kernel[(len(plan.piece_start),)](
         plan.piece_start,
         plan.piece_end,
         matrix.col,
@@ -180,7 +174,7 @@ def _adaptive(matrix: CSR, x: Tensor, y: Tensor) -> None:
         ACC=accumulator,
         num_warps=4,
     )
-    kernels.join_pieces_kernel[(len(plan.long_rows),)](
+    kernels_triton.join_pieces_kernel[(len(plan.long_rows),)](
         plan.long_rows, plan.piece_ptr, partial, y, WIDTH=32, ACC=accumulator, num_warps=1
     )
 
@@ -190,7 +184,7 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
     programs = len(plan.first_row) - 1
     accumulator = _accumulator(y, x)
     head, tail = (_scratch(programs, y, accumulator) for _ in range(2))
-    kernels.merge_kernel[(programs,)](
+    kernels_triton.merge_kernel[(programs,)](
         matrix.row_ptr,
         plan.row_starts,
         plan.first_row,
@@ -206,7 +200,7 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
         num_warps=4,
     )
     if len(plan.split_rows):
-        kernels.join_split_kernel[(len(plan.split_rows),)](
+        kernels_triton.join_split_kernel[(len(plan.split_rows),)](
             plan.split_rows,
             plan.split_first,
             plan.split_last,
@@ -223,7 +217,7 @@ def _pattern(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = pattern_plan(matrix)
     assert plan is not None  # _csr_method has asked.
     rows, warps = _unrolled_shape(plan.longest)
-    kernels.pattern_kernel[(triton.cdiv(len(y), rows),)](
+    kernels_triton.pattern_kernel[(triton.cdiv(len(y), rows),)](
         matrix.row_ptr,
         plan.pattern,
         plan.offsets,
@@ -255,7 +249,7 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
     longest = row_profile(matrix).longest
     # Two short rows a thread keep as many loads in flight as one longer row.
     rows = 256 if longest <= _LONG_MEAN else 128
-    kernels.sliced_kernel[(triton.cdiv(len(y), rows),)](
+    kernels_triton.sliced_kernel[(triton.cdiv(len(y), rows),)](
         matrix.slice_ptr,
         matrix.col,
         _stored(matrix),
@@ -280,7 +274,7 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
 
 def _ell(matrix: ELL, x: Tensor, y: Tensor) -> None:
     width = len(matrix.col)
-    kernels.ell_kernel[(triton.cdiv(len(y), 128),)](
+    kernels_triton.ell_kernel[(triton.cdiv(len(y), 128),)](
         matrix.col,
         _stored(matrix),
         matrix.lengths,
@@ -330,13 +324,13 @@ def _compact(matrix: CompactCSR, x: Tensor, y: Tensor) -> None:
     longest, mean = profile
     if longest <= UNROLLED:
         rows, warps = _unrolled_shape(longest)
-        kernels.compact_kernel[(triton.cdiv(len(y), rows),)](
+        kernels_triton.compact_kernel[(triton.cdiv(len(y), rows),)](
             *common, ROWS=rows, STEPS=longest, ACC=_accumulator(y, x), num_warps=warps
         )
         return
     width = min(256, max(8, triton.next_power_of_2(max(1, round(mean)))))
     rows = max(1, 1024 // width)
-    kernels.compact_vector_kernel[(triton.cdiv(len(y), rows),)](
+    kernels_triton.compact_vector_kernel[(triton.cdiv(len(y), rows),)](
         *common, ROWS=rows, WIDTH=width, ACC=_accumulator(y, x), num_warps=4
     )
 
@@ -356,7 +350,7 @@ def _blocks(matrix: BSR, x: Tensor, y: Tensor) -> None:
     padded = triton.next_power_of_2(block_columns)
     rows = min(8, triton.next_power_of_2(block_rows))
     parts = triton.cdiv(block_rows, rows)
-    kernels.block_kernel[((len(matrix.row_ptr) - 1) * parts,)](
+    kernels_triton.block_kernel[((len(matrix.row_ptr) - 1) * parts,)](
         matrix.row_ptr,
         matrix.col,
         _stored(matrix),
@@ -378,7 +372,7 @@ def _groups(matrix: NM, x: Tensor, y: Tensor) -> None:
     slots = matrix.values[0].numel()
     width = min(256, triton.next_power_of_2(max(1, slots)))
     rows = max(1, 1024 // width)
-    kernels.group_kernel[(triton.cdiv(len(y), rows),)](
+    kernels_triton.group_kernel[(triton.cdiv(len(y), rows),)](
         matrix.index,
         _stored(matrix),
         x,

@@ -7,12 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.formats import CSR
-from sparse_core.linalg.spmm import spmm
+from sparse_core.linalg.implementation import real
+from sparse_core.linalg.products import spmm
 from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
 from sparse_core.linalg.triangular.common import System, triangular_plan, triangular_values
+from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
+
+#: By the type of the solution. The vendor keeps its form of the triangle.
+TRIANGULAR_SOLVE: Op[torch.dtype] = Op(
+    "triangular_solve",
+    __package__,
+    by_triton(needs="real numbers", supports=real),
+    Implementation("vendor", auto=("cpu", "cuda")),
+    by_torch(),
+    gradient=True,
+)
 
 
 def triangular_solve(
@@ -52,10 +63,9 @@ def triangular_solve(
             checked when a solve first sees the values, which waits for the device; later solves do not.
         ImplementationError: ``impl`` cannot run here.
     """
-    check_impl(impl)
     _check(matrix, b)
     dtype = torch.promote_types(matrix.dtype, b.dtype)
-    chosen = _resolve(impl, b, dtype)
+    chosen = TRIANGULAR_SOLVE.choose(impl, b.device, dtype)
     system = System(lower, unit_diagonal, transpose)
     right = b[:, None] if b.ndim == 1 else b
     solution: Tensor = _TriangularSolve.apply(matrix.values, right, matrix, system, chosen, dtype)
@@ -134,19 +144,6 @@ def _solve(matrix: CSR, system: System, b: Tensor, impl: str, dtype: torch.dtype
     from sparse_core.linalg.triangular import triton
 
     return triton.solve(plan, triton.schedule(matrix, system, plan), values, right).to(dtype)
-
-
-def _resolve(impl: Impl, b: Tensor, dtype: torch.dtype) -> str:
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.linalg.triangular import triton
-
-        triton.check_runnable(torch.empty(0, dtype=dtype, device=b.device))
-    if impl != "auto":
-        return impl
-    if b.is_cuda and not dtype.is_complex and module_available("triton"):
-        return "triton"
-    return "vendor"
 
 
 def _check(matrix: CSR, b: Tensor) -> None:

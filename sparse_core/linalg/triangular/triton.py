@@ -16,8 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-from sparse_core.errors import ImplementationError
 from sparse_core.linalg.triangular.common import TriangularPlan, TriangularValues
 
 if TYPE_CHECKING:
@@ -171,26 +169,19 @@ class Launch:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class LaunchSchedule:
     """The launches of a plan, and the bounds of its levels on the device."""
 
     launches: tuple[Launch, ...]
     bounds: Tensor
 
 
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _wide_kernel)
-    if tensor.is_complex():
-        raise ImplementationError(f"impl='triton' solves with real numbers, got {tensor.dtype}")
-
-
-def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> Schedule:
+def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> LaunchSchedule:
     """The launches of ``plan``, found once per structure."""
 
-    def build() -> Schedule:
+    def build() -> LaunchSchedule:
         bounds = torch.tensor(plan.levels.bounds, device=matrix.device)
-        return Schedule(_plan_launches(plan), bounds)
+        return LaunchSchedule(_plan_launches(plan), bounds)
 
     return matrix.cached(system.key("launches"), build)
 
@@ -211,7 +202,7 @@ def _plan_launches(plan: TriangularPlan) -> tuple[Launch, ...]:
     return tuple(launches)
 
 
-def solve(plan: TriangularPlan, launches: Schedule, values: TriangularValues, b: Tensor) -> Tensor:
+def solve(plan: TriangularPlan, launches: LaunchSchedule, values: TriangularValues, b: Tensor) -> Tensor:
     """Solution of the planned system.
 
     Args:

@@ -7,14 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
-from sparse_core.errors import ImplementationError
-from sparse_core.linalg.tridiagonal import reference
-from sparse_core.linalg.tridiagonal.common import Solution
+from sparse_core.linalg.implementation import real
+from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 #: Fewer lanes leave most of a GPU idle for n steps; cyclic reduction is parallel within a system.
 _LANES_FOR_A_SYSTEM_EACH = 512
+
+
+def _lapack_runs(kind: str, dtype: torch.dtype, lanes: int) -> str | None:
+    return None if kind == "cpu" else f"is LAPACK and needs CPU tensors, got {kind}"
+
+
+#: By the type of the operands and the right-hand sides of all systems.
+TRIDIAGONAL_SOLVE: Op[torch.dtype, int] = Op(
+    "tridiagonal_solve",
+    __package__,
+    Implementation("vendor", "CPU", _lapack_runs),
+    by_triton(
+        needs="real numbers",
+        supports=real,
+        prefers=lambda kind, dtype, lanes: lanes >= _LANES_FOR_A_SYSTEM_EACH,
+    ),
+    by_torch(),
+    gradient=True,
+)
 
 
 def tridiagonal_solve(
@@ -52,7 +69,6 @@ def tridiagonal_solve(
         ValueError: shapes or devices that do not fit; a zero pivot, with its system and row.
         ImplementationError: ``impl`` cannot run here.
     """
-    check_impl(impl)
     operands = _checked(lower, diagonal, upper, b)
     lower, diagonal, upper, b = operands
     several = b.ndim == diagonal.ndim + 1
@@ -65,7 +81,7 @@ def tridiagonal_solve(
         return (b + 0 * (diagonal[..., None] if several else diagonal).sum()).expand(shape).clone()
     bands = [part.expand(*batch, size).reshape(-1, size) for part in operands[:3]]
     right = b.expand(shape).reshape(-1, size, columns)
-    chosen = _resolve(impl, right)
+    chosen = TRIDIAGONAL_SOLVE.choose(impl, right.device, right.dtype, len(right) * columns)
     solution: Tensor = _Solve.apply(*bands, right, (chosen, check, batch))
     return solution.reshape(shape)
 
@@ -124,7 +140,7 @@ def _run(
     lower, upper = lower.clone(), upper.clone()
     lower[:, 0], upper[:, -1] = 0, 0
     parts = [part.resolve_conj().contiguous() for part in (lower, diagonal, upper, b)]
-    solution = _implementation(chosen, *parts)
+    solution = TRIDIAGONAL_SOLVE.load(chosen).solve(*parts)
     if check and bool((solution.zero_pivot >= 0).any()):
         system = int((solution.zero_pivot >= 0).nonzero()[0])
         index = (
@@ -135,36 +151,8 @@ def _run(
             f"zero pivot in row {int(solution.zero_pivot[system])} of {where}: it is singular"
             + ("" if chosen == "vendor" else ", or needs row exchanges, which impl='vendor' makes on a CPU")
         )
-    return solution.x
-
-
-def _implementation(chosen: str, lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor) -> Solution:
-    if chosen == "triton":
-        from sparse_core.linalg.tridiagonal import triton
-
-        return triton.solve(lower, diagonal, upper, b)
-    if chosen == "vendor":
-        from sparse_core.linalg.tridiagonal import vendor
-
-        return vendor.solve(lower, diagonal, upper, b)
-    return reference.solve(lower, diagonal, upper, b)
-
-
-def _resolve(impl: Impl, b: Tensor) -> str:
-    if impl == "vendor" or (impl == "auto" and b.device.type == "cpu"):
-        if b.device.type != "cpu":
-            raise ImplementationError(f"impl='vendor' is LAPACK and needs CPU tensors, got {b.device}")
-        return "vendor"
-    if impl == "triton":
-        require_module("triton", impl=impl, hint="pip install triton")
-        from sparse_core.linalg.tridiagonal import triton
-
-        triton.check_runnable(b)
-        return "triton"
-    lanes = b.shape[0] * b.shape[2]
-    if impl == "auto" and lanes >= _LANES_FOR_A_SYSTEM_EACH and b.is_cuda and not b.is_complex():
-        return "triton" if module_available("triton") else "reference"
-    return "reference"
+    x: Tensor = solution.x
+    return x
 
 
 def _checked(*operands: Tensor) -> list[Tensor]:

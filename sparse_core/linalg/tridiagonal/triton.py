@@ -12,8 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-from sparse_core.errors import ImplementationError
 from sparse_core.linalg.tridiagonal.common import Solution
 
 #: Small, so that a few thousand systems already occupy every multiprocessor.
@@ -50,13 +48,6 @@ def _thomas_kernel(  # type: ignore[no-untyped-def]
         carried = tl.load(x + row * lanes + lane, mask=inside, other=0.0) - ratio * carried
         tl.store(x + row * lanes + lane, carried, mask=inside)
         row -= 1
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _thomas_kernel)
-    if tensor.is_complex():
-        raise ImplementationError(f"impl='triton' solves real systems, got {tensor.dtype}")
 
 
 def solve(lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor) -> Solution:

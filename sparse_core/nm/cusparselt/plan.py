@@ -46,7 +46,7 @@ class Product(NamedTuple):
     scaled: bool
 
 
-class Plan:
+class MatmulPlan:
     """A product with an algorithm; build it with :func:`plan`, which keeps plans.
 
     Args:
@@ -208,7 +208,7 @@ class Plan:
 
 
 @lru_cache(maxsize=1024)
-def plan(device_index: int, product: Product, algorithm: int, has_bias: bool) -> Plan:
+def plan(device_index: int, product: Product, algorithm: int, has_bias: bool) -> MatmulPlan:
     """The plan of a product, made once.
 
     Args:
@@ -220,7 +220,7 @@ def plan(device_index: int, product: Product, algorithm: int, has_bias: bool) ->
     Raises:
         CusparseltError: the library refuses it.
     """
-    return Plan(device_index, product, algorithm, has_bias)
+    return MatmulPlan(device_index, product, algorithm, has_bias)
 
 
 _workspaces: dict[tuple[int, int], list[Tensor]] = {}

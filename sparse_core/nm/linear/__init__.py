@@ -1,7 +1,8 @@
 """The product of an input with a packed n:m weight."""
 
-from sparse_core.nm.linear.api import UnpackedWarning, nm_linear
+from sparse_core.nm.linear.api import nm_linear
 from sparse_core.nm.linear.choice import tuning
-from sparse_core.nm.linear.common import Activation, LinearImpl, check_linear_impl
+from sparse_core.nm.linear.common import Activation, LinearImpl
+from sparse_core.nm.linear.product import UnpackedWarning
 
-__all__ = ["Activation", "LinearImpl", "UnpackedWarning", "check_linear_impl", "nm_linear", "tuning"]
+__all__ = ["Activation", "LinearImpl", "UnpackedWarning", "nm_linear", "tuning"]

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
 import torch
 from torch import Tensor
 
-from sparse_core.errors import ImplementationError
-from sparse_core.gradients import once_differentiable
-from sparse_core.nm.linear import reference
 from sparse_core.nm.linear.common import (
     Activation,
-    Epilogue,
     LinearImpl,
     check_dense,
-    check_linear_impl,
     check_operands,
-    default_result,
-    has_sparse_cores,
-    readable,
 )
-from sparse_core.nm.linear.gradient import gradients
+from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
 from sparse_core.nm.packed import PackedNM
-
-if TYPE_CHECKING:
-    from sparse_core.nm.linear.execution import Call
 
 
 def nm_linear(
@@ -69,10 +54,10 @@ def nm_linear(
     """
     compiling = torch.compiler.is_compiling()
     if impl == "auto" and not compiling:
-        call = _known_call(x, weight, bias, activation, dense, scale, out_dtype)
+        call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
-            return _run(call, x, weight, bias, dense, scale)
-    check_linear_impl(impl)
+            return run(call, x, weight, bias, dense, scale)
+    NM_LINEAR.check(impl)
     result = check_operands(x, weight, bias, activation, scale, out_dtype)
     check_dense(dense, weight)
     if x.dtype == torch.int8:
@@ -83,189 +68,8 @@ def nm_linear(
     if torch.is_grad_enabled() and (
         x.requires_grad or weight.values.requires_grad or (bias is not None and bias.requires_grad)
     ):
-        y: Tensor = _Product.apply(x, weight.values, bias, weight, activation, dense, impl)
-        return y
-    return multiply(
-        x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result, impl=impl
-    )
-
-
-def product(
-    x: Tensor,
-    weight: PackedNM,
-    bias: Tensor | None,
-    activation: str | None,
-    dense: Tensor | None,
-    scale: Tensor | None,
-    out_dtype: torch.dtype,
-    impl: str,
-) -> Tensor:
-    """The public function without gradients and without checks, quick where it was done before."""
-    if impl == "auto":
-        call = _known_call(x, weight, bias, activation, dense, scale, out_dtype)
-        if call is not None:
-            return _run(call, x, weight, bias, dense, scale)
-    return multiply(
-        x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype, impl=impl
-    )
-
-
-def _run(
-    call: Call, x: Tensor, weight: PackedNM, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None
-) -> Tensor:
-    if x.ndim == 2:
-        return call(x, bias, dense, scale)
-    flat = x.view(-1, x.shape[-1])
-    return call(flat, bias, dense, scale).view(*x.shape[:-1], weight.shape[0])
-
-
-def multiply(
-    x: Tensor,
-    weight: PackedNM,
-    bias: Tensor | None,
-    *,
-    activation: str | None,
-    dense: Tensor | None,
-    scale: Tensor | None,
-    out_dtype: torch.dtype,
-    impl: str,
-) -> Tensor:
-    """The public function without gradients and without checks."""
-    if torch.is_autocast_enabled(x.device.type):
-        # The operands have one type already, which is that of the result.
-        with torch.autocast(x.device.type, enabled=False):
-            return multiply(
-                x,
-                weight,
-                bias,
-                activation=activation,
-                dense=dense,
-                scale=scale,
-                out_dtype=out_dtype,
-                impl=impl,
-            )
-    if impl == "auto" and not accelerated(weight):
-        _say_once(weight.device.type)
-        # The reference sums int8 in float64, which few GPUs are fast at.
-        impl = "dense" if weight.values.is_cuda and weight.dtype == torch.int8 else "reference"
-    if impl in ("cuda", "vendor") and not accelerated(weight):
-        raise ImplementationError(
-            f"impl={impl!r} needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or"
-            f" more; this one is {weight.pattern}, {weight.dtype}, on {weight.device}"
-        )
-    if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
-        return reference.nm_linear(
-            x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
-        )
-    rows = x.numel() // x.shape[-1]
-    flat = readable(x.reshape(rows, x.shape[-1]))
-    bias = None if bias is None else readable(bias)
-    scale = None if scale is None else readable(scale)
-    with torch.cuda.device(weight.device.index):  # kernels and events go to the current device
-        y = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)(flat, bias, dense, scale)
-    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
-
-
-def _known_call(
-    x: Tensor,
-    weight: PackedNM,
-    bias: Tensor | None,
-    activation: str | None,
-    dense: Tensor | None,
-    scale: Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> Call | None:
-    """The product that was done before with these sizes and no gradient, for which nothing needs checking."""
-    plans = weight.plans.get("cuda")
-    columns = weight.shape[1]
-    if plans is None or not x.is_cuda or x.ndim == 0 or x.shape[-1] != columns:
-        return None
-    values, dtype = weight.values, x.dtype
-    if dtype is not values.dtype or (
-        torch.is_grad_enabled()
-        and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad))
-    ):
-        return None
-    if out_dtype is None:
-        out_dtype = default_result(dtype, scale)
-    call: Call | None = plans.calls.get(  # type: ignore[attr-defined]
-        (x.numel() // columns, activation, _kind(bias), _kind(scale), x.device, dense is None, out_dtype)
-    )
-    if call is None or not x.is_contiguous() or x.data_ptr() % 16:
-        return None
-    for operand in (bias, scale):
-        if operand is not None and (not operand.is_contiguous() or operand.data_ptr() % 16):
-            return None
-    return call if torch._C._cuda_getDevice() == x.get_device() else None
-
-
-def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
-    return None if tensor is None else (tensor.shape, tensor.dtype, tensor.device)
-
-
-def accelerated(weight: PackedNM) -> bool:
-    """Whether the weight is on a device whose sparse tensor cores take it."""
-    if not weight.values.is_cuda or (weight.pattern.n, weight.pattern.m) != (2, 4):
-        return False
-    if weight.dtype not in (torch.float16, torch.bfloat16, torch.int8):
-        return False
-    return has_sparse_cores(weight.device.index)
-
-
-@cache
-def _say_once(device_type: str) -> None:
-    warnings.warn(
-        f"packed n:m weights are unpacked for every product on this {device_type} device: they save memory,"
-        " not time (2:4 weights of 16 bits or int8 are faster on NVIDIA GPUs of compute capability 8.0 on)",
-        UnpackedWarning,
-        stacklevel=4,
-    )
-
-
-class UnpackedWarning(UserWarning):
-    """A packed weight runs through the reference path, which is not faster than dense."""
-
-
-def _call(
-    rows: int,
-    weight: PackedNM,
-    bias: Tensor | None,
-    activation: str | None,
-    dense: Tensor | None,
-    scale: Tensor | None,
-    out_dtype: torch.dtype,
-    impl: str,
-) -> Call:
-    from sparse_core.nm.linear import execution, measure
-    from sparse_core.nm.linear.choice import Choice
-
-    plans = execution.prepared(weight)
-    key: tuple[object, ...] = (
-        rows,
-        activation,
-        _kind(bias),
-        _kind(scale),
-        weight.device,
-        dense is None,
-        out_dtype,
-    )
-    if impl != "auto":
-        key = (*key, impl)
-    known = plans.calls.get(key)
-    if known is not None:
-        return known
-    epilogue = Epilogue(activation, bias is not None, scale is not None, out_dtype)
-    if impl == "dense":
-        choice = Choice("dense")
-    else:
-        choice = measure.choose(weight, rows, bias, dense, scale, epilogue)
-        if impl not in ("auto", choice.method):
-            choice = Choice(impl)  # type: ignore[arg-type]
-    call = execution.make_call(choice, weight, rows, epilogue)
-    if not torch.cuda.is_current_stream_capturing():
-        # What is chosen during a capture may be a guess.
-        plans.keep(key, call)
-    return call
+        return recorded(x, weight, bias, activation, dense, impl)
+    return multiply(x, weight, bias, activation, dense, scale, result, impl)
 
 
 def _traced(
@@ -279,11 +83,11 @@ def _traced(
     impl: str,
 ) -> Tensor:
     from sparse_core.nm.linear.compiled import nm_linear_op
-    from sparse_core.nm.linear.execution import Prepared
+    from sparse_core.nm.linear.execution import PreparedWeight
 
     plans = weight.plans.get("cuda")
-    buffer = plans.buffer if isinstance(plans, Prepared) else None
-    metadata = plans.metadata if isinstance(plans, Prepared) else None
+    buffer = plans.buffer if isinstance(plans, PreparedWeight) else None
+    metadata = plans.metadata if isinstance(plans, PreparedWeight) else None
     pattern = weight.pattern
     y: Tensor = nm_linear_op(
         x,
@@ -301,41 +105,3 @@ def _traced(
         impl,
     )
     return y
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        values: Tensor,
-        bias: Tensor | None,
-        weight: PackedNM,
-        activation: str | None,
-        dense: Tensor | None,
-        impl: str,
-    ) -> Tensor:
-        y = multiply(
-            x, weight, bias, activation=activation, dense=dense, scale=None, out_dtype=x.dtype, impl=impl
-        )
-        ctx.save_for_backward(x, values, bias, y if activation == "relu" else None)
-        ctx.weight, ctx.activation, ctx.dense = weight, activation, dense
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, values, bias, output = ctx.saved_tensors
-        weight = ctx.weight.with_values(values)
-        found = gradients(
-            gradient,
-            x,
-            weight,
-            bias,
-            ctx.dense,
-            ctx.activation,
-            output,
-            ctx.needs_input_grad[:2],
-            ctx.needs_input_grad[2],
-        )
-        return *found, None, None, None, None

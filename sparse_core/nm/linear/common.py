@@ -35,12 +35,6 @@ class Epilogue(NamedTuple):
     out_dtype: torch.dtype
 
 
-def check_linear_impl(impl: str) -> None:
-    """Raise ``ValueError`` when ``impl`` is not one of the names of :data:`LinearImpl`."""
-    if impl not in get_args(LinearImpl):
-        raise ValueError(f"impl must be one of {', '.join(get_args(LinearImpl))}; got {impl!r}")
-
-
 def check_operands(
     x: Tensor,
     weight: PackedNM,

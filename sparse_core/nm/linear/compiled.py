@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear.execution import Prepared, owner_of
+from sparse_core.nm.linear.execution import PreparedWeight, owner_of
+from sparse_core.nm.linear.gradient import gradients
+from sparse_core.nm.linear.product import product
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NMPattern
 
@@ -29,13 +31,11 @@ def nm_linear_op(
     impl: str,
 ) -> Tensor:
     """The public function on the parts of a :class:`PackedNM` and of its plans."""
-    from sparse_core.nm.linear.api import product
-
     weight = owner_of(values, buffer, kernel_metadata)
     if weight is None:
         weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))
         if buffer is not None or kernel_metadata is not None:
-            weight.plans["cuda"] = Prepared(buffer, kernel_metadata, may_pad=False)
+            weight.plans["cuda"] = PreparedWeight(buffer, kernel_metadata, may_pad=False)
         elif impl == "auto" and values.is_cuda:
             # A weight that was not prepared before it was traced would be prepared at every call.
             impl = "dense"
@@ -61,8 +61,6 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    from sparse_core.nm.linear.gradient import gradients
-
     x, values, metadata, dense, output, bias = ctx.saved_tensors
     n, m = ctx.pattern
     weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, pad
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.linear import decode, vendor
+from sparse_core.nm.linear import decode_cuda, vendor
 from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.reference import int8_linear
@@ -28,7 +28,7 @@ _preparing = threading.RLock()
 _owners: weakref.WeakValueDictionary[int, PackedNM] = weakref.WeakValueDictionary()
 
 
-class Prepared:
+class PreparedWeight:
     """What implementations made of a weight on CUDA; kept in ``PackedNM.plans``.
 
     Attributes:
@@ -61,11 +61,11 @@ class Prepared:
         self.calls[key] = call
 
 
-def prepared(weight: PackedNM) -> Prepared:
+def prepared(weight: PackedNM) -> PreparedWeight:
     """The plans of a weight, made empty at first."""
     plans = weight.plans.get("cuda")
-    if not isinstance(plans, Prepared):
-        plans = Prepared()
+    if not isinstance(plans, PreparedWeight):
+        plans = PreparedWeight()
         weight.plans["cuda"] = plans
     return plans
 
@@ -86,14 +86,14 @@ def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> Pack
     """
 
     def fits(candidate: PackedNM) -> bool:
-        return decode.supports(candidate) if method == "cuda" else vendor.supports(candidate, out_dtype)
+        return decode_cuda.supports(candidate) if method == "cuda" else vendor.supports(candidate, out_dtype)
 
     if fits(weight):
         return weight
     out, columns = weight.shape
     if out == 0 or columns == 0 or (weight.pattern.n, weight.pattern.m) != (2, 4):
         return None
-    types = decode.ELEMENTS if method == "cuda" else vendor.results(weight.dtype)
+    types = decode_cuda.ELEMENTS if method == "cuda" else vendor.results(weight.dtype)
     plans = prepared(weight)
     if (weight.dtype if method == "cuda" else out_dtype) not in types or not plans.may_pad:
         return None
@@ -128,21 +128,21 @@ def _refuse_capture() -> None:
         )
 
 
-def prepare(weight: PackedNM, out_dtype: torch.dtype) -> Prepared:
+def prepare(weight: PackedNM, out_dtype: torch.dtype) -> PreparedWeight:
     """Make everything that the sparse ways read, for each way that takes this weight.
 
     Raises:
         ImplementationError: a CUDA graph is being captured; call the product once before.
     """
     plans = prepared(weight)
-    missing_metadata = plans.metadata is None and decode.supports(weight)
+    missing_metadata = plans.metadata is None and decode_cuda.supports(weight)
     missing_buffer = plans.buffer is None and vendor.supports(weight, out_dtype)
     if not (missing_metadata or missing_buffer):
         return plans
     _refuse_capture()
     with _preparing, torch.inference_mode(False), torch.no_grad():
         if missing_metadata and plans.metadata is None:
-            plans.metadata = decode.reorder_metadata(weight)
+            plans.metadata = decode_cuda.reorder_metadata(weight)
         if missing_buffer and plans.buffer is None:
             with contextlib.suppress(ImplementationError):
                 plans.buffer = vendor.compress_in_place(weight)
@@ -159,12 +159,12 @@ def owner_of(values: Tensor, buffer: Tensor | None, metadata: Tensor | None) -> 
 
     Args:
         values: of the weight.
-        buffer, metadata: as in :class:`Prepared`.
+        buffer, metadata: as in :class:`PreparedWeight`.
     """
     anchor = buffer if metadata is None else metadata
     weight = None if anchor is None else _owners.get(anchor.data_ptr())
     plans = None if weight is None else weight.plans.get("cuda")
-    if weight is None or not isinstance(plans, Prepared):
+    if weight is None or not isinstance(plans, PreparedWeight):
         return None
     found = (weight.values, plans.buffer, plans.metadata)
     same = all(_address(a) == _address(b) for a, b in zip(found, (values, buffer, metadata), strict=True))
@@ -198,9 +198,9 @@ def make_call(
     if choice.method == "dense":
         return _dense_call(weight, epilogue)
     fitting = weight_for(choice.method, weight, epilogue.out_dtype)
-    if choice.method == "cuda" and (fitting is None or rows > decode.MOST_ROWS):
+    if choice.method == "cuda" and (fitting is None or rows > decode_cuda.MOST_ROWS):
         raise ImplementationError(
-            f"the kernel for few rows takes at most {decode.MOST_ROWS} rows and 16-bit 2:4 weights;"
+            f"the kernel for few rows takes at most {decode_cuda.MOST_ROWS} rows and 16-bit 2:4 weights;"
             f" got {rows} rows, {weight.pattern}, {weight.dtype}"
         )
     if fitting is None:
@@ -283,10 +283,12 @@ def dense_int8(
     return apply_activation(result, activation).to(out_dtype)
 
 
-def _few_rows_call(variant: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
+def _few_rows_call(
+    variant: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+) -> Call:
     assert plans.metadata is not None
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
-    launch = decode.Launch(weight, plans.metadata, rows, activation, decode.VARIANTS[variant])
+    launch = decode_cuda.Launch(weight, plans.metadata, rows, activation, decode_cuda.VARIANTS[variant])
     out = weight.shape[0]
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -297,7 +299,9 @@ def _few_rows_call(variant: int, weight: PackedNM, plans: Prepared, rows: int, e
     return call
 
 
-def _library_call(algorithm: int, weight: PackedNM, plans: Prepared, rows: int, epilogue: Epilogue) -> Call:
+def _library_call(
+    algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+) -> Call:
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
     if plans.buffer is None:
         raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")
@@ -305,10 +309,10 @@ def _library_call(algorithm: int, weight: PackedNM, plans: Prepared, rows: int, 
     step = vendor.row_step(weight.dtype)
     left = rows % step
     padding = 0
-    rest: decode.Launch | None = None
+    rest: decode_cuda.Launch | None = None
     if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
         # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
-        rest = decode.Launch(weight, plans.metadata, left, activation, decode.VARIANTS[0])
+        rest = decode_cuda.Launch(weight, plans.metadata, left, activation, decode_cuda.VARIANTS[0])
     elif left:
         padding, left = step - left, 0
     whole = rows + padding - left

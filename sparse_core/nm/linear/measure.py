@@ -13,7 +13,7 @@ from sparse_core.choices import device_name, replay_times
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.library import load
 from sparse_core.nm.cusparselt.trusted import checked_algorithms
-from sparse_core.nm.linear import decode, execution, vendor
+from sparse_core.nm.linear import decode_cuda, execution, vendor
 from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
@@ -101,12 +101,12 @@ def candidates(weight: PackedNM, rows: int, epilogue: Epilogue) -> list[Choice]:
     """The sparse ways that take this product; empty when none does."""
     out_dtype = epilogue.out_dtype
     found = []
-    fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode.MOST_ROWS else None
+    fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode_cuda.MOST_ROWS else None
     if fitting is not None:
         found += [
             Choice("cuda", number)
-            for number, variant in enumerate(decode.VARIANTS)
-            if decode.variant_fits(variant, fitting.shape[0], rows)
+            for number, variant in enumerate(decode_cuda.VARIANTS)
+            if decode_cuda.variant_fits(variant, fitting.shape[0], rows)
         ]
     fitting = execution.weight_for("vendor", weight, out_dtype)
     if fitting is not None and execution.prepare(fitting, out_dtype).buffer is not None:
@@ -172,9 +172,9 @@ def _possible(choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtyp
     if choice.method == "vendor":
         return choice.variant in checked_algorithms(weight.device.index, weight.dtype, choice.variant + 1)
     return (
-        rows <= decode.MOST_ROWS
-        and 0 <= choice.variant < len(decode.VARIANTS)
-        and decode.variant_fits(decode.VARIANTS[choice.variant], fitting.shape[0], rows)
+        rows <= decode_cuda.MOST_ROWS
+        and 0 <= choice.variant < len(decode_cuda.VARIANTS)
+        and decode_cuda.variant_fits(decode_cuda.VARIANTS[choice.variant], fitting.shape[0], rows)
     )
 
 
@@ -262,7 +262,7 @@ def _copy(weight: PackedNM) -> PackedNM:
     """The weight with its plans in other memory."""
     plans = execution.prepared(weight)
     copy = weight.with_values(weight.values.detach().clone())
-    copy.plans["cuda"] = execution.Prepared(
+    copy.plans["cuda"] = execution.PreparedWeight(
         None if plans.buffer is None else plans.buffer.clone(),
         None if plans.metadata is None else plans.metadata.clone(),
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, check_impl
-from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.layout import fits
-from sparse_core.nm.pack import reference
 from sparse_core.nm.pack.common import Compressed24, PackedBoth
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 _TYPES = (torch.float16, torch.bfloat16)
+PRUNE_AND_PACK: Op[()] = Op("prune_and_pack", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def prune_and_pack(weight: Tensor, *, impl: Impl = "auto") -> Compressed24:
@@ -31,11 +30,9 @@ def prune_and_pack(weight: Tensor, *, impl: Impl = "auto") -> Compressed24:
         ImplementationError: a named ``impl`` cannot run here.
     """
     _check(weight, both=False)
-    if _use_triton(weight, impl):
-        from sparse_core.nm.pack import triton
-
-        return triton.prune_and_pack(_aligned(weight))
-    return reference.prune_and_pack(weight.detach())
+    implementation = PRUNE_AND_PACK.pick(impl, weight.device)
+    packed: Compressed24 = implementation.prune_and_pack(_aligned(weight))
+    return packed
 
 
 def prune_and_pack_both(weight: Tensor, *, dense: bool = False, impl: Impl = "auto") -> PackedBoth:
@@ -62,18 +59,9 @@ def prune_and_pack_both(weight: Tensor, *, dense: bool = False, impl: Impl = "au
         ImplementationError: a named ``impl`` cannot run here.
     """
     _check(weight, both=True)
-    if _use_triton(weight, impl):
-        from sparse_core.nm.pack import triton
-
-        return triton.prune_and_pack_both(_aligned(weight), dense=dense)
-    return reference.prune_and_pack_both(weight.detach(), dense=dense)
-
-
-def _use_triton(weight: Tensor, impl: Impl) -> bool:
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("impl='vendor': the library has no pass that prunes and packs at once")
-    return impl == "triton" or (impl == "auto" and weight.is_cuda)
+    implementation = PRUNE_AND_PACK.pick(impl, weight.device)
+    packed: PackedBoth = implementation.prune_and_pack_both(_aligned(weight), dense=dense)
+    return packed
 
 
 def _aligned(weight: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.nm.pack.common import Compressed24, PackedBoth, empty_compressed
 
 _GROUP_TILES = 4
@@ -16,7 +15,6 @@ _WORDS_OF_A_TILE: tl.constexpr = tl.constexpr(64)
 
 def prune_and_pack(weight: Tensor) -> Compressed24:
     """Keep the two largest magnitudes of each group of four; see the public function."""
-    check_triton_runs(weight, _rows_kernel)
     rows, columns = weight.shape
     result = empty_compressed(rows, columns, weight)
     tiles = columns // 32
@@ -34,7 +32,6 @@ def prune_and_pack(weight: Tensor) -> Compressed24:
 
 def prune_and_pack_both(weight: Tensor, *, dense: bool) -> PackedBoth:
     """Keep the best 2:4 pattern of each 4x4 tile in both directions; see the public function."""
-    check_triton_runs(weight, _tiles_kernel)
     rows, columns = weight.shape
     along, across = empty_compressed(rows, columns, weight), empty_compressed(columns, rows, weight)
     pruned = torch.empty_like(weight) if dense else None

@@ -26,7 +26,7 @@ class Annealing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Budget:
+class SearchBudget:
     """How much a search may do, in work and not in seconds, so that it repeats.
 
     Attributes:
@@ -42,8 +42,8 @@ class Budget:
 
 _SHORT = Annealing(3 << 26, 8, 225, (0.15, 0.04))
 _LONG = Annealing(1 << 30, 16, 1000, (0.12, 0.06))
-BUDGETS: dict[Effort, Budget] = {
-    "fast": Budget((), escapes=0, exhaustive=1 << 26),
-    "default": Budget((_SHORT,), escapes=30, exhaustive=1 << 26),
-    "high": Budget((_SHORT, _LONG), escapes=300, exhaustive=1 << 31),
+BUDGETS: dict[Effort, SearchBudget] = {
+    "fast": SearchBudget((), escapes=0, exhaustive=1 << 26),
+    "default": SearchBudget((_SHORT,), escapes=30, exhaustive=1 << 26),
+    "high": SearchBudget((_SHORT, _LONG), escapes=300, exhaustive=1 << 31),
 }

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sparse_core.nm.pattern import NMPattern, check_groups
 from sparse_core.nm.permutation.annealing import anneal, best_chain
-from sparse_core.nm.permutation.budget import BUDGETS, Annealing, Budget, Effort
+from sparse_core.nm.permutation.budget import BUDGETS, Annealing, Effort, SearchBudget
 from sparse_core.nm.permutation.descent import (
     Arrangement,
     arrange,
@@ -134,7 +134,7 @@ class _Search:
         self.end = None if time_limit_s is None else time.monotonic() + time_limit_s
         self.bar = bar
 
-    def run(self, budget: Budget, escapes: int) -> Tensor:
+    def run(self, budget: SearchBudget, escapes: int) -> Tensor:
         """(stripes, m) columns in stripes."""
         columns = len(self.magnitudes)
         start = torch.arange(columns, device=self.magnitudes.device).reshape(-1, self.m)
@@ -147,7 +147,7 @@ class _Search:
                 best = found if found.total > best.total else best
         return self._escape(best, escapes, budget).order
 
-    def _descend(self, arrangement: Arrangement, budget: Budget) -> Arrangement:
+    def _descend(self, arrangement: Arrangement, budget: SearchBudget) -> Arrangement:
         arrangement = descend(arrangement, self.magnitudes, self.n)
         stripes = len(arrangement.order)
         divisions = math.comb(2 * self.m, self.m) // 2
@@ -193,7 +193,7 @@ class _Search:
         largest = self.magnitudes.max()
         return torch.where(largest > 0, self.magnitudes / largest, 0.0).float()
 
-    def _escape(self, best: Arrangement, escapes: int, budget: Budget) -> Arrangement:
+    def _escape(self, best: Arrangement, escapes: int, budget: SearchBudget) -> Arrangement:
         task = self.bar.add_task("escapes", total=escapes)
         for _ in range(escapes):
             if self._is_over():

@@ -19,7 +19,7 @@ from torch import Tensor
 from sparse_core.attention.gathered import gradient, reference
 from sparse_core.attention.gathered import triton as kernels
 from sparse_core.attention.gathered.api import gathered_attention
-from sparse_core.attention.gathered.kernels import forward_kernel
+from sparse_core.attention.gathered.kernels_triton import forward_kernel
 
 NAMES = ("out", "lse", "q", "k", "v")
 

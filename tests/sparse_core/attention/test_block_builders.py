@@ -16,7 +16,8 @@ from sparse_core.attention.builders import (
     random_blocks,
     strided,
 )
-from sparse_core.attention.pattern import BlockPattern, from_token_mask
+from sparse_core.attention.from_mask import from_token_mask
+from sparse_core.attention.pattern import BlockPattern
 
 lengths = st.integers(1, 260)
 key_lengths = st.none() | lengths

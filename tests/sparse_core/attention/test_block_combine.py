@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from token_masks import Masked, masked, masked_pairs, random_mask
 
 from sparse_core.attention.builders import bigbird, full, local_window
-from sparse_core.attention.pattern import BlockPattern, from_block_mask, from_token_mask
+from sparse_core.attention.from_mask import from_block_mask, from_token_mask
+from sparse_core.attention.pattern import BlockPattern
 
 
 @settings(max_examples=60, deadline=None)

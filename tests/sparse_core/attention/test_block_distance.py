@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 from sparse_core.attention.distance import from_distance
-from sparse_core.attention.pattern import from_token_mask
+from sparse_core.attention.from_mask import from_token_mask
 
 
 def positions(count: int, seed: int, *, dimensions: int = 3, spread: float = 1.0) -> np.ndarray:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from token_masks import Masked, masked, random_mask
 from torch import Tensor
 
-from sparse_core.attention.assemble import Grid, assemble, equal_masks
-from sparse_core.attention.pattern import BlockPattern, from_block_mask, from_token_mask
+from sparse_core.attention.from_mask import from_block_mask, from_token_mask
+from sparse_core.attention.grid import BlockGrid, equal_masks
+from sparse_core.attention.pattern import BlockPattern, assemble
 
 
 def blocks_of(case: Masked) -> np.ndarray:
@@ -98,7 +99,7 @@ def test_block_masks(rows: int, columns: int, cut: int, seed: int) -> None:
 
 
 def test_assembling_sorts_cuts_and_drops() -> None:
-    grid = Grid(1, 20, 20, 16)
+    grid = BlockGrid(1, 20, 20, 16)
     ones = torch.ones(1, 16, 16, dtype=torch.bool)
     beyond = torch.zeros(1, 16, 16, dtype=torch.bool)
     beyond[0, 5] = True

@@ -11,7 +11,8 @@ from token_masks import Masked, masked, random_mask
 
 from sparse_core.attention.builders import bigbird, full
 from sparse_core.attention.files import load_pattern, save_pattern
-from sparse_core.attention.pattern import BlockPattern, from_token_mask
+from sparse_core.attention.from_mask import from_token_mask
+from sparse_core.attention.pattern import BlockPattern
 
 
 @settings(max_examples=30, deadline=None)

@@ -11,7 +11,8 @@ from matplotlib.image import imread
 from token_masks import Masked, masked
 
 from sparse_core.attention.builders import bigbird, full, local_window
-from sparse_core.attention.pattern import BlockPattern, from_token_mask
+from sparse_core.attention.from_mask import from_token_mask
+from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.picture import pattern_picture, pattern_raster
 
 

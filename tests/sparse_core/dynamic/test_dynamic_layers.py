@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from sparse_core.dynamic.rigl.block_product import block_product, plan_blocks
+from sparse_core.dynamic.rigl.block_product import block_linear, plan_blocks
 from sparse_core.dynamic.rigl.convert import dense_training, sparse_training
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
@@ -87,7 +87,7 @@ def test_block_product_equals_the_dense_product(
     values = torch.randn(grid.values_shape, generator=generator, dtype=torch.float64, requires_grad=True)
     dense = torch.randn(c * across, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     plan = plan_blocks(cells, grid)
-    found, expected = block_product(values, dense, plan), grid.scatter(values, cells) @ dense
+    found, expected = block_linear(dense.T, values, plan).T, grid.scatter(values, cells) @ dense
     assert torch.allclose(found, expected)
     weight = torch.randn(found.shape, generator=generator, dtype=torch.float64)
     for a, b in zip(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR
 from sparse_core.linalg import spmm, spmv
-from sparse_core.linalg.compiled import sparse_product_op
+from sparse_core.linalg.products.compiled import sparse_product_op
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 

@@ -3,45 +3,45 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparse_core.dispatch import Impl
 from sparse_core.errors import ImplementationError
-from sparse_core.linalg import implementation
-from sparse_core.linalg.implementation import choose_implementation
+from sparse_core.linalg.spgemm.api import SPGEMM
+from sparse_core.linalg.spmm.api import SPMM
+from sparse_core.linalg.spmv.api import SPMV
+from sparse_core.op import Op
 
 SINGLE, HALF, COMPLEX = torch.float32, torch.bfloat16, torch.complex64
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "triton", "prefers_vendor", "expected"),
+    ("op", "device", "dtype", "triton", "expected"),
     [
-        ("cuda", SINGLE, True, False, "triton"),
-        ("cuda", HALF, True, False, "triton"),
-        ("cuda", SINGLE, True, True, "vendor"),
-        ("cuda", COMPLEX, True, False, "vendor"),
-        ("cuda", SINGLE, False, False, "vendor"),
-        ("cpu", SINGLE, True, False, "vendor"),
-        ("cpu", COMPLEX, True, False, "vendor"),
-        ("cpu", HALF, True, False, "reference"),
-        ("cpu", HALF, True, True, "reference"),
-        ("mps", SINGLE, True, True, "reference"),
+        (SPMV, "cuda", SINGLE, True, "triton"),
+        (SPMM, "cuda", HALF, True, "triton"),
+        (SPGEMM, "cuda", SINGLE, True, "vendor"),
+        (SPMV, "cuda", COMPLEX, True, "vendor"),
+        (SPMM, "cuda", SINGLE, False, "vendor"),
+        (SPMV, "cpu", SINGLE, True, "vendor"),
+        (SPMM, "cpu", COMPLEX, True, "vendor"),
+        (SPMV, "cpu", HALF, True, "reference"),
+        (SPGEMM, "cpu", HALF, True, "reference"),
+        (SPGEMM, "mps", SINGLE, True, "reference"),
     ],
 )
 def test_automatic_choice(
+    op: Op[torch.dtype],
     device: str,
     dtype: torch.dtype,
     triton: bool,
-    prefers_vendor: bool,
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(implementation, "module_available", lambda name: triton)
-    chosen = choose_implementation("auto", torch.device(device), dtype, prefers_vendor=prefers_vendor)
-    assert chosen == expected
+    monkeypatch.setattr("sparse_core.op.module_available", lambda name: triton)
+    assert op.choose("auto", torch.device(device), dtype) == expected
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 def test_the_reference_runs_everywhere(device: str) -> None:
-    assert choose_implementation("reference", torch.device(device), HALF) == "reference"
+    assert SPMV.choose("reference", torch.device(device), HALF) == "reference"
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_the_reference_runs_everywhere(device: str) -> None:
     ],
 )
 def test_named_implementations_that_cannot_run(
-    impl: Impl, device: str, dtype: torch.dtype, message: str, monkeypatch: pytest.MonkeyPatch
+    impl: str, device: str, dtype: torch.dtype, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: True)
-    with pytest.raises(ImplementationError, match=message):
-        choose_implementation(impl, torch.device(device), dtype)
+    monkeypatch.setattr("sparse_core.op.module_available", lambda name: True)
+    with pytest.raises(ImplementationError, match=f"spmm: impl={impl!r} has {message}"):
+        SPMM.choose(impl, torch.device(device), dtype)

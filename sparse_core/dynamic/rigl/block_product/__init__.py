@@ -1,6 +1,6 @@
 """Products of a weight that has as many blocks in every row of blocks."""
 
-from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear, block_product
+from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Taps, plan_blocks
 
-__all__ = ["BlockPlan", "Taps", "block_convolution", "block_linear", "block_product", "plan_blocks"]
+__all__ = ["BlockPlan", "Taps", "block_convolution", "block_linear", "plan_blocks"]

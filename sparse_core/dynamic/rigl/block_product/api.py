@@ -5,35 +5,17 @@ In Triton on CUDA, where each block is a product of two tiles; in plain torch el
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, triton_or_reference
 from sparse_core.dynamic.rigl.block_product import reference
 from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Taps
 from sparse_core.gradients import once_differentiable
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
-_Chosen = Literal["reference", "triton"]
-
-
-def block_product(values: Tensor, dense: Tensor, plan: BlockPlan, *, impl: Impl = "auto") -> Tensor:
-    """``weight @ dense`` with gradients for both; results repeat to the bit.
-
-    Args:
-        values: (count, cell_rows, cell_columns).
-        dense: (columns, N), same type.
-        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
-        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
-
-    Returns:
-        (rows, N).
-
-    Raises:
-        ImplementationError: a named ``impl`` cannot run here.
-    """
-    return block_linear(dense.T, values, plan, impl=impl).T
+BLOCK_PRODUCT: Op[()] = Op("block_product", __package__, by_triton(), by_torch(), gradient=True)
 
 
 def block_linear(
@@ -46,7 +28,7 @@ def block_linear(
         values: (count, cell_rows, cell_columns), same type.
         plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
         bias: (rows,), same type.
-        impl: see :func:`block_product`.
+        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
 
     Returns:
         (N, rows).
@@ -54,7 +36,7 @@ def block_linear(
     Raises:
         ImplementationError: a named ``impl`` cannot run here.
     """
-    chosen = _choose(impl, x)
+    chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous() if chosen == "triton" else x
     product: Tensor = _Linear.apply(x, values, bias, plan, chosen)
     return product
@@ -77,7 +59,7 @@ def block_convolution(
         plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks` with ``taps.places``.
         taps: kernel, stride, padding and dilation.
         bias: (rows,), same type.
-        impl: see :func:`block_product`.
+        impl: see :func:`block_linear`.
 
     Returns:
         (B, rows, H', W'), in Triton with channels last in memory.
@@ -85,25 +67,16 @@ def block_convolution(
     Raises:
         ImplementationError: a named ``impl`` cannot run here.
     """
-    chosen = _choose(impl, x)
+    chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous(memory_format=torch.channels_last) if chosen == "triton" else x
     product: Tensor = _Convolution.apply(x, values, bias, plan, taps, chosen)
     return product
 
 
-def _choose(impl: Impl, tensor: Tensor) -> _Chosen:
-    def check(tensor: Tensor) -> None:
-        from sparse_core.dynamic.rigl.block_product import triton
-
-        triton.check_runnable(tensor)
-
-    return triton_or_reference(impl, tensor, operation="block product", check_runs=check)
-
-
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: _Chosen
+        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: str
     ) -> Tensor:
         ctx.plan, ctx.chosen = plan, chosen
         ctx.save_for_backward(x, values)
@@ -144,7 +117,7 @@ class _Convolution(torch.autograd.Function):
         bias: Tensor | None,
         plan: BlockPlan,
         taps: Taps,
-        chosen: _Chosen,
+        chosen: str,
     ) -> Tensor:
         ctx.plan, ctx.taps, ctx.chosen = plan, taps, chosen
         ctx.save_for_backward(x, values)

@@ -12,10 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Gather, Taps
-from sparse_core.dynamic.rigl.block_product.triton_gradient import block_gradients
-from sparse_core.dynamic.rigl.block_product.triton_pixels import (
+from sparse_core.dynamic.rigl.block_product.gradient_triton import block_gradients
+from sparse_core.dynamic.rigl.block_product.pixels_triton import (
     HALF,
     PROGRAMS,
     Pixels,
@@ -23,6 +21,7 @@ from sparse_core.dynamic.rigl.block_product.triton_pixels import (
     operand_rows,
     tile_power,
 )
+from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Gather, Taps
 
 #: Shared memory of a Hopper multiprocessor, less what Triton needs beside the tiles.
 _SHARED_BYTES = 216 * 1024
@@ -113,11 +112,6 @@ def gathered_product_kernel(  # type: ignore[no-untyped-def]
         total += tl.load(bias + feature, mask=j < OUT, other=0.0).to(ACCUMULATOR)[None, :]
     target = out + n.to(tl.int64)[:, None] * out_stride + feature[None, :]
     tl.store(target, total.to(out.dtype.element_ty), mask=inside[:, None] & (j < OUT)[None, :])
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, gathered_product_kernel)
 
 
 def product(x: Tensor, values: Tensor, plan: BlockPlan, bias: Tensor | None) -> Tensor:

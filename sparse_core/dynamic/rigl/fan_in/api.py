@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparse_core.dispatch import Impl, triton_or_reference
-from sparse_core.dynamic.rigl.fan_in import reference
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 #: More rows than this and a general product takes over.
 MOST_ROWS = 16
+
+FAN_IN_PRODUCT: Op[()] = Op("fan_in_product", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def fan_in_product(
@@ -37,14 +38,6 @@ def fan_in_product(
     """
     if not 1 <= len(x) <= MOST_ROWS:
         raise ValueError(f"x must have 1 to {MOST_ROWS} rows, got {len(x)}")
-
-    def check(tensor: Tensor) -> None:
-        from sparse_core.dynamic.rigl.fan_in import triton
-
-        triton.check_runnable(tensor)
-
-    if triton_or_reference(impl, x, operation="fan-in product", check_runs=check) == "reference":
-        return reference.product(x, values, columns, rows, bias)
-    from sparse_core.dynamic.rigl.fan_in import triton
-
-    return triton.product(x, values, columns, rows, bias)
+    implementation = FAN_IN_PRODUCT.pick(impl, x.device)
+    product: Tensor = implementation.product(x, values, columns, rows, bias)
+    return product

@@ -10,8 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-
 #: Products that a program holds at a time.
 _PRODUCTS = 4096
 
@@ -50,11 +48,6 @@ def fan_in_kernel(  # type: ignore[no-untyped-def]
         result += tl.load(bias + row, mask=row < rows, other=0.0).to(ACCUMULATOR)[:, None]
     target = out + (n[None, :] * rows + row[:, None])
     tl.store(target, result.to(out.dtype.element_ty), mask=(row < rows)[:, None] & (n < count)[None, :])
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, fan_in_kernel)
 
 
 def product(x: Tensor, values: Tensor, columns: Tensor, rows: int, bias: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from compare_nms import DEVICE, case, crowd, take_larger_programs
 from torch import Tensor
 
-from perception.stages.nms import fixed_nms, many
+from perception.stages.nms import fixed_nms, many_triton
 
 Case = dict[str, Any]
 Boxes = tuple[Tensor, Tensor, Tensor]
@@ -23,12 +23,12 @@ Boxes = tuple[Tensor, Tensor, Tensor]
 def hashed(**constants: int) -> Iterator[None]:
     """The hash for any number of boxes, and other constants of the module."""
     constants = {"_HASHED_FROM": 0} | constants
-    before = {name: getattr(many, name) for name in constants}
+    before = {name: getattr(many_triton, name) for name in constants}
     for name, value in constants.items():
-        setattr(many, name, value)
+        setattr(many_triton, name, value)
     yield
     for name, value in before.items():
-        setattr(many, name, value)
+        setattr(many_triton, name, value)
 
 
 def scored(boxes: Tensor, seed: int, labels: int = 1) -> Boxes:
@@ -124,7 +124,7 @@ def overflown(count: int) -> Case:
     given = [part.to(DEVICE) for part in (boxes, scores, labels * 0)]
     found = fixed_nms(*given, iou_threshold=0.3, pairs_a_box=count, impl="triton")
     # Of the boxes before it, every box has room for 64.
-    lost = sum(range(count)) - sum(min(better, many._DEGREE) for better in range(count))
+    lost = sum(range(count)) - sum(min(better, many_triton._DEGREE) for better in range(count))
     best = int(scores.argmax())
     same = int(found.overflow) == lost and int(found.counts) == 1 and int(found.indices[0, 0]) == best
     return {"same": same, "repeated": True, "kept": 1, "overflow": 0}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perception.stages.nms import fixed_nms, fixed_suppress, many
+from perception.stages.nms import fixed_nms, fixed_suppress, many_triton
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
 
@@ -38,7 +38,8 @@ def crowd(frames: int, count: int, seed: int, *, classes: int = 3, tied: bool = 
 def take_larger_programs() -> None:
     """The interpreter takes as long for a program as for its numbers; no result depends on the cut."""
     if DEVICE == "cpu":
-        many._LOOKING, many._PAIRS, many._SETTLED, many._RANK_ROWS = 8, 128, 32, 32
+        many_triton._LOOKING, many_triton._PAIRS = 8, 128
+        many_triton._DECIDED, many_triton._RANK_ROWS = 32, 32
 
 
 def case(

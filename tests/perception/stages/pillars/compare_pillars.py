@@ -20,10 +20,10 @@ from perception.stages.pillars import (
     EncoderWeights,
     FixedPillars,
     PillarWorkspace,
+    encode_triton,
     fixed_encode,
     locate_points,
     sort_points,
-    triton_encode,
     types,
 )
 from perception.stages.pillars import triton as kernels
@@ -156,5 +156,5 @@ if __name__ == "__main__":
     Tensor.new_empty = poisoned(Tensor.new_empty)  # type: ignore[method-assign]
     report = {name: compare(*case, device) for name, case in cases(size).items()}
     interpreted = not isinstance(kernels.locate_kernel, triton.JITFunction)
-    assert interpreted == (not isinstance(triton_encode.points_kernel, triton.JITFunction))
+    assert interpreted == (not isinstance(encode_triton.points_kernel, triton.JITFunction))
     print(json.dumps({"interpreted": interpreted, "cases": report}))

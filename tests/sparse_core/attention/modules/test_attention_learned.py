@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.attention.assemble import Grid
+from sparse_core.attention.from_mask import from_block_mask
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.modules import block_probabilities as chunks
 from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.best_blocks import best_blocks, blocks_seen
 from sparse_core.attention.modules.block_probabilities import block_probabilities
 from sparse_core.attention.modules.learned import LearnedBlocks
-from sparse_core.attention.pattern import from_block_mask
 from sparse_core.attention.selection import top_k_blocks
 
 
@@ -93,7 +93,7 @@ def test_block_probabilities(
 )
 def test_best_blocks(queries: int, keys: int, causal: bool, keep: float, seed: int) -> None:
     """Row by row in Python, with scores that are often equal."""
-    grid = Grid(2, queries, keys, 16)
+    grid = BlockGrid(2, queries, keys, 16)
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(-2, 3, (2, grid.rows, grid.columns), generator=generator).double()
     scores[0, 0, 0] = math.nan
@@ -168,7 +168,7 @@ def test_scores(causal: bool) -> None:
     q, k = random_operands(1, 4, 2, 40, 70)
     expected = expected_scores(gate, q, k)
     if causal:
-        expected = expected.masked_fill(~blocks_seen(Grid(4, 40, 70, 16), True, q.device), -math.inf)
+        expected = expected.masked_fill(~blocks_seen(BlockGrid(4, 40, 70, 16), True, q.device), -math.inf)
         assert bool((expected == -math.inf).any())
     torch.testing.assert_close(gate(q, k), expected)
 
@@ -185,7 +185,7 @@ def test_each_sequence_counts_for_itself() -> None:
     assert bool((scores[1, :, :, 3] == -math.inf).all())
     probability = torch.softmax(scores.detach(), dim=3)
     probability[0, :, 2] = 0.0
-    expected = best_blocks(probability.sum(dim=0), Grid(4, 48, 64, 16), 0.4)
+    expected = best_blocks(probability.sum(dim=0), BlockGrid(4, 48, 64, 16), 0.4)
     assert gate.select(q, k, **lengths) == expected
 
 
@@ -261,7 +261,7 @@ def recall(gate: LearnedBlocks, q: Tensor, k: Tensor) -> float:
     shares = []
     for one_q, one_k in zip(q.split(1), k.split(1), strict=True):
         truth = block_probabilities(one_q, one_k, block_size=16)[0]
-        grid = Grid(gate.heads, one_q.shape[2], one_k.shape[2], 16)
+        grid = BlockGrid(gate.heads, one_q.shape[2], one_k.shape[2], 16)
         best = best_blocks(truth, grid, gate.keep).to_block_mask()
         found = gate.select(one_q, one_k).to_block_mask()
         shares.append(float((best & found).sum() / best.sum()))

@@ -16,7 +16,7 @@ import triton
 from torch import Tensor
 
 from sparse_core.conv import SparseTensor, build_table, fixed_convolution, sparse_convolution
-from sparse_core.conv.convolution import kernels
+from sparse_core.conv.convolution import kernels_triton
 from sparse_core.conv.convolution import triton as launches
 from sparse_core.conv.convolution.plan import ConvolutionConfig
 
@@ -163,7 +163,7 @@ def main() -> None:
     """Print the report."""
     device, rows = torch.device(sys.argv[1]), int(sys.argv[2])
     report: dict[str, object] = {
-        "interpreted": not isinstance(kernels.convolve_kernel, triton.JITFunction),
+        "interpreted": not isinstance(kernels_triton.convolve_kernel, triton.JITFunction),
         "forward": forward_cases(rows, device),
         "named": named_cases(rows, device),
         "gradients": gradient_cases(device),

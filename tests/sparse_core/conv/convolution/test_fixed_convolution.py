@@ -21,7 +21,7 @@ from sparse_core.conv import (
     pack_weight,
     sparse_convolution,
 )
-from sparse_core.conv.convolution import choice
+from sparse_core.conv.convolution import choice, tuned
 from sparse_core.conv.convolution.plan import Shape, candidates, default_config, fits, refinements
 from sparse_core.errors import ImplementationError
 
@@ -265,7 +265,7 @@ def test_rows_are_rounded_to_powers_of_two() -> None:
 
 def test_on_a_cpu_the_default_is_taken() -> None:
     shape = Shape(4096, 64, 64, 9, torch.float32)
-    assert choice.chosen_config(shape, torch.device("cpu")) == default_config(shape)
+    assert tuned.chosen_config(shape, torch.device("cpu")) == default_config(shape)
 
 
 def test_shipped_choices_can_be_read() -> None:

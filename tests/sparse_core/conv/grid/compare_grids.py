@@ -26,8 +26,8 @@ from sparse_core.conv.grid import (
     linear_cells,
     neighbour_tables,
     pyramid,
-    triton_pyramid,
-    triton_tables,
+    pyramid_triton,
+    tables_triton,
 )
 from sparse_core.conv.grid import triton as kernels
 
@@ -82,8 +82,8 @@ def compare(
     coordinates = coordinates_of(shape, density).to(device)
     cells = torch.where(coordinates[:, 0] < 0, -1, linear_cells(coordinates, shape))
     of_levels, of_tables = Launches(), Launches()
-    of_levels.watch(triton_pyramid)
-    of_tables.watch(triton_tables)
+    of_levels.watch(pyramid_triton)
+    of_tables.watch(tables_triton)
     grids, hashes, tables = {}, {}, {}
     for impl in ("reference", "triton"):
         single = grid_from_cells(cells, shape, 2, capacities[0], impl=impl)

@@ -23,11 +23,11 @@ from sparse_core.conv.grid import (
     GridLevel,
     TableRequest,
     hash_pyramid,
+    hash_triton,
     neighbour_tables,
     pyramid,
-    triton_hash,
-    triton_pyramid,
-    triton_tables,
+    pyramid_triton,
+    tables_triton,
     word_count,
 )
 from sparse_core.conv.grid import triton as kernels
@@ -82,7 +82,7 @@ def hash_of(shape: tuple[int, ...], capacity: int) -> FixedHash:
 
 def main() -> None:
     """Every kernel as a detector uses it, and on a grid of a single cell."""
-    for module in (kernels, triton_hash, triton_pyramid, triton_tables):
+    for module in (kernels, hash_triton, pyramid_triton, tables_triton):
         module._launch = compile_only
     kernels.check_runnable = lambda tensor: None
     halved, same = ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1))

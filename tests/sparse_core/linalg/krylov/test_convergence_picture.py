@@ -49,14 +49,14 @@ def test_picture_shows_a_line_of_each_colour(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("residuals", [(0.0,), (), (float("nan"),), (1.0, 0.0)])
 def test_odd_histories(residuals: tuple[float, ...], tmp_path: Path) -> None:
-    pixels(result(residuals, tolerance=0.0).plot(tmp_path / "odd.png"))
+    pixels(save_convergence_picture({"cg": result(residuals, tolerance=0.0)}, tmp_path / "odd.png"))
 
 
 def test_columns_are_drawn(tmp_path: Path) -> None:
     matrix = torch.diag(torch.arange(1.0, 6.0))
     solved = cg(matrix, torch.eye(5)[:, :2] + 0.1)
     assert len(solved.columns) == 2
-    pixels(solved.plot(str(tmp_path / "columns.png")))
+    pixels(save_convergence_picture({"cg": solved}, str(tmp_path / "columns.png")))
 
 
 def test_nothing_to_draw(tmp_path: Path) -> None:

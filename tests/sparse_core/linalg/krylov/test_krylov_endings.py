@@ -11,7 +11,7 @@ from torch import Tensor
 from sparse_core.errors import ConvergenceError, SparseError
 from sparse_core.formats import CSR
 from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, minres
-from sparse_core.linalg.krylov.cg import ConjugateGradient
+from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 
 Solver = Callable[..., SolveResult]
 every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])

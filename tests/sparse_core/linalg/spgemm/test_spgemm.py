@@ -174,7 +174,7 @@ EYE = CSR.from_dense(torch.eye(3))
         ),
         (EYE, torch.eye(3), {}, TypeError, "b must be a sparse matrix"),
         (torch.eye(3), EYE, {}, TypeError, "a must be a sparse matrix"),
-        (EYE, EYE, {"impl": "triton"}, ImplementationError, "no Triton kernel"),
+        (EYE, EYE, {"impl": "triton"}, ImplementationError, "no triton implementation"),
         (EYE, EYE, {"impl": "fast"}, ValueError, "impl must be one of"),
         (EYE.to(torch.float16), EYE.to(torch.float16), {"impl": "vendor"}, ImplementationError, "on a CPU"),
     ],

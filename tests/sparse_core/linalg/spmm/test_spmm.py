@@ -152,7 +152,7 @@ def test_a_vector_goes_to_spmv() -> None:
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_automatic_choice_on_a_cpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
-    for module in (api.reference, api.vendor):
+    for module in (api.SPMM.load("reference"), api.SPMM.load("vendor")):
         original = module.spmm
         name = module.__name__.rpartition(".")[2]
         monkeypatch.setattr(
@@ -191,6 +191,6 @@ def test_wrong_arguments(
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         spmm(MATRIX, torch.ones(5, 2), impl="triton")

@@ -239,7 +239,7 @@ def test_poisoned_memory_does_not_show(impl: Any) -> None:
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_automatic_choice_on_a_cpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
-    for module in (api.reference, api.vendor):
+    for module in (api.SPMV.load("reference"), api.SPMV.load("vendor")):
         original = module.spmv
         name = module.__name__.rpartition(".")[2]
         monkeypatch.setattr(
@@ -314,7 +314,7 @@ def test_wrong_arguments(
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
     for options in ({"impl": "triton"}, {"method": "merge"}):
         with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
             call(MATRIX, torch.ones(5), **options)

@@ -79,9 +79,6 @@ def compare(matrix: CSR, b: Tensor) -> dict[str, object]:
 
     replaced = {name: counted(name) for name in ("_wide_kernel", "_narrow_kernel")}
     difference, same = 0.0, False
-    # The check asks the wide kernel whether it is interpreted, so it is counted only while it runs.
-    runnable = kernels.check_runnable
-    kernels.check_runnable = lambda tensor: None
     try:
         for name, (_, stand_in) in replaced.items():
             setattr(kernels, name, stand_in)
@@ -94,7 +91,6 @@ def compare(matrix: CSR, b: Tensor) -> dict[str, object]:
             scale = expected.double().abs().max().clamp(min=1)
             difference = max(difference, float((found.double() - expected.double()).abs().max() / scale))
     finally:
-        kernels.check_runnable = runnable
         for name, (kernel, _) in replaced.items():
             setattr(kernels, name, kernel)
     return {"difference": difference, "repeatable": same, **kinds}

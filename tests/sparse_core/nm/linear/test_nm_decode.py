@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear import decode
+from sparse_core.nm.linear import decode_cuda
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
@@ -75,7 +75,7 @@ def input_registers(x: Tensor, rows: int, start: int, s: int) -> dict[int, list[
 def simulated(packed: PackedNM, x: Tensor) -> Tensor:
     """(rows, out), as the lanes of decode.cu compute it for at most 8 rows."""
     out, columns = packed.shape
-    metadata = decode.reorder_metadata(packed).long() & 0xFFFFFFFF
+    metadata = decode_cuda.reorder_metadata(packed).long() & 0xFFFFFFFF
     values = packed.values.long()
     y = torch.zeros(len(x), out, dtype=torch.long)
     for tile, chunk, half, s in itertools.product(
@@ -108,7 +108,7 @@ def test_lanes_multiply_the_packed_weight(out: int, columns: int, rows: int) -> 
 
 def test_shape_and_order_of_the_metadata() -> None:
     packed = packed_weight(32, 256)
-    metadata = decode.reorder_metadata(packed)
+    metadata = decode_cuda.reorder_metadata(packed)
     assert metadata.shape == (2, 2, 32, 2)
     assert metadata.dtype == torch.int32
     assert metadata.is_contiguous()
@@ -124,10 +124,12 @@ def test_shape_and_order_of_the_metadata() -> None:
 
 @pytest.mark.parametrize("out", range(16, 16 * 13, 16))
 def test_every_product_has_a_variant(out: int) -> None:
-    for rows in range(1, decode.MOST_ROWS + 1):
-        fitting = [variant for variant in decode.VARIANTS if decode.variant_fits(variant, out, rows)]
+    for rows in range(1, decode_cuda.MOST_ROWS + 1):
+        fitting = [
+            variant for variant in decode_cuda.VARIANTS if decode_cuda.variant_fits(variant, out, rows)
+        ]
         # The one that is used unmeasured takes everything.
-        assert decode.VARIANTS[0] in fitting
+        assert decode_cuda.VARIANTS[0] in fitting
         for variant in fitting:
             assert out % (16 * variant.row_tiles) == 0
             tiles = -(-rows // 8)
@@ -137,23 +139,23 @@ def test_every_product_has_a_variant(out: int) -> None:
 
 
 def test_what_the_kernel_takes() -> None:
-    assert decode.supports(packed_weight(16, 128))
-    assert decode.supports(packed_weight(16, 128, torch.float16))
-    assert not decode.supports(packed_weight(16, 128, torch.float32))
-    assert not decode.supports(packed_weight(16, 128, torch.int8))
-    assert not decode.supports(packed_weight(24, 128))
-    assert not decode.supports(packed_weight(16, 192))
+    assert decode_cuda.supports(packed_weight(16, 128))
+    assert decode_cuda.supports(packed_weight(16, 128, torch.float16))
+    assert not decode_cuda.supports(packed_weight(16, 128, torch.float32))
+    assert not decode_cuda.supports(packed_weight(16, 128, torch.int8))
+    assert not decode_cuda.supports(packed_weight(24, 128))
+    assert not decode_cuda.supports(packed_weight(16, 192))
     for shape in ((0, 128), (16, 0)):
-        assert not decode.supports(PackedNM.from_dense(torch.zeros(shape, dtype=torch.bfloat16)))
+        assert not decode_cuda.supports(PackedNM.from_dense(torch.zeros(shape, dtype=torch.bfloat16)))
     one_of_four = PackedNM.from_dense(torch.zeros(16, 128, dtype=torch.bfloat16), NMPattern(1, 4))
-    assert not decode.supports(one_of_four)
+    assert not decode_cuda.supports(one_of_four)
 
 
 def test_values_that_cannot_be_read_in_words() -> None:
     packed = packed_weight(16, 128)
     strided = packed.values.T.contiguous().T
-    assert not decode.supports(packed.with_values(strided))
+    assert not decode_cuda.supports(packed.with_values(strided))
     memory = torch.zeros(packed.values.numel() + 8, dtype=torch.bfloat16)
     start = 1 + (-memory.data_ptr() % 16) // 2
     shifted = memory[start : start + packed.values.numel()].view(packed.values.shape)
-    assert not decode.supports(packed.with_values(shifted))
+    assert not decode_cuda.supports(packed.with_values(shifted))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.linear import UnpackedWarning, api, check_linear_impl, nm_linear
+from sparse_core.nm.linear import UnpackedWarning, api, nm_linear, product
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
@@ -209,7 +209,8 @@ def _int8() -> dict[str, Any]:
         ({"activation": "tanh"}, ValueError, "None or one of relu, gelu, got 'tanh'"),
         ({"scale": torch.ones(3)}, ValueError, "dequantises an int8 product; the weight is torch.float32"),
         ({"out_dtype": torch.float16}, ValueError, "out_dtype=torch.float16 needs an int8 weight"),
-        ({"impl": "triton"}, ValueError, "auto, reference, dense, cuda, vendor; got 'triton'"),
+        ({"impl": "fast"}, ValueError, "auto, vendor, cuda, dense, reference; got 'fast'"),
+        ({"impl": "triton"}, ImplementationError, "nm_linear has no triton implementation"),
         ({"dense": torch.ones(8, 3)}, ValueError, r"weight's shape \(3, 8\), got \(8, 3\)"),
         ({"dense": torch.ones(3, 8).half()}, TypeError, "dense is torch.float16 but the weight is"),
         ({"dense": torch.ones(3, 8, device="meta")}, ValueError, "dense is on meta"),
@@ -246,7 +247,7 @@ def test_the_type_of_the_input_may_be_named() -> None:
 
 def test_implementations_by_name() -> None:
     for name in ("auto", "reference", "dense", "cuda", "vendor"):
-        check_linear_impl(name)
+        api.NM_LINEAR.check(name)
     for impl in ("cuda", "vendor"):
         with pytest.raises(ImplementationError, match=rf"impl='{impl}' needs .* this one is 2:4, .* on cpu"):
             nm_linear(**_arguments(), impl=impl)
@@ -260,9 +261,9 @@ def test_implementations_by_name() -> None:
 
 @pytest.fixture
 def _unsaid() -> Iterator[None]:
-    api._say_once.cache_clear()
+    product._say_once.cache_clear()
     yield
-    api._say_once.cache_clear()
+    product._say_once.cache_clear()
 
 
 @pytest.mark.usefixtures("_unsaid")

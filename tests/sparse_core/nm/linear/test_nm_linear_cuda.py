@@ -15,7 +15,7 @@ from sparse_core.nm.cusparselt import trusted
 from sparse_core.nm.cusparselt.compress import compress, compress_dense, layout_matches
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.linear import compiled as compiled_products
-from sparse_core.nm.linear import decode, execution, measure, nm_linear, tuning
+from sparse_core.nm.linear import decode_cuda, execution, measure, nm_linear, tuning
 from sparse_core.nm.linear.choice import Choice
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.pack.reference import transposable_mask
@@ -80,8 +80,8 @@ def test_kernel_for_few_rows(cuda: torch.device, dtype: torch.dtype, rows: int) 
     packed = packed_weight(192, 384, dtype, cuda)
     x = torch.randn(rows, 384, device=cuda, dtype=dtype)
     bias = torch.randn(192, device=cuda, dtype=dtype)
-    for number, variant in enumerate(decode.VARIANTS):
-        if not decode.variant_fits(variant, 192, rows):
+    for number, variant in enumerate(decode_cuda.VARIANTS):
+        if not decode_cuda.variant_fits(variant, 192, rows):
             continue
         for activation in (None, "relu", "gelu"):
             y = by_kernel(x, packed, bias, activation, number)
@@ -353,7 +353,7 @@ def test_what_cannot_run_by_name_raises(cuda: torch.device) -> None:
 @pytest.mark.parametrize("rows", [1, 9, 70])
 @pytest.mark.parametrize("impl", ["cuda", "vendor", "auto"])
 def test_weights_of_any_size(cuda: torch.device, shape: tuple[int, int], rows: int, impl: str) -> None:
-    if impl == "cuda" and rows > decode.MOST_ROWS:
+    if impl == "cuda" and rows > decode_cuda.MOST_ROWS:
         pytest.skip("for few rows only")
     for dtype in (torch.bfloat16, torch.float16):
         packed = packed_weight(*shape, dtype, cuda)

@@ -17,7 +17,7 @@ import triton
 from torch import Tensor
 
 from sparse_core.conv.grid.layout import WORD, FixedGrid, GridLevel, padded_width, word_count
-from sparse_core.conv.grid.triton_levels import bits_kernel, rows_kernel, window_kernel
+from sparse_core.conv.grid.levels_triton import bits_kernel, rows_kernel, window_kernel
 from sparse_core.launches import dependent
 from sparse_core.launches import launch as _launch
 

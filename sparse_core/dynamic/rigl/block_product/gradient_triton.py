@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dynamic.rigl.block_product.plan import BlockPlan
-from sparse_core.dynamic.rigl.block_product.triton_pixels import (
+from sparse_core.dynamic.rigl.block_product.pixels_triton import (
     HALF,
     PROGRAMS,
     Pixels,
@@ -16,6 +15,7 @@ from sparse_core.dynamic.rigl.block_product.triton_pixels import (
     operand_rows,
     tile_power,
 )
+from sparse_core.dynamic.rigl.block_product.plan import BlockPlan
 
 
 @triton.jit

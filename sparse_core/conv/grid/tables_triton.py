@@ -1,7 +1,7 @@
 """Tables of neighbours in Triton: several of them in one launch.
 
 A thread takes a row, works out its cell once, and looks up what lies under each tap. Geometry is constant, as
-in :mod:`sparse_core.conv.grid.triton_levels`; pointers and capacities are not.
+in :mod:`sparse_core.conv.grid.levels_triton`; pointers and capacities are not.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparse_core.conv.grid.hash_triton import key_of, place_of, row_of_hash
 from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, FixedHash, Grid
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.conv.grid.triton_hash import key_of, place_of, row_of_hash
 from sparse_core.launches import dependent, wait_for_launch
 from sparse_core.launches import launch as _launch
 

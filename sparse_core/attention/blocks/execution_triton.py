@@ -7,33 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks import hopper, kernels
+from sparse_core.attention.blocks import hopper, kernels_triton
 from sparse_core.attention.blocks.plan import Lists, WorkList
 from sparse_core.attention.dropout import starting_words
-from sparse_core.attention.operands import AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.errors import ImplementationError
 
 _ONE = 2**32
 
 
-class Options(NamedTuple):
-    """What a call brings beside its tensors.
-
-    Attributes:
-        scale: of the scores.
-        dropout_p: share of the weights that is dropped.
-        seed: of the dropout.
-        query_lengths, key_lengths: (batch,) int64 or ``None``.
-    """
-
-    scale: float
-    dropout_p: float = 0.0
-    seed: int = 0
-    query_lengths: Tensor | None = None
-    key_lengths: Tensor | None = None
-
-
-class Tile(NamedTuple):
+class AttentionTile(NamedTuple):
     """Queries and keys of a tile, warps and pipeline stages of a program."""
 
     rows: int
@@ -48,7 +31,7 @@ def forward(
     v: Tensor,
     lists: Lists,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
     *,
     cuda: bool | None = False,
 ) -> tuple[Tensor, Tensor]:
@@ -83,7 +66,7 @@ def forward(
             "impl='cuda' needs Hopper, float16 or bfloat16, blocks of 64 or 128, dim 64 or 128, a positive"
             " scale, and neither dropout nor lengths of sequences"
         )
-    kernels.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
+    kernels_triton.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
         q,
         k,
         v,
@@ -120,7 +103,7 @@ def join(
     lse: Tensor,
     lists: Lists,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
 ) -> None:
     """Write the rows that were cut from the results of their pieces.
 
@@ -133,7 +116,7 @@ def join(
     """
     size = lists.block_size
     rows = min(_largest_power(size), 32)
-    kernels.join_kernel[(len(work.joins) * (size // rows),)](
+    kernels_triton.join_kernel[(len(work.joins) * (size // rows),)](
         scratch,
         part_lse,
         work.joins,
@@ -163,7 +146,7 @@ def backward(
     lists: Lists,
     transposed: Lists | None,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k and v.
 
@@ -192,14 +175,18 @@ def backward(
     return of_q, of_k, of_v
 
 
-def _query_gradient(operands: tuple[Any, ...], lists: Lists, shape: AttentionShape, options: Options) -> None:
+def _query_gradient(
+    operands: tuple[Any, ...], lists: Lists, shape: AttentionShape, options: AttentionOptions
+) -> None:
     """Write the gradient of the queries and delta, the last two of the operands."""
     q, k, v, out, gradient, lse, lse_gradient, delta, of_q = operands
     size, dim = lists.block_size, shape.dim
     tile = query_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads)
     scratch, _ = _scratch(work, size, dim, 1, q)
-    kernels.query_gradient_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
+    kernels_triton.query_gradient_kernel[
+        (_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)
+    ](
         q,
         k,
         v,
@@ -237,14 +224,14 @@ def _key_gradients(
     of_v: Tensor,
     lists: Lists,
     shape: AttentionShape,
-    options: Options,
+    options: AttentionOptions,
 ) -> None:
     q, k, v, gradient, _, _ = operands
     size, dim = lists.block_size, shape.dim
     tile = key_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads, shape.group)
     scratch, _ = _scratch(work, size, dim, 2, q)
-    kernels.key_gradient_kernel[
+    kernels_triton.key_gradient_kernel[
         (_programs(work, lists, shape.batch * shape.key_heads) * (size // tile.keys),)
     ](
         *operands,
@@ -284,7 +271,7 @@ def _add_pieces(
     dim: int,
 ) -> None:
     rows = min(_largest_power(lists.block_size), 32)
-    kernels.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
+    kernels_triton.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
         scratch,
         work.joins,
         result,
@@ -301,41 +288,41 @@ def _add_pieces(
     )
 
 
-def forward_tile(dtype: torch.dtype, size: int, dim: int) -> Tile:
+def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     """Tile of the forward kernel for a block size and head size; 16-bit ones as measured on an H200."""
     most = _largest_power(size)
     if dtype == torch.float32:
-        return Tile(min(most, 64), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 64), min(most, 32), 4, 2)
     if dim > 128:
-        return Tile(min(most, 64), min(most, 64), 4, 2)
+        return AttentionTile(min(most, 64), min(most, 64), 4, 2)
     if most == 128:
-        return Tile(128, 64, 4 if dim > 64 else 8, 3)
-    return Tile(most, min(most, 32), 4, 3)
+        return AttentionTile(128, 64, 4 if dim > 64 else 8, 3)
+    return AttentionTile(most, min(most, 32), 4, 3)
 
 
-def query_tile(dtype: torch.dtype, size: int, dim: int) -> Tile:
+def query_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     """Tile of the kernel for the gradient of the queries."""
     most = _largest_power(size)
     if dtype == torch.float32:
-        return Tile(min(most, 32), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 32), min(most, 32), 4, 2)
     if dim > 128:
-        return Tile(min(most, 64), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 64), min(most, 32), 4, 2)
     if most == 128 and dim > 64:
-        return Tile(64, 64, 4, 3)
-    return Tile(min(most, 64), min(most, 32), 4, 2 if dim > 64 else 3)
+        return AttentionTile(64, 64, 4, 3)
+    return AttentionTile(min(most, 64), min(most, 32), 4, 2 if dim > 64 else 3)
 
 
-def key_tile(dtype: torch.dtype, size: int, dim: int) -> Tile:
+def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     """Tile of the kernel for the gradients of keys and values."""
     most = _largest_power(size)
     if dtype == torch.float32:
-        return Tile(min(most, 32), min(most, 32), 4, 2)
+        return AttentionTile(min(most, 32), min(most, 32), 4, 2)
     if dim > 128:
-        return Tile(min(most, 32), min(most, 64), 4, 2)
-    return Tile(min(most, 64), min(most, 64), 4, 2)
+        return AttentionTile(min(most, 32), min(most, 64), 4, 2)
+    return AttentionTile(min(most, 64), min(most, 64), 4, 2)
 
 
-def _plain(options: Options) -> bool:
+def _plain(options: AttentionOptions) -> bool:
     return not options.dropout_p and options.query_lengths is None and options.key_lengths is None
 
 
@@ -378,8 +365,8 @@ def _list_arguments(lists: Lists, work: WorkList | None) -> tuple[Tensor, ...]:
     return lists.row_ptr, lists.full_end, lists.columns, lists.mask, masks, parts
 
 
-def _option_arguments(options: Options, like: Tensor) -> tuple[Any, ...]:
-    words = starting_words(options.seed) if options.dropout_p else (0, 0)
+def _option_arguments(options: AttentionOptions, like: Tensor) -> tuple[Any, ...]:
+    words = starting_words(options.seed or 0) if options.dropout_p else (0, 0)
     return (
         like if options.query_lengths is None else options.query_lengths,
         like if options.key_lengths is None else options.key_lengths,
@@ -390,7 +377,7 @@ def _option_arguments(options: Options, like: Tensor) -> tuple[Any, ...]:
 
 
 def _constants(
-    lists: Lists, work: WorkList | None, options: Options, shape: AttentionShape, dtype: torch.dtype
+    lists: Lists, work: WorkList | None, options: AttentionOptions, shape: AttentionShape, dtype: torch.dtype
 ) -> dict[str, Any]:
     precision = "ieee"
     if dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:

@@ -106,7 +106,7 @@ def bits_kernel(
     """Bits of some levels, and the ones of each block of them.
 
     ``GEOMETRY`` holds for each level the first program, the words, the place of its counts, the fields of
-    :func:`~sparse_core.conv.grid.triton_pyramid.level_fields`, and the words of a program.
+    :func:`~sparse_core.conv.grid.pyramid_triton.level_fields`, and the words of a program.
     """
     wait_for_launch(DEPENDENT)
     program = tl.program_id(0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perception.stages.nms.candidates import (
+from perception.stages.nms.candidates_triton import (
     DONE,
     KEPT,
     KEPT_FOUND,
@@ -23,7 +23,7 @@ from perception.stages.nms.candidates import (
     STRIDE,
     SUPPRESSED,
 )
-from perception.stages.nms.overlap import iou_of
+from perception.stages.nms.overlap_triton import iou_of
 from perception.stages.nms.triton import double_of, roughly_over
 from sparse_core.launches import begin_next, wait_for_launch
 
@@ -105,7 +105,7 @@ def better_first(swap, first, second):
 
 
 @triton.jit
-def settled(degree, better, state, start, box, inside, own, PATIENCE: tl.constexpr, DEGREE: tl.constexpr):
+def decided(degree, better, state, start, box, inside, own, PATIENCE: tl.constexpr, DEGREE: tl.constexpr):
     """States of some boxes after rounds that stop once nothing changes, and how many are open.
 
     What other programs decide meanwhile is seen sooner or later; ``PATIENCE`` rounds may bring nothing.
@@ -147,7 +147,7 @@ def settle_blocks(
         box = begin + tl.arange(0, BLOCK)
         inside = box < count
         own = tl.load(state + start + box, mask=inside, other=SUPPRESSED, volatile=True)
-        new, open_boxes = settled(degree, better, state, start, box, inside, own, PATIENCE, DEGREE)
+        new, open_boxes = decided(degree, better, state, start, box, inside, own, PATIENCE, DEGREE)
         left += open_boxes
         one = ((own == OPEN) & (new == KEPT)).to(tl.int32)
         found = tl.sum(one, 0)
@@ -160,7 +160,7 @@ def settle_blocks(
 
 
 @triton.jit
-def settle_kernel(
+def decide_kernel(
     scores,
     degree,
     better,

@@ -1,20 +1,17 @@
-"""From a list of blocks to a :class:`BlockPattern` in its one canonical form."""
+"""The blocks of a pattern and their masks in one canonical form."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from sparse_core.attention.pattern import BlockPattern
 
 #: In place of a mask's index: the whole block.
 FULL = -1
 
 
-class Grid(NamedTuple):
+class BlockGrid(NamedTuple):
     """The blocks that two lengths make.
 
     Attributes:
@@ -68,43 +65,8 @@ class Grid(NamedTuple):
         return rows[:, :, None] & columns[:, None, :]
 
 
-def assemble(
-    grid: Grid, head: Tensor, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
-) -> BlockPattern:
-    """Sort blocks, cut masks at the lengths, drop empty ones, call whole ones full, keep equal ones once.
-
-    Args:
-        grid: lengths and block size.
-        head, row, column: (blocks,) integer, no block twice; any order.
-        mask: (blocks,) integer, -1 for a full block, else an index into ``masks``.
-        masks: (masks, block_size, block_size) bool; True where a query may attend to a key.
-    """
-    from sparse_core.attention.pattern import BlockPattern
-
-    key = (head.long() * grid.rows + row) * grid.columns + column
-    if len(key) > 1 and not bool((key[1:] > key[:-1]).all()):
-        key, order = torch.sort(key)
-        mask = mask[order]
-    mask = mask.long()
-    row, column = key // grid.columns % grid.rows, key % grid.columns
-    partial, token_masks, kept = _tidy_masks(grid, row, column, mask, masks)
-    key, column = key[kept], column[kept]
-    counts = torch.bincount(key // grid.columns, minlength=grid.heads * grid.rows)
-    ends = counts.cumsum(0).reshape(grid.heads, grid.rows)
-    starts = torch.cat([ends.new_zeros(1), ends[:-1, -1]])
-    return BlockPattern(
-        torch.cat([starts[:, None], ends], dim=1).int(),
-        column.int(),
-        partial[kept].int(),
-        token_masks,
-        query_length=grid.query_length,
-        key_length=grid.key_length,
-        block_size=grid.block_size,
-    )
-
-
-def _tidy_masks(
-    grid: Grid, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
+def tidy_masks(
+    grid: BlockGrid, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """New index of each block's mask, the masks, and which blocks are left."""
     kept = torch.ones_like(mask, dtype=torch.bool)

@@ -5,7 +5,7 @@ a key, a program sums those in the part where they begin; those in every further
 of their own before, and added in order. So no program reads more than a part, even if all queries attend to
 one key, and there are no atomics: the bits do not change from run to run.
 
-See :mod:`sparse_core.attention.gathered.kernels` for what the arguments are called.
+See :mod:`sparse_core.attention.gathered.kernels_triton` for what the arguments are called.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sparse_core.attention.gathered.kernels import LOG2E, finite, row_at, row_offset, rows_at
+from sparse_core.attention.gathered.kernels_triton import LOG2E, finite, row_at, row_offset, rows_at
 
 
 @triton.jit

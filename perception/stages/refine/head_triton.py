@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perception.stages.refine.crop import source_rows
+from perception.stages.refine.crop_triton import source_rows
 from sparse_core.launches import begin_next, wait_for_launch
 
 __all__ = ["hidden_kernel", "out_kernel"]

@@ -12,15 +12,15 @@ import triton
 from torch import Tensor
 
 from perception.boxes import MAX_FIELD, Metric
-from perception.stages.nms.candidates import (
+from perception.stages.nms.candidates_triton import (
     LABELS,
     NUMBERS,
     insert_kernel,
     pair_kernel,
     prepare_kernel,
 )
-from perception.stages.nms.crowded import crowded_kernel
-from perception.stages.nms.greedy import overlap_pairs_kernel, rank_kernel, settle_kernel
+from perception.stages.nms.crowded_triton import crowded_kernel
+from perception.stages.nms.greedy_triton import decide_kernel, overlap_pairs_kernel, rank_kernel
 from perception.stages.nms.triton import double_bits
 from sparse_core.launches import dependent
 
@@ -37,7 +37,7 @@ _PAIRS, _PAIRS_WARPS, _PAIRS_PROGRAMS = 32, 1, 1056
 #: Better boxes that overlap one box.
 _DEGREE = 64
 #: Boxes that a program settles at once, and programs for all frames, which should all run at once.
-_SETTLED, _SETTLED_WARPS, _SETTLED_PROGRAMS = 16, 4, 264
+_DECIDED, _DECIDED_WARPS, _DECIDED_PROGRAMS = 16, 4, 264
 #: Rounds and passes without news before a program leaves its boxes to the last one.
 _ROUNDS, _PASSES = 8, 4
 _RANK_ROWS, _RANK_COLUMNS, _RANK_WARPS = 8, 1024, 4
@@ -58,7 +58,7 @@ def many(
     """Any number of boxes up to ``MAX_BOXES``; see :func:`perception.stages.nms.fixed_nms`.
 
     Returns:
-        ``Kept.indices``, ``Kept.counts`` and ``Kept.overflow``.
+        ``NmsIndices.indices``, ``NmsIndices.counts`` and ``NmsIndices.overflow``.
     """
     boxes, scores, labels = boxes.contiguous(), scores.contiguous(), labels.contiguous()
     room = pairs_a_box * boxes.shape[1]
@@ -84,7 +84,7 @@ def many(
         enable_fp_fusion=False,  # the roundings of the exact overlap
         **dependent(boxes),
     )
-    kept = _settle(scores, degree, better, state, numbers)
+    kept = _decide(scores, degree, better, state, numbers)
     crowded_kernel[(frames,)](
         boxes,
         scores,
@@ -179,15 +179,15 @@ def _pairs(
     return pairs, numbers, degree, state
 
 
-def _settle(
+def _decide(
     scores: Tensor, degree: Tensor, better: Tensor, state: Tensor, numbers: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The greedy choice among boxes with lists of better ones that they overlap: kept boxes and scores."""
     frames, count = scores.shape
     kept_boxes, kept_scores = torch.empty_like(degree), torch.empty_like(scores)
-    blocks = triton.cdiv(count, _SETTLED)
-    programs = min(blocks, triton.cdiv(_SETTLED_PROGRAMS, frames))
-    settle_kernel[(programs, frames)](
+    blocks = triton.cdiv(count, _DECIDED)
+    programs = min(blocks, triton.cdiv(_DECIDED_PROGRAMS, frames))
+    decide_kernel[(programs, frames)](
         scores,
         degree,
         better,
@@ -196,11 +196,11 @@ def _settle(
         kept_scores,
         numbers,
         count,
-        BLOCK=_SETTLED,
+        BLOCK=_DECIDED,
         DEGREE=_DEGREE,
         ROUNDS=_ROUNDS if programs == blocks else 1,
         PASSES=_PASSES,
-        num_warps=_SETTLED_WARPS,
+        num_warps=_DECIDED_WARPS,
         **dependent(scores),
     )
     return kept_boxes, kept_scores

@@ -11,8 +11,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perception.stages.nms.candidates import KEPT_FOUND, LEFT_OUT, NUMBERS, OPEN, PAIRS_FOUND, SUPPRESSED
-from perception.stages.nms.overlap import iou_of
+from perception.stages.nms.candidates_triton import (
+    KEPT_FOUND,
+    LEFT_OUT,
+    NUMBERS,
+    OPEN,
+    PAIRS_FOUND,
+    SUPPRESSED,
+)
+from perception.stages.nms.overlap_triton import iou_of
 from perception.stages.nms.triton import double_of, roughly_over, usable
 from sparse_core.launches import wait_for_launch
 

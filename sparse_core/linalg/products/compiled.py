@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sparse_core.dispatch import Impl
 from sparse_core.formats import BSR, CSR, SparseMatrix
-from sparse_core.linalg.implementation import choose_implementation
-from sparse_core.linalg.operands import as_gradient, result_dtype
+from sparse_core.linalg.operands import as_gradient
+from sparse_core.linalg.products.gradient import columns_of, product
+from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.op import Impl
 
 #: Structures whose work plans are kept; the oldest goes first.
 _KEPT = 64
@@ -49,9 +50,7 @@ def traced_product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: I
     " entries): convert the matrix with .to(CSR) before the compiled function"
 )
 def _untraced(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -> Tensor:
-    from sparse_core.linalg.spmm import spmm
-
-    return spmm(matrix, dense, transpose=transpose, impl=impl)
+    return product(matrix, dense, transpose, impl)
 
 
 @torch.library.custom_op("sparsight::sparse_product", mutates_args=())
@@ -66,16 +65,9 @@ def sparse_product_op(
     impl: str,
 ) -> Tensor:
     """:func:`sparse_core.linalg.spmv` and :func:`sparse_core.linalg.spmm` on the parts of a matrix."""
-    from sparse_core.linalg.spmm.api import multiply as spmm
-    from sparse_core.linalg.spmv.api import multiply as spmv
-    from sparse_core.linalg.structure import transposed
-
     matrix: CSR | BSR = _matrix(values, row_ptr, col, (rows, columns))
-    chosen = choose_implementation(cast("Impl", impl), matrix.device, result_dtype(matrix, dense))
-    matrix = transposed(matrix) if transpose else matrix
-    product = spmv(matrix, dense, chosen) if dense.ndim == 1 else spmm(matrix, dense, chosen)
     # Batches come as a view in another order, which the traced program was not told of.
-    return product.contiguous()
+    return product(matrix, dense.detach(), transpose, impl).contiguous()
 
 
 @sparse_product_op.register_fake
@@ -99,10 +91,8 @@ def _of_values_op(
     values: Tensor, row_ptr: Tensor, col: Tensor, a: Tensor, b: Tensor, rows: int, columns: int, impl: str
 ) -> Tensor:
     """``a @ b`` at the entries of the matrix, in the type of its values."""
-    from sparse_core.linalg.sddmm.api import sampled_values
-
     matrix = _matrix(values, row_ptr, col, (rows, columns))
-    return as_gradient(sampled_values(matrix, a, b, cast("Impl", impl)), values).contiguous()
+    return as_gradient(sampled_values(matrix, a, b, impl), values).contiguous()
 
 
 @_of_values_op.register_fake
@@ -116,21 +106,19 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    from sparse_core.linalg.spmm.common import side_by_side
-
     values, row_ptr, col, dense = ctx.saved_tensors
     rows, columns, transpose, impl = ctx.settings
     of_values = of_dense = None
     if ctx.needs_input_grad[0]:
         pair = (dense.conj(), gradient) if transpose else (gradient, dense.conj())
-        left, right = (one[:, None] if one.ndim == 1 else side_by_side(one) for one in pair)
+        left, right = (columns_of(one) for one in pair)
         free = "auto" if impl == "vendor" else impl
         of_values = _of_values_op(values, row_ptr, col, left, right.mT, rows, columns, free)
     if ctx.needs_input_grad[3]:
-        product = sparse_product_op(
+        of_adjoint = sparse_product_op(
             values, row_ptr, col, gradient.conj().resolve_conj(), rows, columns, not transpose, impl
         )
-        of_dense = as_gradient(product.conj().resolve_conj(), dense)
+        of_dense = as_gradient(of_adjoint.conj().resolve_conj(), dense)
     return of_values, None, None, of_dense, None, None, None, None
 
 

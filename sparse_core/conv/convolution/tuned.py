@@ -1,0 +1,25 @@
+"""Which tiles a convolution of which size takes: measured once, kept on disk, or a good guess."""
+
+from __future__ import annotations
+
+import torch
+
+from sparse_core.conv.convolution.choice import TUNER, Choice, case_of
+from sparse_core.conv.convolution.measure import measure
+from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape, default_config, fits
+
+
+def chosen_config(shape: Shape, device: torch.device) -> ConvolutionConfig:
+    """Tiles for a convolution: measured for its size on this GPU, or the default.
+
+    Measures only where the settings say so, and never while a CUDA graph is being captured.
+    """
+    if device.type != "cuda":
+        return default_config(shape)
+
+    return TUNER.choose(
+        case_of(shape, device),
+        usable=lambda choice: fits(choice.config, shape),
+        fallback=lambda: Choice(default_config(shape), 0.0),
+        measure=lambda: measure(shape, device),
+    ).config

@@ -1,0 +1,63 @@
+"""Conjugate gradients for Hermitian positive definite systems.
+
+Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952; with
+preconditioning as in Saad, "Iterative methods for sparse linear systems", 2003, algorithm 9.1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparse_core.linalg.krylov.problem import LinearSystem, column_dots, column_norms, safe_norms
+from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
+
+
+class ConjugateGradient:
+    """State and step of the recurrence in plain torch; every column has its own coefficients."""
+
+    method = "cg"
+
+    def __init__(self, problem: LinearSystem) -> None:
+        self.problem = problem
+        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
+        self.x = problem.x
+        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
+        self.direction = torch.empty_like(self.residual)
+        self.rho = torch.empty_like(problem.tolerance)
+
+    def begin(self, columns: Tensor, residual: Tensor) -> None:
+        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
+        self.residual.copy_(residual)
+        self.progress.begin(safe_norms(residual), columns)
+        correction = self._precondition()
+        self.direction.copy_(correction)
+        self.rho.copy_(column_dots(self.residual, correction).real)
+
+    def step(self, slot: int) -> None:
+        """One iteration, in place and without the host."""
+        product = self.problem.apply(self.direction)
+        curvature = column_dots(self.direction, product).real
+        failure = _failure(self.rho, curvature)
+        allowed = self.progress.running & (failure == 0)
+        alpha = self.rho / curvature
+        add_scaled(self.x, alpha, self.direction, allowed)
+        add_scaled(self.residual, -alpha, product, allowed)
+        self.progress.record(slot, column_norms(self.residual), failure, curvature)
+        correction = self._precondition()
+        rho = column_dots(self.residual, correction).real
+        beta = (rho / self.rho).to(self.direction.dtype)
+        torch.addcmul(correction, self.direction, beta, out=self.direction)
+        self.rho.copy_(rho)
+
+    def _precondition(self) -> Tensor:
+        precondition = self.problem.precondition
+        return self.residual if precondition is None else precondition(self.residual)
+
+
+def _failure(rho: Tensor, curvature: Tensor) -> Tensor:
+    """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
+    failure = torch.where(curvature > 0, 0, int(Status.NOT_POSITIVE_DEFINITE))
+    failure = torch.where(rho > 0, failure, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE))
+    finite = torch.isfinite(rho) & torch.isfinite(curvature)
+    return torch.where(finite, failure, int(Status.NOT_FINITE))

@@ -1,0 +1,259 @@
+"""The product of checked operands: which implementation runs, and its gradient."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sparse_core.gradients import once_differentiable
+from sparse_core.nm.linear import reference
+from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
+from sparse_core.nm.linear.gradient import gradients
+from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.pattern import NMPattern
+from sparse_core.op import Implementation, Op, by_torch
+
+if TYPE_CHECKING:
+    from sparse_core.nm.linear.execution import Call
+
+
+def _has_sparse_cores(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int | None) -> str | None:
+    if (
+        kind == "cuda"
+        and (pattern.n, pattern.m) == (2, 4)
+        and dtype in (torch.float16, torch.bfloat16, torch.int8)
+        and has_sparse_cores(index or 0)
+    ):
+        return None
+    return (
+        "needs a 16-bit or int8 2:4 weight on an NVIDIA GPU of compute capability 8.0 or more;"
+        f" this one is {pattern}, {dtype}, on {kind}"
+    )
+
+
+_NEEDS = "16-bit or int8 2:4 weight; CUDA 8.0"
+#: By the pattern and type of the weight, and the number of its GPU. Where ``"auto"`` comes to the library it
+#: takes what was measured to be fastest of that, the kernel for few rows and the dense product. The
+#: reference sums int8 in float64, which few GPUs are fast at.
+NM_LINEAR: Op[NMPattern, torch.dtype, int | None] = Op(
+    "nm_linear",
+    __package__,
+    Implementation("vendor", f"{_NEEDS}; the fastest of vendor, cuda, dense", _has_sparse_cores, ("cuda",)),
+    Implementation("cuda", _NEEDS, _has_sparse_cores, (), module=f"{__package__}.decode_cuda"),
+    Implementation(
+        "dense",
+        auto=("cuda",),
+        prefers=lambda kind, pattern, dtype, index: dtype == torch.int8,
+        module=f"{__package__}.reference",
+    ),
+    by_torch(),
+    gradient=True,
+)
+
+
+def product(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Tensor:
+    """The public function without gradients and without checks, quick where it was done before."""
+    if impl == "auto":
+        call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
+        if call is not None:
+            return run(call, x, weight, bias, dense, scale)
+    return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
+
+
+def run(
+    call: Call, x: Tensor, weight: PackedNM, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None
+) -> Tensor:
+    """A call of :func:`known_call` for an input of any shape."""
+    if x.ndim == 2:
+        return call(x, bias, dense, scale)
+    flat = x.view(-1, x.shape[-1])
+    return call(flat, bias, dense, scale).view(*x.shape[:-1], weight.shape[0])
+
+
+def multiply(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Tensor:
+    """The public function without gradients and without checks."""
+    if torch.is_autocast_enabled(x.device.type):
+        # The operands have one type already, which is that of the result.
+        with torch.autocast(x.device.type, enabled=False):
+            return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
+    device = weight.device
+    chosen = NM_LINEAR.choose(impl, device, weight.pattern, weight.dtype, device.index)
+    if impl != "auto" or chosen != "vendor":
+        if impl == "auto":
+            _say_once(device.type)
+        impl = chosen
+    if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
+        return reference.nm_linear(
+            x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
+        )
+    rows = x.numel() // x.shape[-1]
+    flat = readable(x.reshape(rows, x.shape[-1]))
+    bias = None if bias is None else readable(bias)
+    scale = None if scale is None else readable(scale)
+    with torch.cuda.device(weight.device.index):  # kernels and events go to the current device
+        y = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)(flat, bias, dense, scale)
+    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def recorded(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    impl: str,
+) -> Tensor:
+    """:func:`multiply` with gradients of ``x``, the kept values and the bias."""
+    y: Tensor = _Product.apply(x, weight.values, bias, weight, activation, dense, impl)
+    return y
+
+
+def known_call(
+    x: Tensor,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Call | None:
+    """The product that was done before with these sizes and no gradient, for which nothing needs checking."""
+    plans = weight.plans.get("cuda")
+    columns = weight.shape[1]
+    if plans is None or not x.is_cuda or x.ndim == 0 or x.shape[-1] != columns:
+        return None
+    values, dtype = weight.values, x.dtype
+    if dtype is not values.dtype or (
+        torch.is_grad_enabled()
+        and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad))
+    ):
+        return None
+    if out_dtype is None:
+        out_dtype = default_result(dtype, scale)
+    call: Call | None = plans.calls.get(  # type: ignore[attr-defined]
+        (x.numel() // columns, activation, _kind(bias), _kind(scale), x.device, dense is None, out_dtype)
+    )
+    if call is None or not x.is_contiguous() or x.data_ptr() % 16:
+        return None
+    for operand in (bias, scale):
+        if operand is not None and (not operand.is_contiguous() or operand.data_ptr() % 16):
+            return None
+    return call if torch._C._cuda_getDevice() == x.get_device() else None
+
+
+def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
+    return None if tensor is None else (tensor.shape, tensor.dtype, tensor.device)
+
+
+@cache
+def _say_once(device_type: str) -> None:
+    warnings.warn(
+        f"packed n:m weights are unpacked for every product on this {device_type} device: they save memory,"
+        " not time (2:4 weights of 16 bits or int8 are faster on NVIDIA GPUs of compute capability 8.0 on)",
+        UnpackedWarning,
+        stacklevel=4,
+    )
+
+
+class UnpackedWarning(UserWarning):
+    """A packed weight runs through the reference path, which is not faster than dense."""
+
+
+def _call(
+    rows: int,
+    weight: PackedNM,
+    bias: Tensor | None,
+    activation: str | None,
+    dense: Tensor | None,
+    scale: Tensor | None,
+    out_dtype: torch.dtype,
+    impl: str,
+) -> Call:
+    from sparse_core.nm.linear import execution, measure
+    from sparse_core.nm.linear.choice import Choice
+
+    plans = execution.prepared(weight)
+    key: tuple[object, ...] = (
+        rows,
+        activation,
+        _kind(bias),
+        _kind(scale),
+        weight.device,
+        dense is None,
+        out_dtype,
+    )
+    if impl != "auto":
+        key = (*key, impl)
+    known = plans.calls.get(key)
+    if known is not None:
+        return known
+    epilogue = Epilogue(activation, bias is not None, scale is not None, out_dtype)
+    if impl == "dense":
+        choice = Choice("dense")
+    else:
+        choice = measure.choose(weight, rows, bias, dense, scale, epilogue)
+        if impl not in ("auto", choice.method):
+            choice = Choice(impl)  # type: ignore[arg-type]
+    call = execution.make_call(choice, weight, rows, epilogue)
+    if not torch.cuda.is_current_stream_capturing():
+        # What is chosen during a capture may be a guess.
+        plans.keep(key, call)
+    return call
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        weight: PackedNM,
+        activation: str | None,
+        dense: Tensor | None,
+        impl: str,
+    ) -> Tensor:
+        y = multiply(x, weight, bias, activation, dense, None, x.dtype, impl)
+        ctx.save_for_backward(x, values, bias, y if activation == "relu" else None)
+        ctx.weight, ctx.activation, ctx.dense = weight, activation, dense
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, values, bias, output = ctx.saved_tensors
+        weight = ctx.weight.with_values(values)
+        found = gradients(
+            gradient,
+            x,
+            weight,
+            bias,
+            ctx.dense,
+            ctx.activation,
+            output,
+            ctx.needs_input_grad[:2],
+            ctx.needs_input_grad[2],
+        )
+        return *found, None, None, None, None

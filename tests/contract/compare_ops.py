@@ -1,0 +1,174 @@
+"""Compare all implementations of every op with the reference on one device; prints a JSON report.
+
+Run on its own by test_ops.py, because Triton decides at import whether it interprets kernels.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import torch
+from examples import EXAMPLES, Example
+from torch import Tensor
+
+from sparse_core.errors import ImplementationError
+from sparse_core.op import Impl, Op, ops
+
+DEVICE = torch.device(sys.argv[1])
+
+
+def load_everything() -> None:
+    """Import all modules that may declare an op; kernels and wrappers need libraries that may be absent."""
+    for name in ("sparse_core", "perception", "memory"):
+        package = importlib.import_module(name)
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if found.name.rpartition(".")[2] not in ("triton", "vendor", "__main__"):
+                importlib.import_module(found.name)
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """What torch leaves uninitialised is NaN or a huge number."""
+    places = [(torch, "empty"), (torch, "empty_like"), (torch, "empty_strided"), (Tensor, "new_empty")]
+    originals = [getattr(owner, name) for owner, name in places]
+
+    def poisoning(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def allocated(*sizes: Any, **options: Any) -> Tensor:
+            made = allocate(*sizes, **options)
+            if made.dtype == torch.bool:
+                return made
+            with torch.no_grad():
+                return made.fill_(torch.nan if made.is_floating_point() else torch.iinfo(made.dtype).max)
+
+        return allocated
+
+    try:
+        for (owner, name), original in zip(places, originals, strict=True):
+            setattr(owner, name, poisoning(original))
+        yield
+    finally:
+        for (owner, name), original in zip(places, originals, strict=True):
+            setattr(owner, name, original)
+
+
+def results(example: Example, impl: str, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """What an implementation gives, then the gradients of a weighted sum of it."""
+    count = example.differentiated
+    leaves = [one.clone().requires_grad_(number < count) for number, one in enumerate(inputs)]
+    found = list(example.run(impl, *leaves))
+    if not count:
+        return found
+    weights = [torch.linspace(0.5, 1.5, one.numel()).to(one.device).view_as(one) for one in found]
+    sums = [(one * weight).sum() for one, weight in zip(found, weights, strict=True) if one.requires_grad]
+    gradients = torch.autograd.grad(sums, leaves[:count], allow_unused=True) if sums else []
+    return [*(one.detach() for one in found), *gradients]
+
+
+def differs(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> str:
+    """What is wrong; nothing where they agree."""
+    if len(found) != len(expected):
+        return f"{len(found)} results for {len(expected)}"
+    for number, (mine, right) in enumerate(zip(found, expected, strict=True)):
+        if (mine is None) != (right is None):
+            return f"result {number}: a gradient is missing"
+        if mine is None:
+            continue
+        if mine.dtype != right.dtype or mine.shape != right.shape:
+            return f"result {number}: {mine.dtype} {tuple(mine.shape)} for {right.dtype} {tuple(right.shape)}"
+        if not right.is_floating_point() and not torch.equal(mine, right):
+            return f"result {number}: other whole numbers"
+        finite = right[right.isfinite()].abs()
+        scale = max(1.0, float(finite.max())) if finite.numel() else 1.0
+        if not torch.allclose(mine, right, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+            return f"result {number}: off by {float((mine.double() - right.double()).abs().max())}"
+    return ""
+
+
+def bits(tensor: Tensor | None) -> bytes:
+    """The bytes of a tensor, in which NaN equals itself."""
+    if tensor is None:
+        return b""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@contextmanager
+def watched(op: Op) -> Iterator[set[str]]:
+    """The implementations that are chosen meanwhile."""
+    chosen, choose = set(), op.choose
+
+    def noted(*case: Any) -> str:
+        chosen.add(name := choose(*case))
+        return name
+
+    op.choose = noted  # type: ignore[method-assign]
+    try:
+        yield chosen
+    finally:
+        del op.choose
+
+
+def compare(op: Op, example: Example, impl: str, sizes: Sequence[int]) -> dict[str, str]:
+    """What is wrong by size; ``refused`` where the implementation cannot run."""
+    wrong = {}
+    for size in sizes:
+        inputs = [one.to(DEVICE) for one in example.inputs(size)]
+        expected = results(example, "reference", inputs)
+        try:
+            with watched(op) as chosen:
+                found = results(example, impl, inputs)
+            with poisoned_memory():
+                again = results(example, impl, inputs)
+        except ImplementationError as error:
+            if "no gradient" in str(error):
+                return compare(op, example._replace(differentiated=0), impl, sizes)
+            wrong[str(size)] = f"refused: {error}"
+            continue
+        text = differs(found, expected, example.tolerance)
+        if chosen - {impl}:
+            text += f" ran {sorted(chosen)}"
+        # cuSPARSE may add in another order from call to call.
+        if [*map(bits, again)] != [*map(bits, found)] and not (impl == "vendor" and DEVICE.type == "cuda"):
+            text += " another run gives other bits"
+        wrong[str(size)] = text
+    return wrong
+
+
+def refusals(op: Op, example: Example) -> dict[str, str]:
+    """The exceptions that names raise which the op has not."""
+    inputs = [one.to(DEVICE) for one in example.inputs(example.sizes[-1])]
+    found = {}
+    for name in ("fast", *sorted(set(get_args(Impl)) - {"auto", *op.implementations})):
+        try:
+            example.run(name, *inputs)
+            found[name] = "ran"
+        except (ImplementationError, ValueError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    quick = sys.argv[2:] == ["quick"]
+    load_everything()
+    report: dict[str, Any] = {"examples": sorted(EXAMPLES), "ops": {op.name: None for op in ops()}}
+    for op in ops():
+        if op.name in EXAMPLES:
+            example = EXAMPLES[op.name]
+            sizes = (
+                [size for size in example.sizes if size in (0, 7)] or example.sizes[:1]
+                if quick
+                else example.sizes
+            )
+            report["ops"][op.name] = {
+                "gradient": op.gradient == bool(example.differentiated),
+                "names": refusals(op, example),
+                "wrong": {impl: compare(op, example, impl, sizes) for impl in op.implementations},
+            }
+    print(json.dumps(report))
