@@ -31,7 +31,7 @@ from benchmarks.options import common_parser, configure, parse, picture
 from benchmarks.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.pruning_rows import BASELINE, REFRESH_EVERY, Task
 from benchmarks.results import result, save, show, table, write
-from sparse_core.dispatch import module_available
+from sparse_core.libraries import module_available
 from sparse_core.table import Table
 
 MODELS = ("transformer", "convnet")

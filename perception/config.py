@@ -18,7 +18,7 @@ import yaml
 
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 ConfigT = TypeVar("ConfigT")
 

@@ -37,7 +37,7 @@ from perception.stages.pillars import (
 )
 from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine, pack_refine
 from sparse_core.conv.grid import FixedGrid
-from sparse_core.dispatch import Impl
+from sparse_core.op import Impl
 
 __all__ = ["FixedScans", "FixedSteps", "FrameBoxes", "SparseSteps"]
 
