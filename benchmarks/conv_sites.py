@@ -93,9 +93,9 @@ def measure(
         ),
     )
     inputs = _inputs(layer)
-    pairs = inputs.submanifold_map(_KERNEL).pairs
+    pairs = inputs.submanifold_table(_KERNEL).pairs
     expected = sparse_convolution(
-        layer.features, layer.weight, inputs.submanifold_map(_KERNEL), impl="reference"
+        layer.features, layer.weight, inputs.submanifold_table(_KERNEL), impl="reference"
     ).float()
     sides, eager = _sides(layer, expected, notes)
     times = call_microseconds(sides, device, rounds=rounds, budget_s=60, seed=seed, eager=eager)
@@ -185,15 +185,15 @@ def _graph_sides(layer: Layer) -> dict[str, Side]:
 
 def _eager_sides(layer: Layer, name: str, impl: Impl) -> dict[str, Side]:
     inputs = _inputs(layer)
-    kernel_map = inputs.submanifold_map(_KERNEL)
+    neighbours = inputs.submanifold_table(_KERNEL)
     coordinates = inputs.table()
 
     def with_map() -> Tensor:
         fresh = SparseTensor.from_table(layer.features, coordinates, layer.batch_size)
-        return sparse_convolution(layer.features, layer.weight, fresh.submanifold_map(_KERNEL), impl=impl)
+        return sparse_convolution(layer.features, layer.weight, fresh.submanifold_table(_KERNEL), impl=impl)
 
     return {
-        name: lambda: sparse_convolution(layer.features, layer.weight, kernel_map, impl=impl),
+        name: lambda: sparse_convolution(layer.features, layer.weight, neighbours, impl=impl),
         f"{name} + map": with_map,
     }
 

@@ -140,9 +140,9 @@ def multiply_adds(network: Network, pillars: Pillars) -> dict[str, float]:
         assert isinstance(module, SubmanifoldConv2d | SparseConv2d)
         source: SparseTensor = inputs[0]
         if module.submanifold:
-            pairs = source.submanifold_map(module.kernel_size).pairs
+            pairs = source.submanifold_table(module.kernel_size).pairs
         else:
-            pairs = source.strided_map(
+            pairs = source.strided_table(
                 module.kernel_size, module.stride, module.padding, dilating=module.dilating
             )[0].pairs
         found[name] = float(pairs * weight.shape[0] * weight.shape[-1])

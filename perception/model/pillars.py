@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from perception.config import PillarConfig
 from sparse_core.conv import build_table
-from sparse_core.conv.table import CoordinateTable
-from sparse_core.conv.table.common import coordinates_from_keys, linear_keys
+from sparse_core.conv.coordinates import CoordinateTable
+from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 from sparse_core.errors import CapacityWarning
 from sparse_core.op import Impl
 

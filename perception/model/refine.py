@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from perception.config import RefineConfig
 from perception.model.layers import PointUnit, linear_rows
 from perception.model.pillars import Pillars, segment_reduce
-from sparse_core.conv.table.common import linear_keys
+from sparse_core.conv.coordinates.common import linear_keys
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12

@@ -15,8 +15,7 @@ from perception.model.network import Network, NetworkMaps
 from perception.stages.backbone.cpu import PlannedBackbone
 from perception.stages.neck.cpu import PlannedNeck
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
-from sparse_core.conv.convolution.blocks import RowPool
-from sparse_core.conv.direct import fits
+from sparse_core.conv.convolution.cpu import RowPool, fits
 
 __all__ = ["PlannedMaps"]
 

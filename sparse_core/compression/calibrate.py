@@ -239,10 +239,11 @@ def _sparse_rows(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[Tensor]
     given: SparseTensor = inputs[0]
     if isinstance(module, SparseInverseConv2d):
         fine: SparseTensor = inputs[1]
-        neighbours = module.maps(fine)[0].inverse
+        rows = module.tables(fine)[0].inverse
     else:
         assert isinstance(module, SubmanifoldConv2d | SparseConv2d)
-        neighbours = module.maps(given)[0].neighbors
-    features = F.pad(given.features, (0, 0, 0, 1))  # Taps without a cell read the row of zeros behind all.
-    for some in neighbours.split(_CHUNK):
+        rows = module.tables(given)[0].rows
+    # -1, a tap without a cell, reads the row of zeros behind all.
+    features = F.pad(given.features, (0, 0, 0, 1))
+    for some in rows.T.split(_CHUNK):
         yield features[some].flatten(1)

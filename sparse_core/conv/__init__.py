@@ -1,4 +1,4 @@
-"""Sparse convolution: coordinate tables, kernel maps, layers and pooling."""
+"""Sparse convolution: tables of coordinates and neighbours, layers and pooling."""
 
 from sparse_core.conv.combine import cat
 from sparse_core.conv.convolution import (
@@ -8,7 +8,7 @@ from sparse_core.conv.convolution import (
     pack_weight,
     sparse_convolution,
 )
-from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map, transposed_map
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.modules import (
     SparseConv2d,
     SparseConv3d,
@@ -19,6 +19,7 @@ from sparse_core.conv.modules import (
     SubmanifoldConv2d,
     SubmanifoldConv3d,
 )
+from sparse_core.conv.neighbours import strided_table, submanifold_table, transposed_table
 from sparse_core.conv.pooling import (
     SparseAvgPool2d,
     SparseAvgPool3d,
@@ -26,13 +27,13 @@ from sparse_core.conv.pooling import (
     SparseMaxPool3d,
     global_pool,
 )
-from sparse_core.conv.table import CoordinateTable, build_table
+from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 
 __all__ = [
     "ConvolutionConfig",
     "CoordinateTable",
-    "KernelMap",
+    "NeighbourTable",
     "SparseAvgPool2d",
     "SparseAvgPool3d",
     "SparseConv2d",
@@ -53,7 +54,7 @@ __all__ = [
     "global_pool",
     "pack_weight",
     "sparse_convolution",
-    "strided_map",
-    "submanifold_map",
-    "transposed_map",
+    "strided_table",
+    "submanifold_table",
+    "transposed_table",
 ]

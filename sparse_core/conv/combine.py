@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparse_core.conv.table import CoordinateTable, build_table
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.tensor import SparseTensor
 
 __all__ = ["add", "cat"]
@@ -73,5 +73,5 @@ def _on(tensor: SparseTensor, table: CoordinateTable) -> Tensor:
     """Features at the cells of a larger table, zeros where there are none."""
     own = tensor if "table" in tensor.cache else tensor.sorted_rows()
     rows = own.table().lookup_keys(table.keys)
-    padded = F.pad(own.features, (0, 0, 0, 1))
-    return padded[torch.where(rows < 0, len(own), rows)]
+    # -1 reads the row of zeros behind all.
+    return F.pad(own.features, (0, 0, 0, 1))[rows]

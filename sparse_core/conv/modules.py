@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.conv.convolution import sparse_convolution
-from sparse_core.conv.kernel_map import KernelMap
-from sparse_core.conv.table import CoordinateTable
+from sparse_core.conv.coordinates import CoordinateTable
+from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.dispatch import Impl, check_impl
 from sparse_core.errors import ImplementationError
@@ -69,20 +69,20 @@ class _SparseConvolution(nn.Module):
         """(M, C_in) features at M cells to (M', C_out) at M' cells."""
         if self.impl == "vendor":
             return self._forward_vendor(inputs)
-        kernel_map, outputs = self.maps(inputs)
-        return inputs.at_cells(self._convolve(inputs.features, kernel_map), outputs)
+        table, outputs = self.tables(inputs)
+        return inputs.at_cells(self._convolve(inputs.features, table), outputs)
 
-    def maps(self, inputs: SparseTensor) -> tuple[KernelMap, CoordinateTable]:
-        """Cached map of this layer over an input's cells, and the table of its outputs."""
+    def tables(self, inputs: SparseTensor) -> tuple[NeighbourTable, CoordinateTable]:
+        """Cached neighbours of this layer over an input's cells, and the table of its outputs."""
         if self.submanifold:
-            return inputs.submanifold_map(self.kernel_size, self.dilation), inputs.table()
-        return inputs.strided_map(
+            return inputs.submanifold_table(self.kernel_size, self.dilation), inputs.table()
+        return inputs.strided_table(
             self.kernel_size, self.stride, self.padding, dilation=self.dilation, dilating=self.dilating
         )
 
-    def _convolve(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+    def _convolve(self, features: Tensor, table: NeighbourTable) -> Tensor:
         return sparse_convolution(
-            features, self.weight, kernel_map, bias=self.bias, groups=self.groups, impl=self.impl
+            features, self.weight, table, bias=self.bias, groups=self.groups, impl=self.impl
         )
 
     def _forward_vendor(self, inputs: SparseTensor) -> SparseTensor:
@@ -190,7 +190,7 @@ class SparseConv2d(_SparseConvolution):
     Args:
         in_channels, out_channels: feature widths.
         kernel_size, stride, padding, dilation, groups: as in ``torch.nn.Conv2d``.
-        dilating: see ``sparse_core.conv.kernel_map.strided_map``.
+        dilating: see ``sparse_core.conv.strided_table``.
         bias: learn a bias.
         impl: ``"reference"``, ``"triton"``, ``"vendor"`` (spconv) or ``"auto"``.
     """
@@ -223,7 +223,7 @@ class SparseInverseConv2d(_SparseConvolution):
 
         Args:
             inputs: at the output cells of the strided layer.
-            target: at its input cells; features are not read, only the cells and their cached maps are used.
+            target: at its input cells; its features are not read.
 
         Raises:
             ValueError: no ``target``, or ``inputs`` has other cells than a strided layer makes of it.
@@ -233,7 +233,7 @@ class SparseInverseConv2d(_SparseConvolution):
             raise ValueError("an inverse convolution needs the tensor that the strided layer read as target")
         if self.impl == "vendor":
             raise ImplementationError("spconv keeps the maps of its strided layers to itself; use 'triton'")
-        kernel_map, outputs = self.maps(target)
+        table, outputs = self.tables(target)
         same = inputs.coordinates is outputs.coordinates
         if inputs.spatial_shape != outputs.spatial_shape or not (
             same or torch.equal(inputs.coordinates.int(), outputs.coordinates)
@@ -243,8 +243,7 @@ class SparseInverseConv2d(_SparseConvolution):
                 f" stride {self.stride} and padding {self.padding} make of target; got {len(inputs)} in a"
                 f" grid of {inputs.spatial_shape}"
             )
-        backwards = KernelMap(kernel_map.inverse, kernel_map.neighbors)
-        return target.with_features(self._convolve(inputs.features, backwards))
+        return target.with_features(self._convolve(inputs.features, table.reversed))
 
 
 class SparseConvTranspose2d(_SparseConvolution):
@@ -287,9 +286,9 @@ class SparseConvTranspose2d(_SparseConvolution):
         )
         self.output_padding = per_axis(output_padding, self.dimensions, "output_padding")
 
-    def maps(self, inputs: SparseTensor) -> tuple[KernelMap, CoordinateTable]:
-        """Cached map of this layer over an input's cells, and the table of its outputs."""
-        return inputs.transposed_map(
+    def tables(self, inputs: SparseTensor) -> tuple[NeighbourTable, CoordinateTable]:
+        """Cached neighbours of this layer over an input's cells, and the table of its outputs."""
+        return inputs.transposed_table(
             self.kernel_size, self.stride, self.padding, self.output_padding, self.dilation
         )
 

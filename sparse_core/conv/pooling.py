@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparse_core.conv.kernel_map import KernelMap
 from sparse_core.conv.modules import per_axis
+from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 
 __all__ = ["SparseAvgPool2d", "SparseAvgPool3d", "SparseMaxPool2d", "SparseMaxPool3d", "global_pool"]
@@ -35,12 +35,12 @@ class _SparsePool(nn.Module):
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
         """(M, C) features at M cells to (M', C) at every window that holds an active cell."""
-        kernel_map, outputs = inputs.strided_map(
+        table, outputs = inputs.strided_table(
             self.kernel_size, self.stride, self.padding, dilation=self.dilation
         )
-        return inputs.at_cells(self.pooled(inputs.features, kernel_map), outputs)
+        return inputs.at_cells(self.pooled(inputs.features, table), outputs)
 
-    def pooled(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+    def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
         """(N, C) input rows to (M, C) output rows."""
         raise NotImplementedError
 
@@ -59,9 +59,9 @@ class SparseMaxPool2d(_SparsePool):
             default.
     """
 
-    def pooled(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+    def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
         """(N, C) input rows to (M, C) output rows."""
-        result = _Maximum.apply(features, kernel_map.neighbors, kernel_map.inverse)
+        result = _Maximum.apply(features, table.rows, table.inverse)
         assert isinstance(result, Tensor)
         return result
 
@@ -80,11 +80,11 @@ class SparseAvgPool2d(_SparsePool):
             default.
     """
 
-    def pooled(self, features: Tensor, kernel_map: KernelMap) -> Tensor:
+    def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
         """(N, C) input rows to (M, C) output rows."""
-        total = _Sum.apply(features, kernel_map.neighbors, kernel_map.inverse)
+        total = _Sum.apply(features, table.rows, table.inverse)
         assert isinstance(total, Tensor)
-        count = (kernel_map.neighbors < len(features)).sum(1, keepdim=True)
+        count = (table.rows >= 0).sum(0)[:, None]
         return total / count.to(total.dtype)
 
 
@@ -121,15 +121,16 @@ def global_pool(inputs: SparseTensor, reduce: Literal["mean", "max", "sum"] = "m
 
 
 class _Sum(torch.autograd.Function):
-    """Sum of the rows under all taps, in their order; its gradient is the sum over the inverse map."""
+    """Sum of the rows under all taps, in their order; its gradient is the sum over the other direction."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(rows, inverse)
         padded = F.pad(features, (0, 0, 0, 1))
-        total = features.new_zeros((len(rows), features.shape[1]))
-        for tap in range(rows.shape[1]):
-            total = total + padded[rows[:, tap]]
+        total = features.new_zeros((rows.shape[1], features.shape[1]))
+        # -1 reads the row behind all.
+        for line in rows:
+            total = total + padded[line]
         return total
 
     @staticmethod
@@ -147,16 +148,16 @@ class _Maximum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
         padded = F.pad(features, (0, 0, 0, 1), value=-torch.inf)
-        best = padded[rows[:, 0]]
+        best = padded[rows[0]]
         chosen = torch.zeros(best.shape, dtype=torch.int16, device=best.device)
-        nothing = rows[:, :1] == len(features)
-        for tap in range(1, rows.shape[1]):
-            other = padded[rows[:, tap]]
+        nothing = rows[0, :, None] < 0
+        for tap in range(1, len(rows)):
+            other = padded[rows[tap]]
             # NaN wins, as in torch.
             takes = (other > best) | (other.isnan() & ~best.isnan())
             # The first active tap is taken whatever it holds.
             takes |= nothing
-            nothing = nothing & (rows[:, tap, None] == len(features))
+            nothing = nothing & (rows[tap, :, None] < 0)
             best = torch.where(takes, other, best)
             chosen = torch.where(takes, tap, chosen)
         ctx.save_for_backward(chosen, inverse)
@@ -167,8 +168,7 @@ class _Maximum(torch.autograd.Function):
         chosen, inverse = ctx.saved_tensors
         # Behind the last output stands one that chose no tap.
         padded, taken = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)
-        total = grad.new_zeros((len(inverse), grad.shape[1]))
-        for tap in range(inverse.shape[1]):
-            read = inverse[:, tap]
+        total = grad.new_zeros((inverse.shape[1], grad.shape[1]))
+        for tap, read in enumerate(inverse):
             total = total + torch.where(taken[read] == tap, padded[read], 0.0)
         return total, None, None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparse_core.conv.kernel_map import KernelMap, strided_map, submanifold_map, transposed_map
-from sparse_core.conv.table import CoordinateTable, build_table
+from sparse_core.conv.coordinates import CoordinateTable, build_table
+from sparse_core.conv.neighbours import strided_table, submanifold_table, transposed_table
+from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import Impl
 
+_Made = TypeVar("_Made")
 #: Functions of torch that look at each row of features, or at all rows as a batch norm does.
 ROW_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     F.batch_norm,
@@ -48,7 +50,7 @@ class SparseTensor:
         coordinates: (M, 1 + D) int32 ``(batch, *spatial)``, distinct.
         spatial_shape: D sizes of the grid in cells.
         batch_size: number of frames; frames without an active cell count too.
-        cache: kernel maps and tables of this set of coordinates, shared by every tensor on it.
+        cache: tables of this set of coordinates, shared by every tensor on it.
 
     Raises:
         ValueError: features and coordinates of other shapes, or a cell outside the grid or the batch. Tensors
@@ -195,16 +197,17 @@ class SparseTensor:
         order = torch.argsort(table.rows)
         return SparseTensor.from_table(self.features[order], table, self.batch_size)
 
-    def submanifold_map(self, kernel_size: Sequence[int], dilation: Sequence[int] | None = None) -> KernelMap:
-        """Cached map of a submanifold convolution over these coordinates."""
-        key = ("submanifold", tuple(kernel_size), _ones_or(dilation, kernel_size))
-        if key not in self.cache:
-            self.cache[key] = submanifold_map(self.table(), kernel_size, dilation)
-        found = self.cache[key]
-        assert isinstance(found, KernelMap)
-        return found
+    def submanifold_table(
+        self, kernel_size: Sequence[int], dilation: Sequence[int] | None = None
+    ) -> NeighbourTable:
+        """Cached neighbours of a submanifold convolution over these coordinates."""
+        apart = _ones_or(dilation, kernel_size)
+        return self._cached(
+            ("submanifold", tuple(kernel_size), apart),
+            lambda: submanifold_table(self.table(), kernel_size, apart),
+        )
 
-    def strided_map(
+    def strided_table(
         self,
         kernel_size: Sequence[int],
         stride: Sequence[int],
@@ -213,35 +216,39 @@ class SparseTensor:
         dilation: Sequence[int] | None = None,
         dilating: bool = True,
         impl: Impl = "auto",
-    ) -> tuple[KernelMap, CoordinateTable]:
-        """Cached map of a strided convolution and the table of its outputs."""
+    ) -> tuple[NeighbourTable, CoordinateTable]:
+        """Cached neighbours of a strided convolution and the table of its outputs."""
         apart = _ones_or(dilation, kernel_size)
-        key = ("strided", tuple(kernel_size), tuple(stride), tuple(padding), apart, dilating)
-        if key not in self.cache:
-            self.cache[key] = strided_map(
+        return self._cached(
+            ("strided", tuple(kernel_size), tuple(stride), tuple(padding), apart, dilating),
+            lambda: strided_table(
                 self.table(), kernel_size, stride, padding, dilation=apart, dilating=dilating, impl=impl
-            )
-        kernel_map, outputs = self.cache[key]
-        return kernel_map, outputs
+            ),
+        )
 
-    def transposed_map(
+    def transposed_table(
         self,
         kernel_size: Sequence[int],
         stride: Sequence[int],
         padding: Sequence[int],
         output_padding: Sequence[int],
         dilation: Sequence[int] | None = None,
-    ) -> tuple[KernelMap, CoordinateTable]:
-        """Cached map of a transposed convolution and the table of the cells it makes."""
+    ) -> tuple[NeighbourTable, CoordinateTable]:
+        """Cached neighbours of a transposed convolution and the table of the cells it makes."""
         apart = _ones_or(dilation, kernel_size)
         sizes = tuple(kernel_size), tuple(stride), tuple(padding), tuple(output_padding)
-        key = ("transposed", *sizes, apart)
-        if key not in self.cache:
-            self.cache[key] = transposed_map(
+        return self._cached(
+            ("transposed", *sizes, apart),
+            lambda: transposed_table(
                 self.table(), kernel_size, stride, padding, dilation=apart, output_padding=output_padding
-            )
-        kernel_map, outputs = self.cache[key]
-        return kernel_map, outputs
+            ),
+        )
+
+    def _cached(self, key: tuple[Any, ...], make: Callable[[], _Made]) -> _Made:
+        if key not in self.cache:
+            self.cache[key] = make()
+        found: _Made = self.cache[key]
+        return found
 
     def to_dense(self, *, channels_last: bool = False) -> Tensor:
         """(B, C, *spatial) with zeros where nothing is active.

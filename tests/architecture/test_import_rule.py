@@ -50,7 +50,7 @@ def imported_modules(path: Path, module: str) -> Iterator[str]:
 
 
 def test_no_file_imports_against_the_rule(source_files: dict[str, Path]) -> None:
-    assert {"sparse_core.conv.table.triton", "perception.detector", "memory"} <= source_files.keys()
+    assert {"sparse_core.conv.coordinates.triton", "perception.detector", "memory"} <= source_files.keys()
     violations = [
         f"{module} imports {name}"
         for module, path in source_files.items()
@@ -73,7 +73,7 @@ def test_importing_loads_no_optional_library(run_python: Callable[[str], str]) -
     program = "import json, sys, perception, sparse_core.conv; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(run_python(program).splitlines()[-1]))
     assert (
-        loaded & {"triton", "spconv", "open3d", "faiss", "matplotlib", "sparse_core.conv.table.triton"}
+        loaded & {"triton", "spconv", "open3d", "faiss", "matplotlib", "sparse_core.conv.coordinates.triton"}
         == set()
     )
 

@@ -15,8 +15,8 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
-from sparse_core.conv.kernel_map import KernelMap
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
+from sparse_core.conv.table import NeighbourTable
 from sparse_core.dynamic.activations.masking import masked
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
@@ -71,9 +71,9 @@ def hermitian_solve(method: str) -> Case:
 
 
 def convolution() -> Case:
-    rows = torch.tensor([[3, 0, 1], [0, 1, 2], [1, 2, 3]])
-    kernel_map = KernelMap(rows, rows.flip(1))
-    return lambda x, w, b: sparse_convolution(x, w, kernel_map, b), (
+    rows = torch.tensor([[-1, 0, 1], [0, 1, 2], [1, 2, -1]])
+    neighbours = NeighbourTable(rows, rows.flip(0))
+    return lambda x, w, b: sparse_convolution(x, w, neighbours, b), (
         numbers(3, 2),
         numbers(4, 3, 2),
         numbers(4),
@@ -81,8 +81,8 @@ def convolution() -> Case:
 
 
 def pooling(layer: type[SparseAvgPool2d | SparseMaxPool2d]) -> Case:
-    rows = torch.tensor([[3, 0, 1], [0, 1, 2], [1, 2, 3]])
-    return lambda x: layer(2).pooled(x, KernelMap(rows, rows.flip(1))), (numbers(3, 2),)
+    rows = torch.tensor([[-1, 0, 1], [0, 1, 2], [1, 2, -1]])
+    return lambda x: layer(2).pooled(x, NeighbourTable(rows, rows.flip(0))), (numbers(3, 2),)
 
 
 def assembled(values: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def pruned_linear() -> Case:
 REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.attention.blocks.product._Attention": None,
     "sparse_core.attention.gathered.gradient._Attention": None,
-    "sparse_core.conv.convolution.gradient._Convolution": None,
+    "sparse_core.conv.convolution.triton._Convolution": None,
     "sparse_core.nm.linear.api._Product": None,
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,
     "sparse_core.dynamic.rigl.block_product.api._Linear": linear_of_blocks,

@@ -18,8 +18,15 @@ from perception.model.head import CentreHead
 from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from sparse_core.conv.convolution.blocks import RowPool, rows_product
-from sparse_core.conv.convolution.tiles import TILE_MARGINS, TilePlan, Tiles, tile_convolution, tile_weight
+from sparse_core.conv.convolution.cpu import (
+    TILE_MARGINS,
+    RowPool,
+    TilePlan,
+    Tiles,
+    rows_product,
+    tile_convolution,
+    tile_weight,
+)
 
 __all__ = ["PlannedNeck"]
 

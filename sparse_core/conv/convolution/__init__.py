@@ -1,8 +1,7 @@
 """Sparse convolution as an op."""
 
-from sparse_core.conv.convolution.api import sparse_convolution
+from sparse_core.conv.convolution.api import fixed_convolution, pack_weight, sparse_convolution
 from sparse_core.conv.convolution.choice import convolution_tuning
-from sparse_core.conv.convolution.fixed import fixed_convolution, pack_weight
 from sparse_core.conv.convolution.plan import ConvolutionConfig
 
 __all__ = [

@@ -167,28 +167,21 @@ def convolve_kernel(
         addend = tl.load(residual + addend_place, mask=added, other=0.0)
     sums = tl.zeros((BLOCK_ROWS, BLOCK_OUT), tl.float32)
     taken = tl.zeros((BLOCK_ROWS,), tl.int32)
-    if VARIANT == "pipelined":
-        for step in tl.range(0, TAPS * IN_BLOCKS):
-            tap = step // IN_BLOCKS
-            first = (step % IN_BLOCKS) * BLOCK_IN
-            index = _present(_entries(table, row, tap, rows, stride_row, stride_tap, WIDE), inputs)
-            if ZERO_EMPTY:
-                taken = taken | (index >= 0).to(tl.int32)
-            x = _gather(features, index, first, CHANNELS_IN, BLOCK_IN)
-            matrix = _matrix(
-                weight, tap, first, channel_out, CHANNELS_IN, CHANNELS_OUT,
-                WEIGHT_TAP, WEIGHT_IN, WEIGHT_OUT, BLOCK_IN, BLOCK_OUT,
-            )  # fmt: skip
-            sums = tl.dot(x, matrix, sums, input_precision="ieee")
-    elif VARIANT == "preloaded":
+    if VARIANT == "preloaded":
         entries = _present(entries, inputs)
         if ZERO_EMPTY:
             taken = tl.max((entries >= 0).to(tl.int32), axis=1)
+    if VARIANT != "unrolled":
         for step in tl.range(0, TAPS * IN_BLOCKS):
             tap = step // IN_BLOCKS
             first = (step % IN_BLOCKS) * BLOCK_IN
-            # One lane of each row; the others add nothing.
-            index = tl.sum(tl.where((lane == tap)[None, :], entries, 0), axis=1)
+            if VARIANT == "preloaded":
+                # One lane of each row; the others add nothing.
+                index = tl.sum(tl.where((lane == tap)[None, :], entries, 0), axis=1)
+            else:
+                index = _present(_entries(table, row, tap, rows, stride_row, stride_tap, WIDE), inputs)
+                if ZERO_EMPTY:
+                    taken = taken | (index >= 0).to(tl.int32)
             x = _gather(features, index, first, CHANNELS_IN, BLOCK_IN)
             matrix = _matrix(
                 weight, tap, first, channel_out, CHANNELS_IN, CHANNELS_OUT,

@@ -11,6 +11,7 @@ from torch import Tensor
 from sparse_core.conv.convolution import plan
 from sparse_core.conv.convolution.choice import Choice, row_bucket
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
+from sparse_core.conv.convolution.types import Epilogue
 
 __all__ = ["measure"]
 
@@ -69,10 +70,10 @@ class _Bench:
         self.expected: Tensor | None = None
 
     def run(self, config: ConvolutionConfig, turn: int) -> Tensor:
-        from sparse_core.conv.convolution import fixed
+        from sparse_core.conv.convolution import api
 
         source = self.outputs[turn % 2] if self.square and turn else self.features
-        return fixed.fixed_convolution(
+        return api.fixed_convolution(
             source,
             self.weight,
             self.table,
@@ -130,7 +131,7 @@ def _expected(bench: _Bench) -> Tensor:
     from sparse_core.conv.convolution import reference
 
     return reference.fixed_convolution(
-        bench.features, bench.weight, bench.table, bench.count, bias=bench.bias, relu=True
+        bench.features, bench.weight, bench.table, bench.count, Epilogue(bench.bias, relu=True)
     ).float()
 
 

@@ -1,7 +1,7 @@
 """Sparse convolution as gather and matrix product in plain torch.
 
-Forward: gather the K taps of every output row side by side, multiply once. Gradients use the inverse map
-the same way, so nothing is scattered and nothing depends on the order of atomics.
+Forward: gather the K taps of every output row side by side, multiply once. Gradients use the other direction
+of the table the same way, so nothing is scattered and nothing depends on the order of atomics.
 :func:`fixed_convolution` does the same over a table of fixed capacity, the epilogue included.
 """
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparse_core.conv.kernel_map import KernelMap
+from sparse_core.conv.convolution.types import Epilogue
+from sparse_core.conv.table import NeighbourTable, gather_rows
 
 #: Elements gathered at a time: 256 MB in float32, so that memory stays bounded for any cloud.
 GATHER_ELEMENTS = 1 << 26
@@ -24,7 +25,7 @@ def gather_product(features: Tensor, rows: Tensor, matrix: Tensor, bias: Tensor 
 
     Args:
         features: (N, C).
-        rows: (M, K) int64 in [0, N]; N stands for a missing row.
+        rows: (M, K) integers in [0, N], see ``gather_rows``.
         matrix: (K * C, C_out).
         bias: (C_out,) or None.
 
@@ -61,31 +62,35 @@ def weight_gradient(features: Tensor, rows: Tensor, grad_output: Tensor) -> Tens
 
 class _GatherConvolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, neighbors: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(features, weight, neighbors, inverse)
-        return gather_product(features, neighbors, weight.reshape(len(weight), -1).T)
+    def forward(ctx: Any, features: Tensor, weight: Tensor, table: NeighbourTable) -> Tensor:
+        ctx.save_for_backward(features, weight)
+        ctx.table = table
+        return gather_product(features, table.gathered, weight.reshape(len(weight), -1).T)
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        features, weight, neighbors, inverse = ctx.saved_tensors
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        features, weight = ctx.saved_tensors
         grad_output = grad_output.contiguous()
         channels_out, channels_in = weight.shape[0], weight.shape[-1]
         grad_features = grad_weight = None
         if ctx.needs_input_grad[0]:
             by_tap = weight.reshape(channels_out, -1, channels_in).transpose(0, 1)
-            grad_features = gather_product(grad_output, inverse, by_tap.reshape(-1, channels_in))
+            grad_features = gather_product(
+                grad_output, ctx.table.reversed.gathered, by_tap.reshape(-1, channels_in)
+            )
         if ctx.needs_input_grad[1]:
-            grad_weight = weight_gradient(features, neighbors, grad_output).T.reshape(weight.shape)
-        return grad_features, grad_weight, None, None
+            grad_weight = weight_gradient(features, ctx.table.gathered, grad_output)
+            grad_weight = grad_weight.T.reshape(weight.shape)
+        return grad_features, grad_weight, None
 
 
 def sparse_convolution(
-    features: Tensor, weight: Tensor, kernel_map: KernelMap, bias: Tensor | None = None
+    features: Tensor, weight: Tensor, table: NeighbourTable, bias: Tensor | None = None
 ) -> Tensor:
     """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
     if not torch.is_grad_enabled():
-        return gather_product(features, kernel_map.neighbors, weight.reshape(len(weight), -1).T, bias)
-    result = _GatherConvolution.apply(features, weight, kernel_map.neighbors, kernel_map.inverse)
+        return gather_product(features, table.gathered, weight.reshape(len(weight), -1).T, bias)
+    result = _GatherConvolution.apply(features, weight, table)
     assert isinstance(result, Tensor)
     return result if bias is None else result + bias
 
@@ -94,19 +99,12 @@ def fixed_convolution(
     features: Tensor,
     weight: Tensor,
     neighbours: Tensor,
-    count: Tensor | None = None,
-    *,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    residual_rows: Tensor | None = None,
-    relu: bool = False,
-    zero_empty: bool = False,
-    out: Tensor | None = None,
-    out_rows: Tensor | None = None,
+    count: Tensor | None,
+    after: Epilogue,
 ) -> Tensor:
-    """See ``sparse_core.conv.convolution.fixed.fixed_convolution``; rows behind ``count`` are computed."""
-    present = (neighbours >= 0) & (neighbours < len(features))
-    rows = torch.where(present, neighbours, len(features)).long().T
+    """See ``sparse_core.conv.convolution.api.fixed_convolution``; rows behind ``count`` are computed."""
+    bias, residual, residual_rows, relu, zero_empty, out, out_rows = after
+    rows = gather_rows(neighbours, len(features))
     wide = torch.promote_types(features.dtype, torch.float32)
     result = gather_product(features.to(wide), rows, weight.flatten(0, 1).to(wide))
     if bias is not None:
@@ -116,7 +114,7 @@ def fixed_convolution(
     if relu:
         result = torch.relu(result)
     if zero_empty:
-        result = torch.where(present.any(0)[:, None], result, 0)
+        result = torch.where((rows < len(features)).any(1, keepdim=True), result, 0)
     result = result.to(features.dtype)
     if out is None:
         return result

@@ -2,34 +2,31 @@
 
 A program computes a block of output rows and channels: it gathers the rows that the taps read straight into
 the operand of the product, so nothing is stored between gather and product, and each output is written once,
-by one program, in one order of sums: results repeat to the bit. Runs on CUDA, and on a CPU through
-``TRITON_INTERPRET=1``.
+by one program, in one order of sums: results repeat to the bit. The gradient of the features is the same
+kernel over the other direction of the table with transposed matrices; nothing is packed, weights are read as
+they lie. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
+from sparse_core.conv.convolution.choice import chosen_config
 from sparse_core.conv.convolution.kernels import convolve_kernel, weight_gradient_kernel
-from sparse_core.conv.convolution.plan import ConvolutionConfig
+from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
+from sparse_core.conv.convolution.types import Epilogue
+from sparse_core.conv.table import NeighbourTable
 from sparse_core.dispatch import check_triton_runs
+from sparse_core.gradients import once_differentiable
 from sparse_core.launches import dependent
 
-__all__ = ["WeightStrides", "check_runnable", "convolve", "weight_gradient"]
+__all__ = ["by_tap", "check_runnable", "convolve", "sparse_convolution"]
 
 _MOST_OFFSET = 2**31 - 1
-
-
-class WeightStrides(NamedTuple):
-    """Elements from one tap, input channel and output channel to the next."""
-
-    tap: int
-    channel_in: int
-    channel_out: int
 
 
 def check_runnable(tensor: Tensor) -> None:
@@ -41,42 +38,32 @@ def convolve(
     features: Tensor,
     weight: Tensor,
     table: Tensor,
+    after: Epilogue,
     *,
-    rows: int,
-    table_strides: tuple[int, int],
-    sizes: tuple[int, int, int],
-    strides: WeightStrides,
-    config: ConvolutionConfig,
     count: Tensor | None = None,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    residual_rows: Tensor | None = None,
-    relu: bool = False,
-    zero_empty: bool = False,
-    out: Tensor | None = None,
-    out_rows: Tensor | None = None,
+    config: ConvolutionConfig | None = None,
     ready: bool = False,
 ) -> Tensor:
     """One launch of the forward kernel.
 
     Args:
-        features: (N, C_in) contiguous.
-        weight: any layout that ``strides`` describes, of the features' type.
-        table: int32 or int64 input rows; below 0, or N and above, where there is none.
-        rows: output rows.
-        table_strides: elements of the table from one output row to the next, and from one tap to the next.
-        sizes: taps, C_in and C_out.
-        strides: of the weight.
-        config: tiles.
-        count, bias, residual, residual_rows, relu, zero_empty, out, out_rows, ready: see
-            ``fixed_convolution``; tensors are contiguous.
+        features: (N, C_in).
+        weight: (taps, C_in, C_out) with any strides, of the features' type.
+        table: (taps, rows) int32 or int64 input rows; below 0, or N and above, where there is none.
+        after, count, ready: see ``fixed_convolution``.
+        config: tiles; None: those chosen for the sizes.
 
     Returns:
         (rows, C_out), ``out`` if it was given.
     """
-    taps, channels_in, channels_out = sizes
+    (taps, channels_in, channels_out), rows = weight.shape, table.shape[1]
+    features, out = features.contiguous(), after.out
+    bias, residual = _contiguous(after.bias), _contiguous(after.residual)
+    residual_rows, out_rows = _contiguous(after.residual_rows), _contiguous(after.out_rows)
     if out is None:
         out = torch.empty(rows, channels_out, dtype=features.dtype, device=features.device)
+    if config is None:
+        config = chosen_config(Shape(rows, channels_in, channels_out, taps, features.dtype), features.device)
     if rows == 0 or channels_out == 0:
         return out
     programs = triton.cdiv(rows, config.block_rows) * triton.cdiv(channels_out, config.block_out)
@@ -92,20 +79,21 @@ def convolve(
         out_rows,
         rows,
         len(features),
-        *table_strides,
+        table.stride(1),
+        table.stride(0),
         CHANNELS_IN=channels_in,
         CHANNELS_OUT=channels_out,
         TAPS=taps,
-        WEIGHT_TAP=strides.tap,
-        WEIGHT_IN=strides.channel_in,
-        WEIGHT_OUT=strides.channel_out,
+        WEIGHT_TAP=weight.stride(0),
+        WEIGHT_IN=weight.stride(1),
+        WEIGHT_OUT=weight.stride(2),
         HAS_COUNT=count is not None,
         HAS_BIAS=bias is not None,
         HAS_RESIDUAL=residual is not None,
         HAS_RESIDUAL_ROWS=residual_rows is not None,
         HAS_OUT_ROWS=out_rows is not None,
-        RELU=relu,
-        ZERO_EMPTY=zero_empty,
+        RELU=after.relu,
+        ZERO_EMPTY=after.zero_empty,
         WIDE=_wide(features, out, table, *([] if residual is None else [residual])),
         VARIANT=config.variant,
         TAP_LANES=triton.next_power_of_2(taps),
@@ -121,20 +109,16 @@ def convolve(
     return out
 
 
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
 def _wide(*tensors: Tensor) -> bool:
     # A block may begin below the end and reach beyond it before it is masked.
     return max(tensor.numel() for tensor in tensors) > _MOST_OFFSET - (1 << 20)
 
 
-def weight_gradient(
-    features: Tensor,
-    grad: Tensor,
-    table: Tensor,
-    *,
-    table_strides: tuple[int, int],
-    sizes: tuple[int, int, int],
-    strides: WeightStrides,
-) -> Tensor:
+def weight_gradient(features: Tensor, grad: Tensor, table: Tensor, weight: Tensor) -> Tensor:
     """Gradient of the weight: float32, ``taps * C_in * C_out`` numbers in the weight's own layout.
 
     Rows are cut into parts whose number depends on the sizes alone; the parts are summed in a fixed order.
@@ -142,9 +126,10 @@ def weight_gradient(
     Args:
         features: (N, C_in) contiguous.
         grad: (rows, C_out) contiguous, of the features' type.
-        table, table_strides, sizes, strides: see :func:`convolve`; the weight fills its storage.
+        table: see :func:`convolve`.
+        weight: (taps, C_in, C_out), a view that fills its storage; only its sizes and strides matter.
     """
-    taps, channels_in, channels_out = sizes
+    taps, channels_in, channels_out = weight.shape
     rows, size = len(grad), taps * channels_in * channels_out
     if rows == 0 or size == 0 or len(features) == 0:
         return torch.zeros(size, dtype=torch.float32, device=features.device)
@@ -162,14 +147,15 @@ def weight_gradient(
         partial,
         rows,
         len(features),
-        *table_strides,
+        table.stride(1),
+        table.stride(0),
         rows_each,
         size,
         CHANNELS_IN=channels_in,
         CHANNELS_OUT=channels_out,
-        WEIGHT_TAP=strides.tap,
-        WEIGHT_IN=strides.channel_in,
-        WEIGHT_OUT=strides.channel_out,
+        WEIGHT_TAP=weight.stride(0),
+        WEIGHT_IN=weight.stride(1),
+        WEIGHT_OUT=weight.stride(2),
         WIDE=_wide(features, grad, table),
         BLOCK_ROWS=block_rows,
         BLOCK_OUT=block_out,
@@ -178,3 +164,44 @@ def weight_gradient(
         num_stages=3,
     )
     return partial[0] if parts == 1 else partial.sum(0)
+
+
+def by_tap(weight: Tensor) -> Tensor:
+    """(C_out, *kernel, C_in), as modules hold it, as a view (taps, C_in, C_out) of contiguous memory."""
+    return weight.flatten(1, -2).permute(1, 2, 0)
+
+
+def sparse_convolution(
+    features: Tensor, weight: Tensor, table: NeighbourTable, bias: Tensor | None = None
+) -> Tensor:
+    """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
+    if not torch.is_grad_enabled():
+        return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))
+    result = _Convolution.apply(features, weight, bias, table)
+    assert isinstance(result, Tensor)
+    return result
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, table: NeighbourTable
+    ) -> Tensor:
+        ctx.save_for_backward(features, weight)
+        ctx.table = table
+        return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight = ctx.saved_tensors
+        grad_output, matrices = grad_output.contiguous(), by_tap(weight.contiguous())
+        grad_features = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_features = convolve(grad_output, matrices.transpose(1, 2), ctx.table.inverse, Epilogue())
+        if ctx.needs_input_grad[1]:
+            grad_weight = weight_gradient(features.contiguous(), grad_output, ctx.table.rows, matrices)
+            grad_weight = grad_weight.view(weight.shape).to(weight.dtype)
+        if ctx.needs_input_grad[2]:
+            grad_bias = grad_output.sum(0, dtype=torch.float32).to(grad_output.dtype)
+        return grad_features, grad_weight, grad_bias, None

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sparse_core.conv.kernel_map import output_shape
+from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.dispatch import require_module
 

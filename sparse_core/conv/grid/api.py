@@ -9,18 +9,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import MARGIN, linear_keys
+from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.grid import reference
 from sparse_core.conv.grid.layout import (
     DenseGrid,
     FixedGrid,
     FixedHash,
+    Grid,
     GridLevel,
     TableRequest,
     checked_shape,
     word_count,
 )
-from sparse_core.conv.kernel_map import output_shape
-from sparse_core.conv.table.common import MARGIN, linear_keys
 from sparse_core.dispatch import (
     Impl,
     triton_or_reference,
@@ -31,13 +32,10 @@ __all__ = [
     "grid_from_bits",
     "grid_from_cells",
     "hash_pyramid",
-    "inverse_table",
     "neighbour_table",
     "neighbour_tables",
     "pyramid",
 ]
-
-Grid = FixedGrid | FixedHash | DenseGrid
 
 
 def grid_from_bits(
@@ -198,6 +196,7 @@ def neighbour_table(
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
+    inverse: bool = False,
     *,
     impl: Impl = "auto",
     device: torch.device | None = None,
@@ -209,35 +208,18 @@ def neighbour_table(
         outputs: grid that is written, ``inputs`` itself for a submanifold convolution; ``"all"``: every cell
             of the output grid, in row-major order without padding (a :class:`DenseGrid`).
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
+        inverse: the other direction: which output row reads each input row through each tap.
         impl: as in :func:`grid_from_bits`; one launch.
         device: where the table of two dense grids is made; others follow their grids.
 
     Returns:
-        (taps, rows of ``outputs``) int32, taps in row-major order; -1 where nothing is active and behind the
-        last row in use.
+        (taps, rows of ``outputs``, of ``inputs`` if ``inverse``) int32, as ``NeighbourTable.rows``:
+        -1 where nothing is active and behind the last row in use.
 
     Raises:
         ValueError: grids or sizes that do not fit each other.
     """
-    request = TableRequest(inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding))
-    return neighbour_tables([request], impl=impl, device=device)[0]
-
-
-def inverse_table(
-    inputs: Grid,
-    outputs: Grid | str,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    *,
-    impl: Impl = "auto",
-    device: torch.device | None = None,
-) -> Tensor:
-    """Which output row reads each input row through each tap: (taps, rows of ``inputs``) int32.
-
-    The arguments are those of :func:`neighbour_table`.
-    """
-    request = TableRequest(inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding), True)
+    request = TableRequest(inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding), inverse)
     return neighbour_tables([request], impl=impl, device=device)[0]
 
 
@@ -247,7 +229,7 @@ def neighbour_tables(
     """Several tables at once: Triton makes all tables over bitmaps in one launch.
 
     Args:
-        requests: what :func:`neighbour_table` and :func:`inverse_table` take.
+        requests: what :func:`neighbour_table` takes.
         impl, device: as in :func:`neighbour_table`.
     """
     whole = [_whole_request(request) for request in requests]

@@ -6,7 +6,7 @@ over such grids is captured once in a CUDA graph and serves every frame up to it
 
 Cells are numbered ``((b * D + z) * H + y) * Wp + x``, with ``D`` left out in two dimensions and ``Wp`` the
 width rounded up to a multiple of 32: a line of cells begins with a word. Numbers rise as linear keys do, so
-rows are those of a :class:`~sparse_core.conv.table.CoordinateTable` of the same cells.
+rows are those of a :class:`~sparse_core.conv.coordinates.CoordinateTable` of the same cells.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "DenseGrid",
     "FixedGrid",
     "FixedHash",
+    "Grid",
     "GridLevel",
     "TableRequest",
     "cell_coordinates",
@@ -147,8 +148,8 @@ class FixedHash:
         spatial_shape: sizes of one grid in cells.
         batch_size: grids; only coordinates below it are looked up.
         capacity: rows there is room for.
-        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.table.common``), -1 behind the
-            last.
+        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.coordinates.common``), -1 behind
+            the last.
         slots: (2^k,) int64 key of each slot of the hash table, -1 where free; None when built by the
             reference, which searches ``keys``.
         values: (2^k,) int32 row of each slot, -1 where it is beyond the capacity, undefined where the slot is
@@ -167,12 +168,16 @@ class FixedHash:
     active: Tensor
 
 
+#: What has rows.
+Grid = FixedGrid | FixedHash | DenseGrid
+
+
 class GridLevel(NamedTuple):
     """How a level of a pyramid follows from the one before: a strided convolution's outputs.
 
     Attributes:
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
-        dilating: as in :func:`~sparse_core.conv.strided_map`.
+        dilating: as in :func:`~sparse_core.conv.strided_table`.
     """
 
     kernel_size: tuple[int, ...] = (3, 3)
@@ -192,8 +197,8 @@ class TableRequest(NamedTuple):
             input row through each tap.
     """
 
-    inputs: FixedGrid | FixedHash | DenseGrid
-    outputs: FixedGrid | FixedHash | DenseGrid | str
+    inputs: Grid
+    outputs: Grid | str
     kernel_size: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...]

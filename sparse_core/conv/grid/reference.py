@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
+from sparse_core.conv.geometry import own_cells, taps
 from sparse_core.conv.grid.layout import (
     WORD,
-    DenseGrid,
     FixedGrid,
     FixedHash,
+    Grid,
     GridLevel,
     cell_coordinates,
     linear_cells,
     word_count,
 )
-from sparse_core.conv.table.common import coordinates_from_keys, linear_keys
 
 __all__ = [
     "bits_of_cells",
@@ -62,21 +62,11 @@ def next_level_bits(
     cells = _unpack(bits).flatten().nonzero()[:, 0]
     coordinates = cell_coordinates(cells, spatial_shape).long()
     if level.dilating:
-        reached = [_reached(coordinates, tap, level, out_shape) for tap in _taps(level.kernel_size)]
-        coordinates = torch.cat(reached)
+        reached = [_outputs(coordinates, tap, *level[1:3], out_shape) for tap in taps(level.kernel_size)]
+        coordinates = torch.cat([cells[inside] for cells, inside in reached])
     else:
-        step = torch.tensor([1, *level.stride], device=bits.device)
-        last = torch.tensor([batch_size, *out_shape], device=bits.device) - 1
-        coordinates = torch.minimum(torch.div(coordinates, step, rounding_mode="floor"), last)
+        coordinates = own_cells(coordinates, level.stride, out_shape)
     return bits_of_cells(linear_cells(coordinates, out_shape), word_count(out_shape, batch_size))
-
-
-def _reached(
-    coordinates: Tensor, tap: tuple[int, ...], level: GridLevel, out_shape: tuple[int, ...]
-) -> Tensor:
-    """Coordinates of the outputs inside the grid that read inputs through one tap."""
-    outputs, inside = _outputs(coordinates, tap, level.stride, level.padding, out_shape)
-    return outputs[inside]
 
 
 def row_of(words: Tensor, cells: Tensor, inside: Tensor, capacity: int) -> Tensor:
@@ -91,8 +81,8 @@ def row_of(words: Tensor, cells: Tensor, inside: Tensor, capacity: int) -> Tenso
 
 
 def table(
-    inputs: FixedGrid | FixedHash | DenseGrid,
-    outputs: FixedGrid | FixedHash | DenseGrid,
+    inputs: Grid,
+    outputs: Grid,
     kernel_size: tuple[int, ...],
     stride: tuple[int, ...],
     padding: tuple[int, ...],
@@ -103,7 +93,7 @@ def table(
     read, written = (outputs, inputs) if inverse else (inputs, outputs)
     coordinates = _coordinates(written, device)
     lines = []
-    for tap in _taps(kernel_size):
+    for tap in taps(kernel_size):
         if inverse:
             found, inside = _outputs(coordinates, tap, stride, padding, read.spatial_shape)
         else:
@@ -126,18 +116,16 @@ def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]
     """Keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
     coordinates = _coordinates(inputs, inputs.keys.device)
     if not level.dilating:
-        step = torch.tensor([1, *level.stride], device=coordinates.device)
-        last = torch.tensor([inputs.batch_size, *out_shape], device=coordinates.device) - 1
-        cells = torch.minimum(torch.div(coordinates, step, rounding_mode="floor"), last)
-        return torch.where(inputs.keys < 0, -1, linear_keys(cells, out_shape))
+        own = linear_keys(own_cells(coordinates, level.stride, out_shape), out_shape)
+        return torch.where(inputs.keys < 0, -1, own)
     keys = []
-    for tap in _taps(level.kernel_size):
+    for tap in taps(level.kernel_size):
         cells, inside = _outputs(coordinates, tap, level.stride, level.padding, out_shape)
         keys.append(torch.where(inside & (inputs.keys >= 0), linear_keys(cells, out_shape), -1))
     return torch.cat(keys)
 
 
-def _coordinates(grid: FixedGrid | FixedHash | DenseGrid, device: torch.device) -> Tensor:
+def _coordinates(grid: Grid, device: torch.device) -> Tensor:
     """(rows, 1 + D) int64 coordinates of a grid's rows, -1 behind the last."""
     if isinstance(grid, FixedGrid):
         return grid.coordinates().long()
@@ -148,7 +136,7 @@ def _coordinates(grid: FixedGrid | FixedHash | DenseGrid, device: torch.device) 
     return torch.cartesian_prod(*axes).view(-1, len(axes))
 
 
-def _lookup(grid: FixedGrid | FixedHash | DenseGrid, coordinates: Tensor, inside: Tensor) -> Tensor:
+def _lookup(grid: Grid, coordinates: Tensor, inside: Tensor) -> Tensor:
     """Rows of coordinates, int32, -1 where not ``inside`` or not active."""
     if isinstance(grid, FixedGrid):
         return row_of(grid.words, linear_cells(coordinates, grid.spatial_shape), inside, grid.capacity)
@@ -195,10 +183,6 @@ def _outputs(
     found = torch.div(reached, step, rounding_mode="floor")
     inside = (found * step == reached)[:, 1:] & (found[:, 1:] >= 0) & (found[:, 1:] < limit)
     return found, inside.all(1)
-
-
-def _taps(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    return list(itertools.product(*(range(size) for size in kernel_size)))
 
 
 def _unpack(bits: Tensor) -> Tensor:

@@ -7,14 +7,13 @@ Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from sparse_core.dispatch import check_triton_runs
+from sparse_core.launches import launch as _launch
 
 __all__ = ["bits_of_cells", "check_runnable", "popcount", "row_of"]
 
@@ -83,7 +82,3 @@ def bits_of_cells(cells: Tensor, words: int) -> Tensor:
     if len(cells):
         _launch(_set_kernel, triton.cdiv(len(cells), 256), cells.contiguous(), bits, len(cells), BLOCK=256)
     return bits
-
-
-def _launch(kernel: Any, programs: int, *arguments: Any, **options: Any) -> None:
-    kernel[(programs,)](*arguments, **options)

@@ -9,15 +9,15 @@ whatever the order of insertion was. Runs on CUDA, and on a CPU through ``TRITON
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import MARGIN
+from sparse_core.conv.coordinates.triton import first_slot
 from sparse_core.conv.grid.layout import FixedHash, GridLevel
-from sparse_core.conv.table.common import MARGIN
+from sparse_core.launches import launch as _launch
 
 __all__ = ["hash_from_keys", "key_of", "place_of", "row_of_hash", "strided_keys"]
 
@@ -25,13 +25,6 @@ _BLOCK = 128
 _MARGIN = tl.constexpr(MARGIN)
 #: Sorts behind every key.
 _LAST = tl.constexpr(2**63 - 1)
-
-
-@triton.jit
-def _first_slot(key, mask):
-    """Fibonacci hashing: the high bits of a product spread runs of neighbouring keys."""
-    mixed = key * 0x9E3779B97F4A7C1
-    return (mixed ^ (mixed >> 32)) & mask
 
 
 @triton.jit
@@ -48,7 +41,7 @@ def row_of_hash(slots, values, key, inside, mask):
         int32 of the shape of ``key``: -1 where not inside, not active or beyond the capacity.
     """
     active = inside
-    slot = _first_slot(key, mask)
+    slot = first_slot(key, mask)
     row = tl.where(active, -1, -1)
     while tl.max(active.to(tl.int32), axis=0) > 0:
         found = tl.load(slots + slot, mask=active, other=-1)
@@ -92,7 +85,7 @@ def _insert_kernel(keys, slots, firsts, count, mask, BLOCK: tl.constexpr):
     key = tl.load(keys + lane, mask=lane < count, other=-1)
     active = key >= 0
     first = tl.full([BLOCK], _LAST, tl.int64)
-    slot = _first_slot(key, mask)
+    slot = first_slot(key, mask)
     while tl.max(active.to(tl.int32), axis=0) > 0:
         target = tl.where(active, slot, mask + 1)
         # -2 is never stored, so the exchange of a finished lane cannot succeed.
@@ -118,7 +111,7 @@ def _number_kernel(distinct, slots, values, keys, totals, count, capacity, mask,
     zero = tl.zeros([BLOCK], tl.int32)
     tl.store(totals + zero, tl.minimum(number, capacity), mask=ends | empty)
     tl.store(totals + 1 + zero, number, mask=ends | empty)
-    slot = _first_slot(key, mask)
+    slot = first_slot(key, mask)
     while tl.max(active.to(tl.int32), axis=0) > 0:
         found = tl.load(slots + slot, mask=active, other=-1)
         hit = active & (found == key)
@@ -191,7 +184,3 @@ def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]
         *(1, 1, *level.stride)[-3:], *(0, 0, *level.padding)[-3:], level.dilating, BLOCK=_BLOCK,
     )  # fmt: skip
     return reached
-
-
-def _launch(kernel: Any, programs: int | tuple[int, int], *arguments: Any, **options: Any) -> None:
-    kernel[programs if isinstance(programs, tuple) else (programs,)](*arguments, **options)

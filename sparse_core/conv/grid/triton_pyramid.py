@@ -11,7 +11,6 @@ Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
@@ -20,6 +19,7 @@ from torch import Tensor
 from sparse_core.conv.grid.layout import WORD, FixedGrid, GridLevel, padded_width, word_count
 from sparse_core.conv.grid.triton_levels import bits_kernel, rows_kernel, window_kernel
 from sparse_core.launches import dependent
+from sparse_core.launches import launch as _launch
 
 __all__ = ["level_fields", "pyramid"]
 
@@ -173,7 +173,3 @@ def _launch_window(
         padded_width(source_shape[2]) // WORD, source_shape[1], source_shape[0], source_shape[2],
         *steps, *shifts, *reaches, level.dilating, BLOCK=block, num_warps=8,
     )  # fmt: skip
-
-
-def _launch(kernel: Any, programs: int, *arguments: Any, **options: Any) -> None:
-    kernel[(programs,)](*arguments, **options)

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, FixedHash
+from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, FixedHash, Grid
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.conv.grid.triton_hash import key_of, place_of, row_of_hash
 from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.launches import launch as _launch
 
 __all__ = ["tables"]
 
@@ -33,7 +33,6 @@ _BITMAP, _DENSE, _HASH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 #: Numbers a table takes in the tuple of constants.
 _FIELDS = tl.constexpr(18)
 
-Grid = FixedGrid | FixedHash | DenseGrid
 Request = tuple[Grid, Grid, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]
 
 
@@ -201,7 +200,3 @@ def _read_of(grid: Grid, dummy: Tensor) -> tuple[Tensor, Tensor, int]:
             raise ValueError("a hashed grid made by the reference has no slots: make it with impl='triton'")
         return grid.slots, grid.values, len(grid.slots) - 1
     return dummy, dummy, grid.capacity
-
-
-def _launch(kernel: Any, programs: int, *arguments: Any, **options: Any) -> None:
-    kernel[(programs,)](*arguments, **options)

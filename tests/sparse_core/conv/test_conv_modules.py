@@ -188,8 +188,8 @@ def test_layers_on_the_same_cells_share_one_map(random_sparse: Sparse) -> None:
     network = nn.Sequential(SubmanifoldConv2d(6, 6), SubmanifoldConv2d(6, 4)).double()
     output = network(inputs)
     assert output.cache is inputs.cache
-    first = inputs.submanifold_map((3, 3))
-    assert output.submanifold_map((3, 3)) is first
+    first = inputs.submanifold_table((3, 3))
+    assert output.submanifold_table((3, 3)) is first
     down = SparseConv2d(4, 4, 3, stride=2, padding=1).double()
     assert down(output).coordinates is down(output).coordinates
 

@@ -14,7 +14,7 @@ from sparse_core.conv import (
     SparseConvTranspose3d,
     SparseTensor,
     SubmanifoldConv2d,
-    transposed_map,
+    transposed_table,
 )
 from sparse_core.errors import ImplementationError
 
@@ -86,13 +86,13 @@ def test_in_three_dimensions_and_after_other_layers(random_sparse: Sparse, devic
 def test_map_is_cached_and_bad_sizes_are_refused(random_sparse: Sparse) -> None:
     inputs = random_sparse((5, 6), 6)
     layer = SparseConvTranspose2d(6, 4, 3, stride=2)
-    assert layer.maps(inputs)[0] is layer.maps(inputs)[0]
+    assert layer.tables(inputs)[0] is layer.tables(inputs)[0]
     with pytest.raises(ValueError, match="output_padding must be at least 0 and below"):
-        transposed_map(inputs.table(), (3, 3), (2, 2), (0, 0), output_padding=(2, 0))
+        transposed_table(inputs.table(), (3, 3), (2, 2), (0, 0), output_padding=(2, 0))
     with pytest.raises(ValueError, match="does not fit"):
-        transposed_map(inputs.table(), (1, 1), (1, 1), (4, 4))
+        transposed_table(inputs.table(), (1, 1), (1, 1), (4, 4))
     with pytest.raises(ValueError, match="dilation needs 2 entries"):
-        transposed_map(inputs.table(), (1, 1), (1, 1), (0, 0), dilation=(0, 1))
+        transposed_table(inputs.table(), (1, 1), (1, 1), (0, 0), dilation=(0, 1))
     with pytest.raises(ImplementationError, match="transposed"):
         SparseConvTranspose2d(6, 4, impl="vendor")(inputs)
 

@@ -60,11 +60,11 @@ def test_table_is_built_once_and_shared(random_sparse: Sparse) -> None:
 
 def test_maps_are_cached_by_their_geometry(random_sparse: Sparse) -> None:
     inputs = random_sparse((6, 7), 2)
-    assert inputs.submanifold_map((3, 3)) is inputs.submanifold_map([3, 3])
-    assert inputs.submanifold_map((3, 3)) is not inputs.submanifold_map((1, 3))
-    first, _ = inputs.strided_map((3, 3), (2, 2), (1, 1))
-    assert inputs.strided_map((3, 3), (2, 2), (1, 1))[0] is first
-    assert inputs.strided_map((3, 3), (2, 2), (1, 1), dilating=False)[0] is not first
+    assert inputs.submanifold_table((3, 3)) is inputs.submanifold_table([3, 3])
+    assert inputs.submanifold_table((3, 3)) is not inputs.submanifold_table((1, 3))
+    first, _ = inputs.strided_table((3, 3), (2, 2), (1, 1))
+    assert inputs.strided_table((3, 3), (2, 2), (1, 1))[0] is first
+    assert inputs.strided_table((3, 3), (2, 2), (1, 1), dilating=False)[0] is not first
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,7 @@ def gathered_product_kernel(  # type: ignore[no-untyped-def]
     TRANSPOSED: tl.constexpr,
     CONVOLVES: tl.constexpr,
     BIASED: tl.constexpr,
-    KERNEL_WIDTH: tl.constexpr,
-    STRIDE_Y: tl.constexpr,
-    STRIDE_X: tl.constexpr,
-    PADDING_Y: tl.constexpr,
-    PADDING_X: tl.constexpr,
-    DILATION_Y: tl.constexpr,
-    DILATION_X: tl.constexpr,
+    WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
     STAGES: tl.constexpr,
@@ -93,14 +87,9 @@ def gathered_product_kernel(  # type: ignore[no-untyped-def]
         number = tl.load(block + entry + 1, mask=entry + 1 < end, other=0)
         spot = tl.load(place + entry + 1, mask=entry + 1 < end, other=0)
         at = tl.load(tap + entry + 1, mask=entry + 1 < end, other=0)
-        if CONVOLVES:
-            source, found = operand_rows(
-                n, inside, here, from_height, from_width, to_height, to_width,
-                KERNEL_WIDTH, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X, TRANSPOSED,
-            )  # fmt: skip
-        else:
-            source = n
-            found = inside
+        source, found = operand_rows(
+            n, inside, here, from_height, from_width, to_height, to_width, WINDOW, CONVOLVES, TRANSPOSED
+        )
         lines = x + source.to(tl.int64)[:, None] * wide_stride
         for shift in tl.static_range(0, IN, DEPTH):
             k = shift + depth

@@ -41,13 +41,7 @@ def block_gradient_kernel(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr,
     DEPTH: tl.constexpr,
     CONVOLVES: tl.constexpr,
-    KERNEL_WIDTH: tl.constexpr,
-    STRIDE_Y: tl.constexpr,
-    STRIDE_X: tl.constexpr,
-    PADDING_Y: tl.constexpr,
-    PADDING_X: tl.constexpr,
-    DILATION_Y: tl.constexpr,
-    DILATION_X: tl.constexpr,
+    WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
     STAGES: tl.constexpr,
@@ -69,14 +63,9 @@ def block_gradient_kernel(  # type: ignore[no-untyped-def]
     for first in tl.range(part * piece, tl.minimum(part * piece + piece, rows), DEPTH, num_stages=STAGES):
         n = first + tl.arange(0, DEPTH)
         inside = n < rows
-        if CONVOLVES:
-            source, found = operand_rows(
-                n, inside, at, from_height, from_width, to_height, to_width,
-                KERNEL_WIDTH, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X, False,
-            )  # fmt: skip
-        else:
-            source = n
-            found = inside
+        source, found = operand_rows(
+            n, inside, at, from_height, from_width, to_height, to_width, WINDOW, CONVOLVES, False
+        )
         left = x + source.to(tl.int64)[None, :] * wide_x + column[:, None]
         right = gradient + n.to(tl.int64)[:, None] * wide_gradient + feature[None, :]
         a = tl.load(left, mask=found[None, :] & (k < CELL_COLUMNS)[:, None], other=0.0)

@@ -38,46 +38,44 @@ def operand_rows(  # type: ignore[no-untyped-def]
     from_width,
     to_height,
     to_width,
-    KERNEL_WIDTH: tl.constexpr,
-    STRIDE_Y: tl.constexpr,
-    STRIDE_X: tl.constexpr,
-    PADDING_Y: tl.constexpr,
-    PADDING_X: tl.constexpr,
-    DILATION_Y: tl.constexpr,
-    DILATION_X: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CONVOLVES: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """Row of the operand for each row of the result at a tap, and whether there is one."""
-    tap_y = tap // KERNEL_WIDTH * DILATION_Y
-    tap_x = tap % KERNEL_WIDTH * DILATION_X
-    x = n % to_width
-    y = n // to_width % to_height
-    frame = n // to_width // to_height
-    if TRANSPOSED:
-        down = y + PADDING_Y - tap_y
-        across = x + PADDING_X - tap_x
-        found = inside & (down >= 0) & (across >= 0)
-        found = found & (down % STRIDE_Y == 0) & (across % STRIDE_X == 0)
-        y = down // STRIDE_Y
-        x = across // STRIDE_X
+    """Row of the operand for each row of the result at a tap, and whether there is one.
+
+    WINDOW holds the kernel's width and, for y and x each, stride, padding and dilation; it and the sizes of
+    images are read only where CONVOLVES: elsewhere rows of the result are those of the operand.
+    """
+    if CONVOLVES:
+        tap_y = tap // WINDOW[0] * WINDOW[5]
+        tap_x = tap % WINDOW[0] * WINDOW[6]
+        x = n % to_width
+        y = n // to_width % to_height
+        frame = n // to_width // to_height
+        if TRANSPOSED:
+            down = y + WINDOW[3] - tap_y
+            across = x + WINDOW[4] - tap_x
+            found = inside & (down >= 0) & (across >= 0)
+            found = found & (down % WINDOW[1] == 0) & (across % WINDOW[2] == 0)
+            y = down // WINDOW[1]
+            x = across // WINDOW[2]
+        else:
+            y = y * WINDOW[1] + tap_y - WINDOW[3]
+            x = x * WINDOW[2] + tap_x - WINDOW[4]
+            found = inside & (y >= 0) & (x >= 0)
+        found = found & (y < from_height) & (x < from_width)
+        source = (frame * from_height + y) * from_width + x
     else:
-        y = y * STRIDE_Y + tap_y - PADDING_Y
-        x = x * STRIDE_X + tap_x - PADDING_X
-        found = inside & (y >= 0) & (x >= 0)
-    found = found & (y < from_height) & (x < from_width)
-    return (frame * from_height + y) * from_width + x, found
+        source = n
+        found = inside
+    return source, found
 
 
 def constants(pixels: Pixels, dtype: torch.dtype) -> dict[str, Any]:
     """What both kernels know when they are compiled."""
     return {
-        "KERNEL_WIDTH": pixels.kernel_width,
-        "STRIDE_Y": pixels.stride[0],
-        "STRIDE_X": pixels.stride[1],
-        "PADDING_Y": pixels.padding[0],
-        "PADDING_X": pixels.padding[1],
-        "DILATION_Y": pixels.dilation[0],
-        "DILATION_X": pixels.dilation[1],
+        "WINDOW": (pixels.kernel_width, *pixels.stride, *pixels.padding, *pixels.dilation),
         "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
         "ACCUMULATOR": tl.float64 if dtype == torch.float64 else tl.float32,
     }

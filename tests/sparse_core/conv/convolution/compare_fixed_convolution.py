@@ -135,19 +135,21 @@ def gradient_cases(device: torch.device, *, most: int = 4) -> dict[str, list[flo
         inputs = SparseTensor.from_table(torch.empty(len(table), 1, device=device), table, 2)
         kernel = (3,) * dimensions
         if strided:
-            kernel_map, _ = inputs.strided_map(kernel, (2,) * dimensions, (1,) * dimensions, impl="reference")
+            neighbours, _ = inputs.strided_table(
+                kernel, (2,) * dimensions, (1,) * dimensions, impl="reference"
+            )
         else:
-            kernel_map = inputs.submanifold_map(kernel)
+            neighbours = inputs.submanifold_table(kernel)
         leaves = [
             torch.randn(len(table), channels_in, generator=generator),
             torch.randn(channels_out, *kernel, channels_in, generator=generator) / 5,
             torch.randn(channels_out, generator=generator),
         ]
-        upstream = torch.randn(len(kernel_map.neighbors), channels_out, generator=generator)
+        upstream = torch.randn(neighbours.rows.shape[1], channels_out, generator=generator)
         results = []
         for impl, kind in (("triton", dtype), ("reference", torch.float32)):
             given = [leaf.to(device, dtype).to(kind).requires_grad_() for leaf in leaves]
-            output = sparse_convolution(given[0], given[1], kernel_map, bias=given[2], impl=impl)
+            output = sparse_convolution(given[0], given[1], neighbours, bias=given[2], impl=impl)
             gradients = torch.autograd.grad(output, given, upstream.to(device, dtype).to(kind))
             results.append([output.detach().float(), *(gradient.float() for gradient in gradients)])
         found[f"{dimensions}-D strided={strided} {channels_in}-{channels_out} {dtype}"] = [

@@ -31,8 +31,7 @@ CONFIG = ConvolutionConfig("preloaded", 32, 32, 64, 4, 5)
 
 def table_of(inputs: SparseTensor) -> Tensor:
     """(taps, rows) int32 with -1 for missing inputs of a submanifold 3x3 layer."""
-    neighbors = inputs.submanifold_map((3, 3)).neighbors
-    return torch.where(neighbors == len(inputs), -1, neighbors).int().T.contiguous()
+    return inputs.submanifold_table((3, 3)).rows.int()
 
 
 @pytest.mark.parametrize("capacity", [0, 13])
@@ -49,7 +48,7 @@ def test_equals_the_convolution_over_a_map(random_sparse: Sparse, capacity: int,
         relu=True,
     )  # fmt: skip
     assert (found.shape, found.dtype) == ((len(inputs) + capacity, 5), dtype)
-    wide = sparse_convolution(inputs.features.double(), weight.double(), inputs.submanifold_map((3, 3)))
+    wide = sparse_convolution(inputs.features.double(), weight.double(), inputs.submanifold_table((3, 3)))
     expected = torch.relu(wide + bias.double() + residual[: len(inputs)].double())
     tolerance = {torch.float64: 1e-7, torch.float32: 1e-5, torch.float16: 2e-2}[dtype]
     torch.testing.assert_close(found[: len(inputs)].double(), expected, rtol=tolerance, atol=tolerance)

@@ -150,18 +150,18 @@ def test_auto_on_cuda_is_triton_except_for_float64(cuda: torch.device, random_sp
     pytest.importorskip("triton")
     inputs = random_sparse((12, 13), 8, dtype=torch.float64)
     moved = SparseTensor(inputs.features.to(cuda), inputs.coordinates.to(cuda), (12, 13), 2)
-    kernel_map = moved.submanifold_map((3, 3))
+    neighbours = moved.submanifold_table((3, 3))
     weight = torch.randn(6, 3, 3, 8, dtype=torch.float64, device=cuda)
-    double = sparse_convolution(moved.features, weight, kernel_map)
+    double = sparse_convolution(moved.features, weight, neighbours)
     single, wanted = (
-        sparse_convolution(moved.features.float(), weight.float(), kernel_map, impl=impl)
+        sparse_convolution(moved.features.float(), weight.float(), neighbours, impl=impl)
         for impl in ("auto", "triton")
     )
     assert torch.equal(single, wanted)
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
     with pytest.raises(ImplementationError, match="takes features and weight of one type"):
-        sparse_convolution(moved.features, weight, kernel_map, impl="triton")
+        sparse_convolution(moved.features, weight, neighbours, impl="triton")
 
 
 @pytest.mark.gpu

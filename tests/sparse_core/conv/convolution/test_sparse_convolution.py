@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from sparse_core.conv import KernelMap, SparseTensor, sparse_convolution
+from sparse_core.conv import NeighbourTable, SparseTensor, sparse_convolution
 from sparse_core.conv.convolution import reference
 from sparse_core.errors import ImplementationError
 
@@ -42,12 +42,12 @@ SHAPES = {2: (7, 10), 3: (5, 6, 7)}
 layers = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
 
 
-def map_of(inputs: SparseTensor, layer: Layer) -> tuple[KernelMap, Tensor]:
+def map_of(inputs: SparseTensor, layer: Layer) -> tuple[NeighbourTable, Tensor]:
     """Kernel map and the coordinates of its outputs."""
     if layer.submanifold:
-        return inputs.submanifold_map(layer.kernel_size), inputs.coordinates
-    kernel_map, outputs = inputs.strided_map(layer.kernel_size, layer.stride, layer.padding)
-    return kernel_map, outputs.coordinates
+        return inputs.submanifold_table(layer.kernel_size), inputs.coordinates
+    neighbours, outputs = inputs.strided_table(layer.kernel_size, layer.stride, layer.padding)
+    return neighbours, outputs.coordinates
 
 
 def dense_twin(
@@ -83,13 +83,13 @@ def difference(found: Tensor, expected: Tensor) -> float:
 def test_forward_and_gradients_match_dense(random_sparse: Sparse, layer: Layer, empty_frame: int) -> None:
     shape = SHAPES[len(layer.kernel_size)]
     inputs = random_sparse(shape, 5, batch_size=3, empty_frame=empty_frame, seed=3)
-    kernel_map, outputs = map_of(inputs, layer)
+    neighbours, outputs = map_of(inputs, layer)
     found_leaves = [inputs.features.clone(), make_weight(layer, 5, 4), torch.randn(4).double()]
     dense_leaves = [leaf.clone() for leaf in found_leaves]
     for leaf in (*found_leaves, *dense_leaves):
         leaf.requires_grad_()
     features, weight, bias = found_leaves
-    found = sparse_convolution(features, weight, kernel_map, bias=bias)
+    found = sparse_convolution(features, weight, neighbours, bias=bias)
     expected = dense_twin(inputs, dense_leaves[0], dense_leaves[1], layer, outputs) + dense_leaves[2]
     assert difference(found, expected) < 1e-10
     upstream = torch.randn_like(expected)
@@ -119,9 +119,9 @@ def test_any_size_matches_dense(
     if min(size + 2 * pad - kernel for size, kernel, pad in zip(shape, *layer[0:3:2], strict=True)) < 0:
         return
     inputs = random_sparse(shape, channels[0], density=density, seed=seed)
-    kernel_map, outputs = map_of(inputs, layer)
+    neighbours, outputs = map_of(inputs, layer)
     weight = make_weight(layer, *channels)
-    found = sparse_convolution(inputs.features, weight, kernel_map)
+    found = sparse_convolution(inputs.features, weight, neighbours)
     assert difference(found, dense_twin(inputs, inputs.features, weight, layer, outputs)) < 1e-10
 
 
@@ -129,12 +129,12 @@ def test_any_size_matches_dense(
 def test_gradcheck(random_sparse: Sparse, layer: Layer) -> None:
     shape = (3, 4) if len(layer.kernel_size) == 2 else (3, 3, 2)
     inputs = random_sparse(shape, 2, batch_size=1, density=0.5)
-    kernel_map, _ = map_of(inputs, layer)
+    neighbours, _ = map_of(inputs, layer)
     weight, bias = make_weight(layer, 2, 2).requires_grad_(), torch.randn(2).double().requires_grad_()
     features = inputs.features.clone().requires_grad_()
 
     def run(*leaves: Tensor) -> Tensor:
-        return sparse_convolution(leaves[0], leaves[1], kernel_map, bias=leaves[2])
+        return sparse_convolution(leaves[0], leaves[1], neighbours, bias=leaves[2])
 
     assert torch.autograd.gradcheck(run, (features, weight, bias))
 
@@ -143,9 +143,9 @@ def test_gradcheck(random_sparse: Sparse, layer: Layer) -> None:
 def test_no_cells(random_sparse: Sparse, layer: Layer) -> None:
     inputs = random_sparse(SHAPES[len(layer.kernel_size)], 3, density=0.0)
     assert len(inputs) == 0
-    kernel_map, _ = map_of(inputs, layer)
+    neighbours, _ = map_of(inputs, layer)
     features, weight = inputs.features.requires_grad_(), make_weight(layer, 3, 4).requires_grad_()
-    found = sparse_convolution(features, weight, kernel_map)
+    found = sparse_convolution(features, weight, neighbours)
     assert found.shape == (0, 4)
     found.sum().backward()
     assert weight.grad is not None
@@ -158,11 +158,11 @@ def test_no_cells(random_sparse: Sparse, layer: Layer) -> None:
 def test_chunks_change_nothing(random_sparse: Sparse, monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
     layer = LAYERS["strided 3x3"]
     inputs = random_sparse((9, 11), 4)
-    kernel_map, _ = map_of(inputs, layer)
+    neighbours, _ = map_of(inputs, layer)
     leaves = [inputs.features.requires_grad_(), make_weight(layer, 4, 3).requires_grad_()]
 
     def run() -> list[Tensor]:
-        output = sparse_convolution(leaves[0], leaves[1], kernel_map)
+        output = sparse_convolution(leaves[0], leaves[1], neighbours)
         return [output, *torch.autograd.grad(output.square().sum(), leaves)]
 
     whole = run()
@@ -174,14 +174,14 @@ def test_chunks_change_nothing(random_sparse: Sparse, monkeypatch: pytest.Monkey
 def test_only_the_gradients_asked_for_are_computed(random_sparse: Sparse) -> None:
     layer = LAYERS["submanifold 3x3"]
     inputs = random_sparse((6, 6), 3)
-    kernel_map, _ = map_of(inputs, layer)
+    neighbours, _ = map_of(inputs, layer)
     weight = make_weight(layer, 3, 2)
-    from_weight = sparse_convolution(inputs.features, weight.requires_grad_(), kernel_map)
+    from_weight = sparse_convolution(inputs.features, weight.requires_grad_(), neighbours)
     from_weight.sum().backward()
     assert weight.grad is not None
     assert inputs.features.grad is None
     features = inputs.features.requires_grad_()
-    sparse_convolution(features, weight.detach(), kernel_map).sum().backward()
+    sparse_convolution(features, weight.detach(), neighbours).sum().backward()
     assert features.grad is not None
 
 
@@ -191,12 +191,12 @@ def test_same_bits_in_every_run(random_sparse: Sparse, device: torch.device) -> 
     runs = []
     for _ in range(2):
         fresh = SparseTensor(inputs.features.to(device), inputs.coordinates.to(device), (40, 41), 2)
-        kernel_map, _ = map_of(fresh, layer)
+        neighbours, _ = map_of(fresh, layer)
         leaves = [
             fresh.features.requires_grad_(),
             make_weight(layer, 16, 8).float().to(device).requires_grad_(),
         ]
-        output = sparse_convolution(leaves[0], leaves[1], kernel_map)
+        output = sparse_convolution(leaves[0], leaves[1], neighbours)
         runs.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
     for left, right in zip(*runs, strict=True):
         assert torch.equal(left, right)
@@ -208,15 +208,15 @@ def test_autocast_computes_low_and_keeps_gradients_in_full(
 ) -> None:
     layer = LAYERS["submanifold 3x3"]
     inputs = random_sparse((8, 9), 6, dtype=torch.float32)
-    kernel_map, _ = map_of(
+    neighbours, _ = map_of(
         SparseTensor(inputs.features.to(device), inputs.coordinates.to(device), (8, 9), 2), layer
     )
     features = inputs.features.to(device).requires_grad_()
     weight = make_weight(layer, 6, 4).float().to(device).requires_grad_()
     bias = torch.ones(4, device=device, requires_grad=True)
-    full = sparse_convolution(features, weight, kernel_map, bias=bias)
+    full = sparse_convolution(features, weight, neighbours, bias=bias)
     with torch.autocast(device.type, dtype=dtype):
-        low = sparse_convolution(features, weight, kernel_map, bias=bias)
+        low = sparse_convolution(features, weight, neighbours, bias=bias)
     assert low.dtype == dtype
     assert difference(low, full) < 0.02 * float(full.detach().abs().max())
     low.float().sum().backward()
@@ -228,25 +228,25 @@ def test_autocast_computes_low_and_keeps_gradients_in_full(
 
 def test_wrong_arguments(random_sparse: Sparse) -> None:
     inputs = random_sparse((6, 6), 3)
-    kernel_map = inputs.submanifold_map((3, 3))
+    neighbours = inputs.submanifold_table((3, 3))
     weight = make_weight(LAYERS["submanifold 3x3"], 3, 2)
     with pytest.raises(ValueError, match=r"weight must be \(C_out, \*kernel, 3\) with 9 taps"):
-        sparse_convolution(inputs.features, weight[:, :2], kernel_map)
+        sparse_convolution(inputs.features, weight[:, :2], neighbours)
     with pytest.raises(ValueError, match=r"\(C_out, \*kernel, 2\)"):
-        sparse_convolution(inputs.features[:, :2], weight, kernel_map)
+        sparse_convolution(inputs.features[:, :2], weight, neighbours)
     with pytest.raises(ValueError, match=r"got \(2, 3\)"):
-        sparse_convolution(inputs.features, weight[:, 0, 0], kernel_map)
-    with pytest.raises(ValueError, match=f"the map is for {len(inputs)} input rows, features have 2"):
-        sparse_convolution(inputs.features[:2], weight, kernel_map)
+        sparse_convolution(inputs.features, weight[:, 0, 0], neighbours)
+    with pytest.raises(ValueError, match=f"the table is for {len(inputs)} input rows, features have 2"):
+        sparse_convolution(inputs.features[:2], weight, neighbours)
     with pytest.raises(ValueError, match="impl must be one of"):
-        sparse_convolution(inputs.features, weight, kernel_map, impl="dense")  # type: ignore[arg-type]
+        sparse_convolution(inputs.features, weight, neighbours, impl="dense")  # type: ignore[arg-type]
 
 
 def test_spconv_owns_its_maps(random_sparse: Sparse) -> None:
     inputs = random_sparse((6, 6), 3)
     weight = make_weight(LAYERS["submanifold 3x3"], 3, 2)
     with pytest.raises(ImplementationError, match="no 'vendor' implementation"):
-        sparse_convolution(inputs.features, weight, inputs.submanifold_map((3, 3)), impl="vendor")
+        sparse_convolution(inputs.features, weight, inputs.submanifold_table((3, 3)), impl="vendor")
 
 
 def test_auto_is_the_reference_on_a_cpu(random_sparse: Sparse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_auto_is_the_reference_on_a_cpu(random_sparse: Sparse, monkeypatch: pyte
     inputs = random_sparse((6, 6), 3)
     weight = make_weight(LAYERS["submanifold 3x3"], 3, 2)
     results = [
-        sparse_convolution(inputs.features, weight, inputs.submanifold_map((3, 3)), impl=impl)
+        sparse_convolution(inputs.features, weight, inputs.submanifold_table((3, 3)), impl=impl)
         for impl in ("auto", "reference")
     ]
     assert len(calls) == 2
@@ -277,9 +277,9 @@ def test_cuda_matches_cpu(random_sparse: Sparse, cuda: torch.device, layer: Laye
     results = []
     for place in (torch.device("cpu"), cuda):
         moved = SparseTensor(inputs.features.to(place), inputs.coordinates.to(place), shape, 2)
-        kernel_map, outputs = map_of(moved, layer)
+        neighbours, outputs = map_of(moved, layer)
         leaves = [moved.features.requires_grad_(), weight.to(place).requires_grad_()]
-        output = sparse_convolution(leaves[0], leaves[1], kernel_map)
+        output = sparse_convolution(leaves[0], leaves[1], neighbours)
         results.append([output, *torch.autograd.grad(output.square().sum(), leaves), outputs])
     for found, expected in zip(results[1], results[0], strict=True):
         assert difference(found, expected) <= 1e-9 * max(1.0, float(expected.detach().abs().max()))

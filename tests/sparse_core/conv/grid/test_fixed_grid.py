@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.conv import build_table, strided_map
+from sparse_core.conv import build_table, strided_table
 from sparse_core.conv.grid import (
     FixedGrid,
     GridLevel,
@@ -94,7 +94,7 @@ def test_an_empty_grid_has_no_rows() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dilating", [(True, True, True), (False, False, False), (True, False, True)])
-def test_levels_are_those_of_strided_maps(
+def test_levels_are_those_of_strided_tables(
     shape: tuple[int, ...], dilating: tuple[bool, ...], random_cells: RandomCells
 ) -> None:
     coordinates = random_cells(shape, density=0.03)
@@ -110,7 +110,9 @@ def test_levels_are_those_of_strided_maps(
         GridLevel((3, 3), (3, 2), (0, 0), dilating=False),
     ],
 )
-def test_levels_of_any_kernel_are_those_of_strided_maps(level: GridLevel, random_cells: RandomCells) -> None:
+def test_levels_of_any_kernel_are_those_of_strided_tables(
+    level: GridLevel, random_cells: RandomCells
+) -> None:
     check_pyramid(random_cells((41, 50), density=0.05), (41, 50), [GridLevel(), level, GridLevel()])
 
 
@@ -119,7 +121,7 @@ def check_pyramid(coordinates: Tensor, shape: tuple[int, ...], levels: list[Grid
     grids = pyramid(bits_of(coordinates, shape, 2), shape, 2, [2000] * (len(levels) + 1), levels)
     for level, grid in zip([None, *levels], grids, strict=True):
         if level is not None:
-            _, table = strided_map(table, *level[:3], dilating=level.dilating, impl="reference")
+            _, table = strided_table(table, *level[:3], dilating=level.dilating, impl="reference")
         assert grid.spatial_shape == table.spatial_shape
         assert int(grid.active) == len(table) <= grid.capacity
         assert torch.equal(grid.coordinates()[: len(table)], table.coordinates)

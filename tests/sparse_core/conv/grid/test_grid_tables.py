@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from sparse_core.conv import build_table, strided_map, submanifold_map
+from sparse_core.conv import build_table, strided_table, submanifold_table
 from sparse_core.conv.grid import (
     DenseGrid,
     FixedGrid,
@@ -16,7 +17,6 @@ from sparse_core.conv.grid import (
     fixed_hash,
     grid_from_cells,
     hash_pyramid,
-    inverse_table,
     linear_cells,
     neighbour_table,
     neighbour_tables,
@@ -36,39 +36,37 @@ def grid_of(coordinates: Tensor, shape: tuple[int, ...], capacity: int) -> Fixed
     return grid_from_cells(linear_cells(coordinates, shape), shape, 2, capacity)
 
 
-def as_table(map_rows: Tensor, missing: int, columns: int) -> Tensor:
-    """(M, K) int64 with ``missing`` for none as (K, columns) int32 with -1."""
-    table = torch.full((map_rows.shape[1], columns), -1, dtype=torch.int32)
-    table[:, : len(map_rows)] = torch.where(map_rows == missing, -1, map_rows).T.int()
-    return table
+def with_room(rows: Tensor, columns: int) -> Tensor:
+    """(K, M) int64 as (K, columns) int32."""
+    return pad(rows.int(), (0, columns - rows.shape[1]), value=-1)
 
 
 @pytest.mark.parametrize(("shape", "sizes"), CASES)
 @pytest.mark.parametrize("dilating", [True, False])
-def test_tables_are_kernel_maps(
+def test_tables_are_those_of_coordinates(
     shape: tuple[int, ...], sizes: tuple[tuple[int, ...], ...], dilating: bool, random_cells: RandomCells
 ) -> None:
     coordinates = random_cells(shape, density=0.1)
     table = build_table(coordinates, shape, impl="reference")
     level = GridLevel(*sizes, dilating)
-    expected, outputs = strided_map(table, *sizes, dilating=dilating, impl="reference")
+    expected, outputs = strided_table(table, *sizes, dilating=dilating, impl="reference")
     capacities = [len(table) + 5, len(outputs) + 3]
     bits = grid_of(coordinates, shape, 1).words[:, 0].contiguous()
     grids = pyramid(bits, shape, 2, capacities, [level])
     hashes = hash_pyramid(fixed_hash(coordinates, shape, 2, capacities[0]), capacities[1:], [level])
     for coarse, fine in ((hashes[1], hashes[0]), (grids[1], grids[0]), (grids[1], hashes[0])):
         found = neighbour_table(fine, coarse, *sizes)
-        assert torch.equal(found, as_table(expected.neighbors, len(table), capacities[1]))
-        found = inverse_table(fine, coarse, *sizes)
-        assert torch.equal(found, as_table(expected.inverse, len(outputs), capacities[0]))
+        assert torch.equal(found, with_room(expected.rows, capacities[1]))
+        found = neighbour_table(fine, coarse, *sizes, inverse=True)
+        assert torch.equal(found, with_room(expected.inverse, capacities[0]))
     assert torch.equal(hashes[1].keys[: len(outputs)], outputs.keys)
     assert hashes[1].keys[len(outputs) :].tolist() == [-1] * 3
 
     ones, kernel = (1,) * len(shape), (3,) * len(shape)
-    expected = submanifold_map(table, kernel)
+    expected = submanifold_table(table, kernel)
     found = neighbour_table(grids[0], grids[0], kernel, ones, ones)
-    assert torch.equal(found, as_table(expected.neighbors, len(table), capacities[0]))
-    assert torch.equal(inverse_table(grids[0], grids[0], kernel, ones, ones), found.flip(0))
+    assert torch.equal(found, with_room(expected.rows, capacities[0]))
+    assert torch.equal(neighbour_table(grids[0], grids[0], kernel, ones, ones, inverse=True), found.flip(0))
 
 
 @pytest.mark.parametrize(("shape", "sizes"), CASES)
@@ -91,8 +89,8 @@ def test_tables_of_every_cell(
     sparse = neighbour_table(fine, coarse, *sizes)
     assert torch.equal(everywhere[:, place], sparse[:, : len(rows)])
     assert (everywhere[:, ~active] == -1).all()
-    back = inverse_table(fine, "all", *sizes)
-    known = inverse_table(fine, coarse, *sizes)
+    back = neighbour_table(fine, "all", *sizes, inverse=True)
+    known = neighbour_table(fine, coarse, *sizes, inverse=True)
     assert torch.equal(back, torch.where(known < 0, -1, place.int()[known.clamp(min=0).long()]))
 
 
@@ -114,7 +112,7 @@ def test_several_tables_are_the_single_ones(random_cells: RandomCells) -> None:
     first, second, third = neighbour_tables(requests)
     assert torch.equal(first, neighbour_table(*requests[0][:5]))
     assert torch.equal(second, neighbour_table(*requests[1][:5]))
-    assert torch.equal(third, inverse_table(*requests[2][:5]))
+    assert torch.equal(third, neighbour_table(*requests[2]))
     assert neighbour_tables([]) == []
 
 

@@ -14,19 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.conv import pack_weight, strided_map, submanifold_map
-from sparse_core.conv.convolution import blocks as blocks_module
-from sparse_core.conv.convolution.blocks import (
+from sparse_core.conv import pack_weight, strided_table, submanifold_table
+from sparse_core.conv.convolution.cpu import blocks as blocks_module
+from sparse_core.conv.convolution.cpu.blocks import (
     RowPool,
     block_convolution,
     even_blocks,
     rows_by_taps,
     tap_ranges,
-    with_zero_row,
 )
+from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, fits, strided_level
 from sparse_core.conv.convolution.reference import sparse_convolution
-from sparse_core.conv.direct import DirectLevel, direct_level, fits, strided_level
-from sparse_core.conv.table import CoordinateTable, build_table
+from sparse_core.conv.coordinates import CoordinateTable, build_table
 
 
 def some_cells(shape: tuple[int, ...], frames: int, share: float, seed: int) -> Tensor:
@@ -37,7 +36,7 @@ def some_cells(shape: tuple[int, ...], frames: int, share: float, seed: int) -> 
 
 def in_table_rows(level: DirectLevel, table: CoordinateTable, neighbours: Tensor) -> Tensor:
     """A level's neighbours as the table counts rows."""
-    rows = torch.cat([table.lookup(level.cells), torch.tensor([len(table)])])
+    rows = torch.cat([table.lookup(level.cells), torch.tensor([-1])])
     return rows[neighbours.long()]
 
 
@@ -48,18 +47,18 @@ def in_table_rows(level: DirectLevel, table: CoordinateTable, neighbours: Tensor
     share=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     seed=st.integers(0, 99),
 )
-def test_a_level_has_the_neighbours_of_the_kernel_map(
+def test_a_level_has_the_neighbours_of_the_table(
     shape: tuple[int, ...], frames: int, share: float, seed: int
 ) -> None:
     cells = some_cells(shape, frames, share, seed)
     kernel = (3, 3) if len(shape) == 2 else (3, 1, 3)
     level = direct_level(cells, shape, frames, kernel)
     table = build_table(cells, shape)
-    expected = submanifold_map(table, kernel).neighbors
+    expected = submanifold_table(table, kernel).rows
     assert torch.equal(level.cells, cells[level.order])
-    assert torch.equal(in_table_rows(level, table, level.neighbours), expected[level.order])
-    present = expected[level.order][:, list(level.ordered.taps)] < len(cells)
-    bits = (present.long() << torch.arange(expected.shape[1])).sum(1)
+    assert torch.equal(in_table_rows(level, table, level.neighbours), expected[:, level.order])
+    present = expected[:, level.order][list(level.ordered.taps)] >= 0
+    bits = (present.long() << torch.arange(len(expected))[:, None]).sum(0)
     assert bits.tolist() == level.ordered.sets.tolist() == sorted(bits.tolist())
 
 
@@ -84,7 +83,7 @@ def test_a_strided_layer_equals_the_general_one(
 ) -> None:
     cells = some_cells(shape, frames, share, seed)
     table = build_table(cells, shape)
-    kernel_map, outputs = strided_map(table, kernel, stride, padding)
+    neighbours, outputs = strided_table(table, kernel, stride, padding)
     before = direct_level(cells, shape, frames)
     level, blocks, computed = strided_level(before, kernel, stride, padding, channels=5)
     assert torch.equal(level.cells[level.order.argsort()], outputs.coordinates.long())
@@ -93,12 +92,12 @@ def test_a_strided_layer_equals_the_general_one(
     random = torch.Generator().manual_seed(seed)
     features = torch.randn(len(cells), 5, generator=random)
     weight, bias = torch.randn(4, *kernel, 5, generator=random), torch.randn(4, generator=random)
-    rows = with_zero_row(len(cells), 5, like=features)
+    rows = RowPool().take_with_zero_row(len(cells), 5)
     rows[:-1] = features[before.order]
     out = torch.full((len(outputs), 4), math.nan)
-    made = block_convolution(rows, pack_weight(weight), blocks, out=out, bias=bias)
+    made = block_convolution(rows, pack_weight(weight), blocks, out=out, bias=bias, pool=RowPool())
     with torch.no_grad():
-        expected = sparse_convolution(features, weight, kernel_map, bias)
+        expected = sparse_convolution(features, weight, neighbours, bias)
     torch.testing.assert_close(made[computed], expected[outputs.lookup(level.cells)], rtol=1e-5, atol=1e-5)
 
 
@@ -121,10 +120,10 @@ def test_blocks_of_any_size_give_the_submanifold_layer(
     features, residual = (torch.randn(len(cells), channels, generator=random) for _ in range(2))
     weight = torch.randn(channels, 3, 3, channels, generator=random)
     bias = torch.randn(channels, generator=random)
-    rows = with_zero_row(len(cells), channels, like=features)
+    rows = RowPool().take_with_zero_row(len(cells), channels)
     rows[:-1] = features[level.order]
     with torch.no_grad():
-        expected = sparse_convolution(features, weight, submanifold_map(table, (3, 3)), bias)
+        expected = sparse_convolution(features, weight, submanifold_table(table, (3, 3)), bias)
     for addend in (None, residual):
         want = expected if addend is None else expected + addend
         want = torch.relu(want) if relu else want
@@ -136,6 +135,7 @@ def test_blocks_of_any_size_give_the_submanifold_layer(
             bias=bias,
             residual=None if addend is None else addend[level.order],
             relu=relu,
+            pool=RowPool(),
         )
         torch.testing.assert_close(made[:-1], want[level.order], rtol=1e-5, atol=1e-5)
         assert bool(made[-1].isnan().all())
@@ -143,17 +143,17 @@ def test_blocks_of_any_size_give_the_submanifold_layer(
 
 def test_taps_that_no_row_of_a_block_has_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks_module, "BLOCK_ELEMENTS", 1)
-    present = torch.zeros((192, 9), dtype=torch.bool)
-    present[:, 4] = True
-    present[torch.arange(0, 192, 3), 0] = True
+    present = torch.zeros((9, 192), dtype=torch.bool)
+    present[4] = True
+    present[0, torch.arange(0, 192, 3)] = True
     ordered = rows_by_taps(present)
-    expected = torch.cat([torch.arange(192)[~present[:, 0]], torch.arange(0, 192, 3)])
+    expected = torch.cat([torch.arange(192)[~present[0]], torch.arange(0, 192, 3)])
     assert torch.equal(ordered.order, expected)
     assert ordered.taps[:2] == (4, 0)
     table = torch.zeros((192, 9), dtype=torch.int32)
     taps = [block.taps.tolist() for block in even_blocks(table, 4, ordered) if block.taps is not None]
     assert taps == [[4], [4], [0, 4]]
-    whole = rows_by_taps(torch.ones((192, 9), dtype=torch.bool))
+    whole = rows_by_taps(torch.ones((9, 192), dtype=torch.bool))
     assert all(block.taps is None for block in even_blocks(table, 4, whole))
 
 
@@ -184,7 +184,7 @@ def test_no_pruning_of_the_tree_is_cheaper(sets: list[int], cost: float) -> None
 
 def test_an_order_needs_few_taps() -> None:
     with pytest.raises(ValueError, match="at most 16 taps"):
-        rows_by_taps(torch.ones((2, 27), dtype=torch.bool))
+        rows_by_taps(torch.ones((27, 2), dtype=torch.bool))
 
 
 def test_nothing_active() -> None:

@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sparse_core.conv.table import reference
-from sparse_core.conv.table.common import MARGIN, coordinates_from_keys, linear_keys
+from sparse_core.conv.coordinates import reference
+from sparse_core.conv.coordinates.common import MARGIN, coordinates_from_keys, linear_keys
 from sparse_core.dispatch import (
     Impl,
     check_impl,
@@ -55,9 +55,9 @@ class CoordinateTable:
         return self.lookup_keys(linear_keys(coordinates, self.spatial_shape))
 
     def lookup_keys(self, keys: Tensor) -> Tensor:
-        """Rows of linear keys (see ``sparse_core.conv.table.common``); -1 where absent, same shape."""
+        """Rows of linear keys (see ``sparse_core.conv.coordinates.common``); -1 where absent, same shape."""
         if self.slots is not None:
-            from sparse_core.conv.table import triton
+            from sparse_core.conv.coordinates import triton
 
             return triton.lookup(self.slots, keys)
         return reference.lookup(self.keys, keys)
@@ -73,7 +73,8 @@ class CoordinateTable:
             (*shape, length) int64, -1 where absent.
         """
         if self.slots is not None:
-            return self.lookup_keys(first_keys[..., None] + torch.arange(length, device=first_keys.device))
+            steps = torch.arange(length, device=first_keys.device)
+            return self.lookup_keys(first_keys[..., None, :] + steps[:, None]).transpose(-1, -2)
         return reference.lookup_runs(self.keys, first_keys, length)
 
 
@@ -127,16 +128,16 @@ def build_table(
 
 
 def table_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], *, impl: Impl = "auto") -> CoordinateTable:
-    """:func:`build_table` for linear keys (see ``sparse_core.conv.table.common``) of cells inside the grid.
+    """:func:`build_table` for linear keys.
 
     Args:
-        keys: (N,) int64; not checked.
+        keys: (N,) int64 (see ``sparse_core.conv.coordinates.common``), of cells inside the grid; not checked.
         spatial_shape: D sizes of the grid in cells.
         impl: as in :func:`build_table`.
     """
     slots = None
     if _resolve(impl, keys) == "triton" and len(keys):
-        from sparse_core.conv.table import triton
+        from sparse_core.conv.coordinates import triton
 
         unique, rows, slots = triton.unique_rows(keys)
     else:
@@ -151,7 +152,7 @@ def _resolve(impl: Impl, keys: Tensor) -> Literal["reference", "triton"]:
 
 
 def _check_runs(tensor: Tensor) -> None:
-    from sparse_core.conv.table import triton
+    from sparse_core.conv.coordinates import triton
 
     triton.check_runnable(tensor)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from sparse_core.conv import CoordinateTable, KernelMap, build_table, strided_map, submanifold_map
-from sparse_core.conv.kernel_map import output_shape, taps
+from sparse_core.conv import CoordinateTable, NeighbourTable, build_table, strided_table, submanifold_table
+from sparse_core.conv.geometry import output_shape, taps
 
 Cells = Callable[..., Tensor]
 
@@ -39,19 +39,19 @@ def rows_under_taps(
     return found.movedim(1, -1).round().long() - 1
 
 
-def check_map(kernel_map: KernelMap, expected: Tensor, inputs: int) -> None:
+def check_table(neighbours: NeighbourTable, expected: Tensor, inputs: int) -> None:
     """``expected``: (M, K) input rows, -1 for none."""
-    outputs = len(expected)
-    assert torch.equal(kernel_map.neighbors, torch.where(expected < 0, inputs, expected))
-    assert kernel_map.inverse.shape == (inputs, expected.shape[1])
-    assert kernel_map.neighbors.dtype == kernel_map.inverse.dtype == torch.int64
-    # Sorted triples (output, tap, input), read from either side.
-    reads = (kernel_map.neighbors < inputs).nonzero()
-    forward = torch.cat([reads, kernel_map.neighbors[reads.unbind(1)][:, None]], dim=1)
-    written = (kernel_map.inverse < outputs).nonzero()
-    backward = torch.cat([kernel_map.inverse[written.unbind(1)][:, None], written.flip(1)], dim=1)
+    assert torch.equal(neighbours.rows, expected.T)
+    assert neighbours.inverse.shape == (expected.shape[1], inputs)
+    assert neighbours.rows.dtype == neighbours.inverse.dtype == torch.int64
+    # Sorted triples (tap, output, input), read from either side.
+    reads = (neighbours.rows >= 0).nonzero()
+    forward = torch.cat([reads, neighbours.rows[reads.unbind(1)][:, None]], dim=1)
+    written = (neighbours.inverse >= 0).nonzero()
+    readers = neighbours.inverse[written.unbind(1)]
+    backward = torch.stack([written[:, 0], readers, written[:, 1]], dim=1)
     assert torch.equal(torch.unique(forward, dim=0), torch.unique(backward, dim=0))
-    assert kernel_map.pairs == len(forward) == len(backward)
+    assert neighbours.pairs == len(forward) == len(backward)
 
 
 SIZES = st.lists(st.integers(1, 7), min_size=2, max_size=3)
@@ -59,19 +59,19 @@ SIZES = st.lists(st.integers(1, 7), min_size=2, max_size=3)
 
 @settings(max_examples=60, deadline=None)
 @given(shape=SIZES, density=st.floats(0, 1), seed=st.integers(0, 999), data=st.data())
-def test_submanifold_map_matches_dense_taps(
+def test_submanifold_table_matches_dense_taps(
     random_cells: Cells, shape: list[int], density: float, seed: int, data: st.DataObject
 ) -> None:
     kernel_size = [data.draw(st.sampled_from([1, 3, 5]), label="kernel") for _ in shape]
     table = build_table(random_cells(shape, density=density, seed=seed), shape)
     expected = rows_under_taps(table, 2, kernel_size, [1] * len(shape), [size // 2 for size in kernel_size])
-    kernel_map = submanifold_map(table, kernel_size)
-    check_map(kernel_map, expected[table.coordinates.long().unbind(1)], len(table))
+    neighbours = submanifold_table(table, kernel_size)
+    check_table(neighbours, expected[table.coordinates.long().unbind(1)], len(table))
 
 
 @settings(max_examples=80, deadline=None)
 @given(shape=SIZES, density=st.floats(0, 1), seed=st.integers(0, 999), data=st.data(), dilating=st.booleans())
-def test_strided_map_matches_dense_taps(
+def test_strided_table_matches_dense_taps(
     random_cells: Cells, shape: list[int], density: float, seed: int, data: st.DataObject, dilating: bool
 ) -> None:
     def per_axis(low: int, high: int, label: str) -> list[int]:
@@ -85,7 +85,7 @@ def test_strided_map_matches_dense_taps(
     out_shape = output_shape(shape, kernel_size, stride, padding)
     assume(min(out_shape) >= 1)
     table = build_table(random_cells(shape, density=density, seed=seed), shape)
-    kernel_map, outputs = strided_map(table, kernel_size, stride, padding, dilating=dilating)
+    neighbours, outputs = strided_table(table, kernel_size, stride, padding, dilating=dilating)
 
     dense = rows_under_taps(table, 2, kernel_size, stride, padding)
     assert outputs.spatial_shape == tuple(dense.shape[1:-1])
@@ -95,15 +95,15 @@ def test_strided_map_matches_dense_taps(
         step, last = torch.tensor([1, *stride]), torch.tensor([2, *out_shape]) - 1
         active = torch.unique(torch.minimum(table.coordinates.long() // step, last), dim=0)
     assert torch.equal(outputs.coordinates.long(), active.view(-1, 1 + len(shape)))
-    check_map(kernel_map, dense[active.unbind(1)], len(table))
+    check_table(neighbours, dense[active.unbind(1)], len(table))
 
 
 def test_largest_kernel_stays_within_the_margin() -> None:
     table = build_table(torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(4)), (3, 4))
     expected = rows_under_taps(table, 2, (9, 9), (1, 1), (4, 4)).flatten(0, 2)
-    check_map(submanifold_map(table, (9, 9)), expected, 24)
-    kernel_map, outputs = strided_map(table, (9, 9), (1, 1), (4, 4))
-    check_map(kernel_map, expected, 24)
+    check_table(submanifold_table(table, (9, 9)), expected, 24)
+    neighbours, outputs = strided_table(table, (9, 9), (1, 1), (4, 4))
+    check_table(neighbours, expected, 24)
     assert len(outputs) == 24
 
 
@@ -111,17 +111,17 @@ def test_largest_kernel_stays_within_the_margin() -> None:
 @pytest.mark.usefixtures("poisoned_memory")
 def test_empty_table_gives_empty_maps(dilating: bool) -> None:
     table = build_table(torch.zeros(0, 4, dtype=torch.int32), (5, 6, 7))
-    submanifold = submanifold_map(table, (3, 1, 3))
-    assert submanifold.neighbors.shape == submanifold.inverse.shape == (0, 9)
-    kernel_map, outputs = strided_map(table, (3, 3, 3), (2, 2, 2), (1, 1, 1), dilating=dilating)
-    assert kernel_map.neighbors.shape == kernel_map.inverse.shape == (0, 27)
-    assert (len(outputs), outputs.spatial_shape, kernel_map.pairs) == (0, (3, 3, 4), 0)
+    submanifold = submanifold_table(table, (3, 1, 3))
+    assert submanifold.rows.shape == submanifold.inverse.shape == (9, 0)
+    neighbours, outputs = strided_table(table, (3, 3, 3), (2, 2, 2), (1, 1, 1), dilating=dilating)
+    assert neighbours.rows.shape == neighbours.inverse.shape == (27, 0)
+    assert (len(outputs), outputs.spatial_shape, neighbours.pairs) == (0, (3, 3, 4), 0)
 
 
 def test_not_dilating_keeps_no_more_cells_than_inputs(random_cells: Cells) -> None:
     table = build_table(random_cells((20, 21), density=0.05), (20, 21))
-    _, dilated = strided_map(table, (3, 3), (2, 2), (1, 1))
-    _, kept = strided_map(table, (3, 3), (2, 2), (1, 1), dilating=False)
+    _, dilated = strided_table(table, (3, 3), (2, 2), (1, 1))
+    _, kept = strided_table(table, (3, 3), (2, 2), (1, 1), dilating=False)
     assert len(kept) <= len(table) < len(dilated)
 
 
@@ -137,7 +137,7 @@ def test_taps_are_row_major() -> None:
 def test_wrong_submanifold_kernel(kernel_size: tuple[int, ...], message: str) -> None:
     table = build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4))
     with pytest.raises(ValueError, match=message):
-        submanifold_map(table, kernel_size)
+        submanifold_table(table, kernel_size)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_wrong_strided_sizes(
 ) -> None:
     table = build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4))
     with pytest.raises(ValueError, match=message):
-        strided_map(table, kernel_size, stride, padding)
+        strided_table(table, kernel_size, stride, padding)
 
 
 @pytest.mark.gpu
@@ -165,9 +165,11 @@ def test_maps_on_cuda_equal_those_on_cpu(random_cells: Cells, cuda: torch.device
     cells = random_cells((64, 63), density=0.1)
     on_cpu, on_cuda = build_table(cells, (64, 63)), build_table(cells.to(cuda), (64, 63))
     pairs = [
-        (submanifold_map(on_cpu, (3, 5)), submanifold_map(on_cuda, (3, 5))),
-        tuple(strided_map(part, (3, 3), (2, 2), (1, 1), dilating=dilating)[0] for part in (on_cpu, on_cuda)),
+        (submanifold_table(on_cpu, (3, 5)), submanifold_table(on_cuda, (3, 5))),
+        tuple(
+            strided_table(part, (3, 3), (2, 2), (1, 1), dilating=dilating)[0] for part in (on_cpu, on_cuda)
+        ),
     ]
     for expected, found in pairs:
-        assert torch.equal(found.neighbors.cpu(), expected.neighbors)
+        assert torch.equal(found.rows.cpu(), expected.rows)
         assert torch.equal(found.inverse.cpu(), expected.inverse)

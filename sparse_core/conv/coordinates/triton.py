@@ -21,7 +21,7 @@ _BLOCK = 256
 
 
 @triton.jit
-def _first_slot(key, mask):  # type: ignore[no-untyped-def]
+def first_slot(key, mask):  # type: ignore[no-untyped-def]
     """Fibonacci hashing: the high bits of a product spread runs of neighbouring keys."""
     mixed = key * 0x9E3779B97F4A7C1
     return (mixed ^ (mixed >> 32)) & mask
@@ -33,7 +33,7 @@ def _insert_kernel(keys, slots, count, mask, BLOCK: tl.constexpr):  # type: igno
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     key = tl.load(keys + lane, mask=lane < count, other=-1)
     active = lane < count
-    slot = _first_slot(key, mask)
+    slot = first_slot(key, mask)
     while tl.max(active.to(tl.int32), axis=0) > 0:
         target = tl.where(active, slot, mask + 1)
         # -2 is never stored, so the exchange of a finished lane cannot succeed.
@@ -50,7 +50,7 @@ def _lookup_kernel(keys, slots, values, rows, count, mask, BLOCK: tl.constexpr):
     inside = lane < count
     key = tl.load(keys + lane, mask=inside, other=-1)
     active = inside & (key >= 0)
-    slot = _first_slot(key, mask)
+    slot = first_slot(key, mask)
     row = tl.full(slot.shape, -1, tl.int64)
     while tl.max(active.to(tl.int32), axis=0) > 0:
         found = tl.load(slots + slot, mask=active, other=-1)

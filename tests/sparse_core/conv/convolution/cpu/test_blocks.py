@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from sparse_core.conv.convolution.blocks import MANY_ROWS, rows_product
+from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, rows_product
 
 
 @pytest.fixture(autouse=True)

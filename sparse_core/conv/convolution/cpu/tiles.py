@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool
+from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool
 
 __all__ = ["TILE_MARGINS", "TilePlan", "Tiles", "tile_convolution", "tile_weight"]
 

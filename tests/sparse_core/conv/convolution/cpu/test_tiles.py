@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparse_core.conv.convolution import tiles as tiles_module
-from sparse_core.conv.convolution.blocks import RowPool
-from sparse_core.conv.convolution.tiles import TILE_MARGINS, Tiles, tile_convolution, tile_weight
+from sparse_core.conv.convolution.cpu import tiles as tiles_module
+from sparse_core.conv.convolution.cpu.blocks import RowPool
+from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, Tiles, tile_convolution, tile_weight
 
 
 def random_map(shape: tuple[int, ...], seed: int) -> Tensor:

@@ -49,7 +49,9 @@ def lookup_runs(sorted_keys: Tensor, first_keys: Tensor, length: int) -> Tensor:
     Returns:
         (*shape, length) int64, -1 where absent.
     """
-    rows = first_keys.new_full((*first_keys.shape, length), -1)
+    # Laid out as tables of neighbours are: all firsts, then all that follow them.
+    *leading, count = first_keys.shape
+    rows = first_keys.new_full((*leading, length, count), -1).transpose(-1, -2)
     if len(sorted_keys) == 0:
         return rows
     last = len(sorted_keys) - 1

@@ -26,7 +26,6 @@ __all__ = [
     "rows_by_taps",
     "rows_product",
     "tap_ranges",
-    "with_zero_row",
 ]
 
 #: Floats gathered for a block: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
@@ -76,20 +75,20 @@ def rows_by_taps(present: Tensor) -> TapOrder:
     Rare taps count most, so that they meet in few blocks. The order is stable.
 
     Args:
-        present: (M, K) bool: row m has tap k; K at most 16.
+        present: (K, M) bool: row m has tap k; K at most 16.
 
     Raises:
         ValueError: more taps.
     """
-    count = present.shape[1]
+    count = len(present)
     if count > 16:
         raise ValueError(f"at most 16 taps can be ordered, got {count}")
-    frequency = present.sum(0).tolist()
+    frequency = present.sum(1).tolist()
     taps = tuple(sorted(range(count), key=lambda tap: (-frequency[tap], tap)))
     values = torch.zeros(count)
     values[list(taps)] = 2.0 ** torch.arange(count)
     # Sums of powers of two below 2^16 are exact in float32, and a product beats integer arithmetic.
-    codes = (present.float() @ values).numpy().astype(np.uint16)
+    codes = (values @ present.float()).numpy().astype(np.uint16)
     # numpy sorts 16-bit numbers by radix.
     order = np.argsort(codes, kind="stable")
     return TapOrder(torch.from_numpy(order), codes[order], taps)
@@ -139,7 +138,7 @@ def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock
     """Blocks of a table of neighbours.
 
     Args:
-        rows: (M, K) int32 input row of each tap of each output row.
+        rows: (M, K) int32 of ``gather_rows``.
         channels: width of the input, which decides how many rows a block has.
         ordered: taps of the rows, which are in that order.
     """
@@ -191,11 +190,11 @@ class RowPool:
             # Frames differ in size; a tensor of inference mode could not be written outside of it.
             with torch.inference_mode(False):
                 flat = torch.empty(max(1, needed + needed // 4))
-        self._taken[flat.data_ptr()] = flat
+        self._taken[flat.untyped_storage().data_ptr()] = flat
         return flat[:needed].view(count, channels)
 
     def take_with_zero_row(self, count: int, channels: int) -> Tensor:
-        """As :func:`with_zero_row`."""
+        """(count + 1, channels) float32 rows of anything, the last zero: what missing taps read."""
         rows = self.take(count + 1, channels)
         rows[count:].zero_()
         return rows
@@ -203,14 +202,7 @@ class RowPool:
     def give(self, *taken: Tensor) -> None:
         """Take rows back that were taken here; they must not be used any more."""
         for rows in taken:
-            self._free.append(self._taken.pop(rows.data_ptr()))
-
-
-def with_zero_row(count: int, channels: int, *, like: Tensor) -> Tensor:
-    """(count + 1, channels) uninitialised rows but for the last, which is zero: what missing taps read."""
-    rows = like.new_empty((count + 1, channels))
-    rows[count:].zero_()
-    return rows
+            self._free.append(self._taken.pop(rows.untyped_storage().data_ptr()))
 
 
 def rows_product(rows: Tensor, matrix: Tensor, *, out: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -256,26 +248,26 @@ def block_convolution(
     bias: Tensor,
     residual: Tensor | None = None,
     relu: bool = False,
-    pool: RowPool | None = None,
+    pool: RowPool,
 ) -> Tensor:
     """``relu(sum over taps of features[rows[:, tap]] @ weight[tap] + bias + residual)``, block by block.
 
     Args:
-        features: (N, C_in), with a row of zeros for missing taps, see :func:`with_zero_row`.
+        features: (N + 1, C_in) float32, the last a row of zeros for missing taps.
         weight: (K, C_in, C_out) contiguous.
         blocks: cover the rows of the output.
         out: (at least M, C_out) contiguous; rows of the blocks are written. Not the features' memory.
         bias: (C_out,).
         residual: (at least M, C_out), added before the ReLU.
         relu: apply it.
-        pool: where to gather rows (float32 only); None: in memory of its own.
+        pool: where to gather rows.
 
     Returns:
         ``out``.
     """
     channels_in, channels_out = weight.shape[1:]
     largest = max((len(block.rows) for block in blocks), default=0)
-    gathered = features.new_empty((largest, channels_in)) if pool is None else pool.take(largest, channels_in)
+    gathered = pool.take(largest, channels_in)
     chosen = torch.empty_like(weight)
     whole = weight.view(-1, channels_out)
     for block in blocks:
@@ -295,6 +287,5 @@ def block_convolution(
             rows_product(tile, matrix, out=result)
         if relu:
             result.relu_()
-    if pool is not None:
-        pool.give(gathered)
+    pool.give(gathered)
     return out

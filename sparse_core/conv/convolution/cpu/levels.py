@@ -6,19 +6,20 @@ searching, and which cells a strided layer reaches is an OR of shifted views of 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
-from sparse_core.conv.kernel_map import output_shape
-from sparse_core.conv.table.common import MARGIN, key_strides, linear_keys
+from sparse_core.conv.convolution.cpu.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
+from sparse_core.conv.coordinates.common import MARGIN, key_strides, linear_keys
+from sparse_core.conv.geometry import output_shape, taps
+from sparse_core.conv.table import gather_rows
 
-__all__ = ["DirectLevel", "direct_level", "strided_level"]
+__all__ = ["DirectLevel", "direct_level", "fits", "strided_level"]
 
 #: Cells, margins included, of the largest map: 256 MB of row numbers.
 MOST_CELLS = 1 << 26
@@ -31,8 +32,8 @@ class DirectLevel:
     Attributes:
         cells: (M, 1 + D) int64 ``(batch, *spatial)`` of each row.
         ordered: the taps of the rows; ``ordered.order`` is the place of each row in key order.
-        rows: (cells of the grid with margins,) int32 row of each cell, M where none is active.
-        neighbours: (M, K) int32 row under each tap, M where none is active.
+        rows: (cells of the grid with margins,) int32 row of each cell, -1 where none is active.
+        neighbours: (K, M) int32 row under each tap of each row, -1 where none is active.
         spatial_shape: cells along each axis.
         batch_size: frames.
     """
@@ -52,9 +53,13 @@ class DirectLevel:
         """(M,) int64 place of each row among the cells in key order."""
         return self.ordered.order
 
+    @cached_property
+    def _gathered(self) -> Tensor:
+        return gather_rows(self.neighbours, len(self))
+
     def blocks(self, channels: int) -> list[RowBlock]:
         """Blocks of a submanifold layer on rows of this many channels."""
-        return even_blocks(self.neighbours, channels, self.ordered)
+        return even_blocks(self._gathered, channels, self.ordered)
 
 
 def fits(spatial_shape: Sequence[int], batch_size: int) -> bool:
@@ -79,19 +84,13 @@ def direct_level(
     count = len(cells)
     keys = linear_keys(cells, shape)
     offsets = _tap_offsets(kernel_size, [size // 2 for size in kernel_size], strides)
-    rows = torch.full((batch_size * strides[0],), count, dtype=torch.int32)
+    rows = torch.full((batch_size * strides[0],), -1, dtype=torch.int32)
     numbers = torch.arange(count, dtype=torch.int32)
     rows[keys] = numbers
-    in_key_order = _read(rows, keys, offsets)
-    ordered = rows_by_taps(in_key_order != count)
-    order = ordered.order
-    # What was looked up stays; only the numbers of the rows change.
-    renumbered = torch.full((count + 1,), count, dtype=torch.int32)
-    renumbered[order] = numbers
-    neighbours = renumbered.index_select(0, in_key_order.index_select(0, order).view(-1))
-    rows[keys.index_select(0, order)] = numbers
-    cells = cells.index_select(0, order)
-    return DirectLevel(cells, ordered, rows, neighbours.view(count, len(offsets)), shape, batch_size)
+    ordered = rows_by_taps(_read(rows, keys, offsets) >= 0)
+    keys, cells = keys.index_select(0, ordered.order), cells.index_select(0, ordered.order)
+    rows[keys] = numbers
+    return DirectLevel(cells, ordered, rows, _read(rows, keys, offsets), shape, batch_size)
 
 
 def strided_level(
@@ -105,7 +104,7 @@ def strided_level(
 
     Args:
         before: its input.
-        kernel_size, stride, padding: of the layer, as of ``sparse_core.conv.kernel_map.strided_map``; padding
+        kernel_size, stride, padding: of the layer, as of ``sparse_core.conv.strided_table``; padding
             at most 4.
         channels: width of its input.
 
@@ -114,13 +113,13 @@ def strided_level(
     """
     shape = output_shape(before.spatial_shape, kernel_size, stride, padding)
     padded = [size + 2 * MARGIN for size in before.spatial_shape]
-    reached = before.rows.view(before.batch_size, *padded) != len(before)
+    reached = before.rows.view(before.batch_size, *padded) >= 0
     # A window is a box, so axes are looked at one after the other; the last one, the slowest, at the end.
-    for axis, (size, step, pad, taps) in enumerate(zip(shape, stride, padding, kernel_size, strict=True)):
+    for axis, (size, step, pad, window) in enumerate(zip(shape, stride, padding, kernel_size, strict=True)):
         span = step * (size - 1) + 1
         parts = [
             reached[(slice(None),) * (axis + 1) + (slice(first, first + span, step),)]
-            for first in range(MARGIN - pad, MARGIN - pad + taps)
+            for first in range(MARGIN - pad, MARGIN - pad + window)
         ]
         reached = parts[0].clone()
         for part in parts[1:]:
@@ -131,9 +130,10 @@ def strided_level(
     corner = cells * torch.tensor([1, *stride])
     keys = linear_keys(corner, before.spatial_shape)
     read = _read(before.rows, keys, _tap_offsets(kernel_size, padding, strides))
-    ordered = rows_by_taps(read != len(before))
+    ordered = rows_by_taps(read >= 0)
     own_order = ordered.order
-    blocks = even_blocks(read.index_select(0, own_order), channels, ordered)
+    gathered = gather_rows(read, len(before)).index_select(0, own_order)
+    blocks = even_blocks(gathered, channels, ordered)
     # Computed row own_order⁻¹[c] is cell c, and the level's row r is cell order[r].
     computed = torch.empty_like(own_order)
     computed[own_order] = torch.arange(len(own_order))
@@ -145,11 +145,11 @@ def _tap_offsets(kernel_size: Sequence[int], centre: Sequence[int], strides: lis
     return torch.tensor(
         [
             sum((place - middle) * step for place, middle, step in zip(tap, centre, strides[1:], strict=True))
-            for tap in itertools.product(*(range(size) for size in kernel_size))
+            for tap in taps(kernel_size)
         ]
     )
 
 
 def _read(rows: Tensor, keys: Tensor, offsets: Tensor) -> Tensor:
-    """(M, K) rows of the cells at these offsets of keys."""
-    return rows.index_select(0, (keys[:, None] + offsets).view(-1)).view(len(keys), len(offsets))
+    """(K, M) rows of the cells at these offsets of keys."""
+    return rows.index_select(0, (offsets[:, None] + keys).view(-1)).view(len(offsets), len(keys))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.conv import CoordinateTable, build_table
-from sparse_core.conv.table import table_from_keys
-from sparse_core.conv.table.common import MARGIN, coordinates_from_keys, linear_keys
+from sparse_core.conv.coordinates import table_from_keys
+from sparse_core.conv.coordinates.common import MARGIN, coordinates_from_keys, linear_keys
 from sparse_core.errors import CapacityWarning, ImplementationError
 
 SHAPES = [(7,), (5, 9), (3, 4, 5)]
