@@ -20,18 +20,12 @@ from sparse_core.conv.convolution.kernels import convolve_kernel, weight_gradien
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.gradients import once_differentiable
 from sparse_core.launches import dependent
 
-__all__ = ["by_tap", "check_runnable", "convolve", "sparse_convolution"]
+__all__ = ["by_tap", "convolve", "sparse_convolution"]
 
 _MOST_OFFSET = 2**31 - 1
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, convolve_kernel)
 
 
 def convolve(
