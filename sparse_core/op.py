@@ -24,12 +24,14 @@ import torch
 import sparse_core.determinism  # noqa: F401  # before the first operator runs
 from sparse_core.errors import ImplementationError
 from sparse_core.libraries import missing, module_available
+from sparse_core.table import Table
 
 Impl = Literal["auto", "reference", "triton", "vendor"]
 """What most ops take as ``impl``; a name that an op lacks raises."""
 
 Case = TypeVarTuple("Case")
 _OPS: dict[str, Op] = {}
+_HEADS = ("op", "implementation", "auto", "gradient", "needs")
 
 
 @dataclass(frozen=True)
@@ -176,16 +178,12 @@ class Op(Generic[*Case]):
 
     def rows(self) -> list[dict[str, str]]:
         """A row an implementation, in the order in which ``"auto"`` tries them."""
-        return [
-            {
-                "op": self.name,
-                "implementation": one.name,
-                "auto": "anywhere" if one.auto is None else ", ".join(one.auto) or "by name",
-                "gradient": "yes" if self.gradient else "no",
-                "needs": one.needs,
-            }
-            for one in self.implementations.values()
-        ]
+        rows = []
+        for one in self.implementations.values():
+            auto = "anywhere" if one.auto is None else ", ".join(one.auto) or "by name"
+            gradient = "yes" if self.gradient else "no"
+            rows.append(dict(zip(_HEADS, (self.name, one.name, auto, gradient, one.needs), strict=True)))
+        return rows
 
 
 def ops() -> list[Op]:
@@ -193,11 +191,7 @@ def ops() -> list[Op]:
     return [_OPS[name] for name in sorted(_OPS)]
 
 
-def table() -> str:
-    """All ops of the modules that are loaded, a line an implementation."""
+def table() -> Table:
+    """All ops of the modules that are loaded, a row an implementation."""
     rows = [row for op in ops() for row in op.rows()]
-    header = {name: name for name in rows[0]} if rows else {}
-    widths = {name: max(len(row[name]) for row in [header, *rows]) for name in header}
-    return "\n".join(
-        "  ".join(row[name].ljust(widths[name]) for name in header).rstrip() for row in [header, *rows]
-    )
+    return Table(_HEADS, [[row[head] for head in _HEADS] for row in rows])
