@@ -143,9 +143,9 @@ def listed(queries: int, count: int, keys: int) -> Tensor:
 
 def head(impl: Any, features: Tensor) -> Sequence[Tensor]:
     torch.manual_seed(1)
-    layers = CentreHead(
-        HeadConfig(channels=16), in_channels=features.shape[1], cell_m=0.32, origin_m=(0.5, -3.0)
-    ).to(features.device)
+    layers = CentreHead(HeadConfig(channels=16), in_channels=features.shape[1], grid=GRID.grid).to(
+        features.device
+    )
     torch.nn.init.normal_(layers.box.weight, std=0.5)
     shape = (len(features) // 3, 3)
     heat = fixed_heat(features, pack_heat(layers, features.dtype), spatial_shape=shape, impl=impl)
@@ -225,7 +225,7 @@ def refined(
 ) -> Sequence[Tensor]:
     torch.manual_seed(0)
     stage = RefineStage(
-        RefineConfig(channels=(8, 8, 8)), classes=3, map_channels=6, cell_m=1.28, origin_m=GRID.range_m[:2]
+        RefineConfig(channels=(8, 8, 8)), classes=3, map_channels=6, grid=GRID.grid.coarser(4)
     ).eval()
     weights = pack_refine(stage, dtype=torch.float32, device=points.device)
     features = normal(2 * 4 * 4, 6).to(points.device)
