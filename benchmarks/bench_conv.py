@@ -2,7 +2,7 @@
 
     python benchmarks/bench_conv.py --device cpu
 
-Over the pillars of real scans, with and without building the table of neighbours. A dense layer has none:
+Over the pillars of real scans, with and without building its table of neighbours. A dense layer has none:
 with it, the time includes scattering the features into the dense canvas that it needs. A second part times a
 submanifold layer alone at round numbers of active cells, on a GPU also in a CUDA graph. On a GPU tiles are
 measured first, unless --quick.

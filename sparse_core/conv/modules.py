@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.conv.convolution import sparse_convolution
+from sparse_core.conv.convolution.api import SPARSE_CONVOLUTION
 from sparse_core.conv.coordinates import CoordinateTable
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
-from sparse_core.dispatch import Impl, check_impl
 from sparse_core.errors import ImplementationError
+from sparse_core.op import Impl
 
 __all__ = [
     "SparseConv2d",
@@ -50,7 +51,8 @@ class _SparseConvolution(nn.Module):
         impl: Impl = "auto",
     ) -> None:
         super().__init__()
-        check_impl(impl)
+        if impl != "vendor":
+            SPARSE_CONVOLUTION.check(impl)
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(f"groups must divide {in_channels} and {out_channels} channels, got {groups}")
         self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size")

@@ -22,7 +22,10 @@ from perception.stages.nms import fixed_nms
 from perception.stages.pillars import fixed_pillars
 from perception.stages.refine import fixed_refine, pack_refine
 from sparse_core.attention import gathered_attention, local_window, sparse_attention
+from sparse_core.conv.convolution import fixed_convolution, sparse_convolution
+from sparse_core.conv.coordinates import build_table
 from sparse_core.conv.grid import grid_from_cells
+from sparse_core.conv.neighbours import submanifold_table
 from sparse_core.dynamic.rigl.block_product import block_linear, plan_blocks
 from sparse_core.dynamic.rigl.fan_in import fan_in_product
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
@@ -161,6 +164,32 @@ def neck(impl: Any, cells: Tensor) -> Sequence[Tensor]:
     return [part for grid in lists for part in (grid.cells[: int(grid.count)], grid.count)]
 
 
+def grids(impl: Any, cells: Tensor) -> Sequence[Tensor]:
+    grid = grid_from_cells(cells, (9, 11), 1, 99, impl=impl)
+    return grid.cells[: int(grid.count)], grid.count
+
+
+def coordinates(size: int) -> Tensor:
+    """Cells of a grid, some of them twice."""
+    places = torch.randint(0, 9, (size, 3), generator=torch.Generator().manual_seed(size))
+    return places * torch.tensor([0, 1, 1])
+
+
+def tabled(impl: Any, cells: Tensor) -> Sequence[Tensor]:
+    table = build_table(cells, (9, 9), impl=impl)
+    return table.coordinates, table.keys, table.rows
+
+
+def convolved(impl: Any, features: Tensor, weight: Tensor, bias: Tensor, cells: Tensor) -> Sequence[Tensor]:
+    table = build_table(cells, (9, 9), impl="reference")
+    rows = submanifold_table(table, (3, 3))
+    return (sparse_convolution(features[: len(table)], weight, rows, bias=bias, impl=impl),)
+
+
+def fixed(impl: Any, features: Tensor, weight: Tensor, bias: Tensor, rows: Tensor) -> Sequence[Tensor]:
+    return (fixed_convolution(features, weight, rows, bias=bias, relu=True, impl=impl),)
+
+
 def boxes_of(size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Boxes that overlap, scores and labels of two frames."""
     boxes = torch.rand(2, size, 7, generator=torch.Generator().manual_seed(size)) * 3
@@ -246,6 +275,7 @@ EXAMPLES: dict[str, Example] = {
     "block_product": Example(
         lambda n: (normal(n, 40), normal(15, 8, 4), normal(24)), blocks, (1, 7, 33), differentiated=3
     ),
+    "build_table": Example(lambda n: (coordinates(5 * n),), tabled),
     "candidates": Example(lambda n: (unit(50, 32), unit(n, 32)), probed, (1, 7)),
     "cg": Example(
         lambda n: (normal(n), dominant(n)), lambda impl, b, a: (cg(a, b, impl=impl).x,), tolerance=1e-4
@@ -257,6 +287,9 @@ EXAMPLES: dict[str, Example] = {
         lambda n: (normal(n, 40), normal(33 * 5), listed(33, 5, 40).clamp_min(0).flatten(), normal(33)),
         lambda impl, x, values, columns, bias: (fan_in_product(x, values, columns, 33, bias, impl=impl),),
         (1, 7, 13),
+    ),
+    "fixed_convolution": Example(
+        lambda n: (normal(n, 5), normal(9, 5, 7), normal(7), listed(9, n, n) if n else listed(9, 0, 1)), fixed
     ),
     "gathered_attention": Example(
         lambda n: (
@@ -271,6 +304,7 @@ EXAMPLES: dict[str, Example] = {
     "gauss_seidel": Example(
         lambda n: (normal(n), dominant(n)), lambda impl, b, a: (gauss_seidel(csr(a), impl=impl).solve(b),)
     ),
+    "grids": Example(lambda n: (torch.arange(n).int() * 13 % 99,), grids),
     "head": Example(lambda n: (normal(3 * n, 17),), head, (1, 7)),
     "neck": Example(lambda n: (torch.arange(n).int() * 13 % 99,), neck, (0, 1, 5)),
     "nm_linear": Example(
@@ -287,6 +321,11 @@ EXAMPLES: dict[str, Example] = {
         lambda n: (normal(n, 5), normal(5, n + 3), scattered(n, n + 3)),
         lambda impl, a, b, dense: (sddmm(csr(dense), a, b, impl=impl).values,),
         differentiated=2,
+    ),
+    "sparse_convolution": Example(
+        lambda n: (normal(n, 5), normal(7, 3, 3, 5), normal(7), coordinates(n)),
+        convolved,
+        differentiated=3,
     ),
     "sparse_attention": Example(
         lambda n: (normal(1, 4, n, 16), normal(1, 2, n, 16), normal(1, 2, n, 16)),

@@ -9,7 +9,7 @@ from perception.stages.head import fixed_heat
 from perception.stages.head.types import HeatWeights
 from perception.stages.neck import hopper
 from sparse_core.conv.convolution import fixed_convolution
-from sparse_core.dispatch import check_impl
+from sparse_core.conv.convolution.api import FIXED_CONVOLUTION
 from sparse_core.op import Impl
 
 __all__ = ["MapConvolution"]
@@ -44,7 +44,7 @@ class MapConvolution:
         heat: HeatWeights | None = None,
         impl: Impl = "auto",
     ) -> None:
-        check_impl(impl)
+        FIXED_CONVOLUTION.check(impl)
         cells = batch_size * spatial_shape[0] * spatial_shape[1]
         if len(unit.weight) != 9 or table.shape != (9, cells):
             raise ValueError(

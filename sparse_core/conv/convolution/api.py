@@ -9,10 +9,33 @@ from sparse_core.conv.convolution import reference
 from sparse_core.conv.convolution.plan import TRITON_DTYPES, ConvolutionConfig
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.dispatch import Impl, check_impl, module_available, require_module
 from sparse_core.errors import ImplementationError
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 __all__ = ["fixed_convolution", "pack_weight", "sparse_convolution"]
+
+
+def _has_kernels(kind: str, features: torch.dtype, weight: torch.dtype) -> str | None:
+    if features in TRITON_DTYPES and features == weight:
+        return None
+    return f"takes features and weight of one type, float16, bfloat16 or float32; got {features} and {weight}"
+
+
+#: By the types of the features and the weight.
+SPARSE_CONVOLUTION: Op[torch.dtype, torch.dtype] = Op(
+    "sparse_convolution",
+    __package__,
+    by_triton(needs="float16, bfloat16 or float32", supports=_has_kernels),
+    by_torch(),
+    gradient=True,
+)
+FIXED_CONVOLUTION: Op[torch.dtype, torch.dtype] = Op(
+    "fixed_convolution",
+    __package__,
+    by_triton(needs="float16, bfloat16 or float32", supports=_has_kernels),
+    by_torch(),
+    gradient=False,
+)
 
 
 def sparse_convolution(
@@ -45,9 +68,7 @@ def sparse_convolution(
         ValueError: shapes that do not fit together.
         ImplementationError: an ``impl`` that does not exist for this op.
     """
-    check_impl(impl)
-    if impl == "vendor":
-        raise ImplementationError("sparse_convolution has no 'vendor' implementation; use 'reference'")
+    SPARSE_CONVOLUTION.check(impl)
     if groups != 1:
         return _grouped(features, weight, neighbours, bias, groups, impl)
     kernel_taps, inputs = neighbours.inverse.shape
@@ -63,28 +84,9 @@ def sparse_convolution(
         features, weight = features.to(dtype), weight.to(dtype)
     if bias is not None:
         bias = bias.to(weight.dtype)
-    supported = features.dtype in TRITON_DTYPES and features.dtype == weight.dtype
-    if impl == "auto" and features.is_cuda and supported and module_available("triton"):
-        impl = "triton"
-    if impl != "triton":
-        return reference.sparse_convolution(features, weight, neighbours, bias)
-    _check_triton(features)
-    if not supported:
-        raise ImplementationError(
-            "impl='triton' takes features and weight of one type, float16, bfloat16 or float32;"
-            f" got {features.dtype} and {weight.dtype}"
-        )
-    from sparse_core.conv.convolution import triton
-
-    return triton.sparse_convolution(features, weight, neighbours, bias)
-
-
-def _check_triton(features: Tensor) -> None:
-    """Raise ``ImplementationError`` where kernels cannot run."""
-    require_module("triton", impl="triton", hint="pip install triton")
-    from sparse_core.conv.convolution import triton
-
-    triton.check_runnable(features)
+    implementation = SPARSE_CONVOLUTION.pick(impl, features.device, features.dtype, weight.dtype)
+    convolved: Tensor = implementation.sparse_convolution(features, weight, neighbours, bias)
+    return convolved
 
 
 def _grouped(
@@ -158,18 +160,12 @@ def fixed_convolution(
         ValueError: shapes, types or devices that do not fit together.
         ImplementationError: ``impl="triton"`` cannot run here, or gradients are asked of it.
     """
-    check_impl(impl)
+    FIXED_CONVOLUTION.check(impl)
     _check(features, weight, neighbours, count)
     after = Epilogue(bias, residual, residual_rows, relu, zero_empty, out, out_rows)
     _check_after(after, neighbours.shape[1], weight.shape[2], features)
-    runs = features.is_cuda and features.dtype in TRITON_DTYPES and module_available("triton")
-    if impl == "reference" or (impl == "auto" and not runs):
+    if FIXED_CONVOLUTION.choose(impl, features.device, features.dtype, weight.dtype) == "reference":
         return reference.fixed_convolution(features, weight, neighbours, count, after)
-    if impl == "vendor":
-        raise ImplementationError("fixed_convolution has no 'vendor' implementation; use 'triton'")
-    _check_triton(features)
-    if features.dtype not in TRITON_DTYPES:
-        raise ImplementationError(f"impl='triton' takes float16, bfloat16 or float32, got {features.dtype}")
     if torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (features, weight, bias, residual)
     ):

@@ -15,21 +15,15 @@ import torch
 import triton
 from torch import Tensor
 
-from sparse_core.conv.convolution.kernels_triton import convolve_kernel, weight_gradient_kernel
+from sparse_core.conv.convolution.kernels_triton import weight_gradient_kernel
 from sparse_core.conv.convolution.launch_triton import is_wide, launch
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.tuned import chosen_config
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.gradients import once_differentiable
 
-__all__ = ["by_tap", "check_runnable", "convolve", "sparse_convolution"]
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, convolve_kernel)
+__all__ = ["by_tap", "convolve", "sparse_convolution"]
 
 
 def convolve(

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.tensor import SparseTensor
-from sparse_core.dispatch import require_module
+from sparse_core.errors import ImplementationError
+from sparse_core.libraries import missing, module_available
 
 _HINT = "pip install spconv-cu120 (Python 3.11) or spconv-cu126 (Python 3.12)"
 
@@ -21,7 +22,8 @@ def import_spconv() -> Any:
     Raises:
         ImplementationError: spconv is not installed.
     """
-    require_module("spconv", impl="vendor", hint=_HINT)
+    if not module_available("spconv"):
+        raise ImplementationError(f"impl='vendor' {missing('spconv', _HINT)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import spconv.pytorch as spconv

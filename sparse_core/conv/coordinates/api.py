@@ -5,19 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sparse_core.conv.coordinates import reference
 from sparse_core.conv.coordinates.common import MARGIN, coordinates_from_keys, linear_keys
-from sparse_core.dispatch import (
-    Impl,
-    check_impl,
-    triton_or_reference,
-)
 from sparse_core.errors import CapacityWarning
+from sparse_core.op import Impl, Op, by_torch, by_triton
+
+BUILD_TABLE: Op[()] = Op("build_table", __package__, by_triton(), by_torch(), gradient=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +101,7 @@ def build_table(
             along an axis.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
-    check_impl(impl)
+    BUILD_TABLE.check(impl)
     shape = tuple(int(size) for size in spatial_shape)
     _check_coordinates(coordinates, shape)
     if capacity is not None and capacity < 1:
@@ -136,7 +133,7 @@ def table_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], *, impl: Impl 
         impl: as in :func:`build_table`.
     """
     slots = None
-    if _resolve(impl, keys) == "triton" and len(keys):
+    if BUILD_TABLE.choose(impl, keys.device) == "triton" and len(keys):
         from sparse_core.conv.coordinates import triton
 
         unique, rows, slots = triton.unique_rows(keys)
@@ -145,16 +142,6 @@ def table_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], *, impl: Impl 
     return CoordinateTable(
         coordinates_from_keys(unique, spatial_shape), unique, rows, spatial_shape, slots=slots
     )
-
-
-def _resolve(impl: Impl, keys: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, keys, operation="the coordinate table", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from sparse_core.conv.coordinates import triton
-
-    triton.check_runnable(tensor)
 
 
 def _check_coordinates(coordinates: Tensor, shape: tuple[int, ...]) -> None:

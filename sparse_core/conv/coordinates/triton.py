@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
-
 #: Marks a free slot; keys are not negative.
 _FREE = -1
 _BLOCK = 256
@@ -59,11 +57,6 @@ def _lookup_kernel(keys, slots, values, rows, count, mask, BLOCK: tl.constexpr):
         active = active & (found != key) & (found != -1)
         slot = tl.where(active, (slot + 1) & mask, slot)
     tl.store(rows + lane, row, mask=inside)
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _insert_kernel)
 
 
 def unique_rows(keys: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,10 +21,7 @@ from sparse_core.conv.grid.layout import (
     checked_shape,
     word_count,
 )
-from sparse_core.dispatch import (
-    Impl,
-    triton_or_reference,
-)
+from sparse_core.op import Impl, Op, by_torch, by_triton
 
 __all__ = [
     "fixed_hash",
@@ -36,6 +32,8 @@ __all__ = [
     "neighbour_tables",
     "pyramid",
 ]
+
+GRIDS: Op[()] = Op("grids", __package__, by_triton(), by_torch(), gradient=False)
 
 
 def grid_from_bits(
@@ -73,7 +71,7 @@ def grid_from_cells(
     words = word_count(spatial_shape, batch_size)
     if cells.dtype != torch.int32 or cells.ndim != 1:
         raise TypeError(f"cells must be (N,) int32, got {tuple(cells.shape)} {cells.dtype}")
-    if _resolve(impl, cells) == "triton":
+    if GRIDS.choose(impl, cells.device) == "triton":
         from sparse_core.conv.grid import triton
 
         bits = triton.bits_of_cells(cells, words)
@@ -118,7 +116,7 @@ def pyramid(
     shapes = _level_shapes(shape, levels)
     for level_shape in shapes:
         word_count(level_shape, batch_size)
-    if _resolve(impl, bits) == "triton":
+    if GRIDS.choose(impl, bits.device) == "triton":
         from sparse_core.conv.grid import pyramid_triton
 
         return pyramid_triton.pyramid(bits, shapes, batch_size, list(capacities), list(levels))
@@ -180,7 +178,7 @@ def hash_pyramid(
         levels, _level_shapes(first.spatial_shape, levels)[1:], capacities, strict=True
     ):
         _check_hash(shape, first.batch_size, [capacity])
-        if _resolve(impl, first.keys) == "triton":
+        if GRIDS.choose(impl, first.keys.device) == "triton":
             from sparse_core.conv.grid import hash_triton
 
             keys = hash_triton.strided_keys(grids[-1], level, shape)
@@ -238,7 +236,7 @@ def neighbour_tables(
     example = known[0] if known else torch.empty(0, dtype=torch.int32, device=device)
     if any(tensor.device != example.device for tensor in known):
         raise ValueError("the grids of the requests lie on several devices")
-    if whole and _resolve(impl, example) == "triton":
+    if whole and GRIDS.choose(impl, example.device) == "triton":
         from sparse_core.conv.grid import tables_triton
 
         return tables_triton.tables(whole, example.device)
@@ -301,18 +299,8 @@ def _check_hash(shape: tuple[int, ...], batch_size: int, capacities: Sequence[in
 def _hash_from_keys(
     keys: Tensor, shape: tuple[int, ...], batch_size: int, capacity: int, impl: Impl
 ) -> FixedHash:
-    if _resolve(impl, keys) == "triton":
+    if GRIDS.choose(impl, keys.device) == "triton":
         from sparse_core.conv.grid import hash_triton
 
         return hash_triton.hash_from_keys(keys, shape, batch_size, capacity)
     return reference.hash_from_keys(keys, shape, batch_size, capacity)
-
-
-def _resolve(impl: Impl, tensor: Tensor) -> Literal["reference", "triton"]:
-    return triton_or_reference(impl, tensor, operation="grids of fixed capacity", check_runs=_check_runs)
-
-
-def _check_runs(tensor: Tensor) -> None:
-    from sparse_core.conv.grid import triton
-
-    triton.check_runnable(tensor)

@@ -12,10 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.dispatch import check_triton_runs
 from sparse_core.launches import launch as _launch
 
-__all__ = ["bits_of_cells", "check_runnable", "popcount", "row_of"]
+__all__ = ["bits_of_cells", "popcount", "row_of"]
 
 
 @triton.jit
@@ -69,11 +68,6 @@ def _set_kernel(cells, bits, count, BLOCK: tl.constexpr):
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     cell = tl.load(cells + lane, mask=lane < count, other=-1)
     tl.atomic_or(bits + (cell >> 5), 1 << (cell & 31), mask=cell >= 0, sem="relaxed")
-
-
-def check_runnable(tensor: Tensor) -> None:
-    """Raise ``ImplementationError`` unless Triton can work on this tensor."""
-    check_triton_runs(tensor, _or)
 
 
 def bits_of_cells(cells: Tensor, words: int) -> Tensor:

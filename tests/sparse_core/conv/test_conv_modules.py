@@ -164,7 +164,7 @@ def test_vendor_layer_in_a_copy_shares_the_weight_of_the_copy(random_sparse: Spa
 
 
 def test_vendor_that_is_not_installed_raises(random_sparse: Sparse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.dispatch.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.conv.convolution.vendor.module_available", lambda name: False)
     layer = SubmanifoldConv2d(6, 5, impl="vendor")
     with pytest.raises(ImplementationError, match="impl='vendor' needs spconv, which is not installed"):
         layer(random_sparse((6, 7), 6, dtype=torch.float32))
