@@ -56,7 +56,7 @@ def filled(
     Raises:
         ImportError: the index needs a package that is not installed.
     """
-    config = StoreConfig(index=index, index_from=index_from)  # type: ignore[arg-type]
+    config = StoreConfig(index=index, index_from=index_from)
     store = MemoryStore.open(folder, dim=vectors.shape[1], config=config)
     start = time.perf_counter()
     for first in range(0, len(vectors), 10_000):
@@ -184,7 +184,7 @@ def ours(
         return store.search(queries, k, aim=aim).ids - 1
 
     rows = searches_of(name, search, _AIMS, data, truth, options)
-    long_term = store._retriever._index("default").tiers[1]
+    long_term = store._retriever.indexes.by_encoder["default"].tiers[1]
     for row in rows:
         if long_term is not None:
             row |= long_term.effort(row["effort"], queries=len(data.queries))._asdict()
