@@ -62,7 +62,7 @@ test: $(READY) browser  ## lint, types and the default test suite
 test-all: $(READY) browser  ## also the slow tests
 	$(PYTEST) -m "slow or not slow"
 
-bench: $(READY)  ## sparse against dense on this machine, results in benchmarks/results
+bench: $(READY)  ## sparse against dense on this machine, results in build/benchmarks
 	$(BIN)/python benchmarks/bench_detector.py --device cpu --data "$(DATA)"
 	$(BIN)/python benchmarks/bench_conv.py --device cpu --data "$(DATA)"
 	$(BIN)/python benchmarks/bench_nms.py --device cpu

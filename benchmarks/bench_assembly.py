@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.matrices import noted, relative_error, short
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
 from sparse_core.formats import CSR, assemble_csr, generators
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         " 'ours' takes int32 indices, 'ours int64' the same ones as torch."
     ]
     values = result("assembly", device, settings, cases=rows, notes=notes)
-    write(values, options.out or RESULTS / f"assembly-{device.type}.json")
+    save(values, options)
     show(values, [_table(values)], notes, as_json=options.json)
     return 0 if all(row["agrees"] for row in rows) else 1
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from benchmarks.matrices import noted, random_dense, relative_error
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
 from sparse_core.formats import BSR, generators
 from sparse_core.linalg import spmm
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     values = result(
         "block_spmm", device, settings, cases=rows, break_even=even, notes=list(dict.fromkeys(notes))
     )
-    write(values, options.out or RESULTS / f"block_spmm-{device.type}.json")
+    save(values, options)
     show(values, _tables(values), values["notes"], as_json=options.json)
     return 0 if all(side["agrees"] for row in rows for side in row["sides"].values()) else 1
 

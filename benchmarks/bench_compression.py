@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from benchmarks.graphs import call_microseconds
 from benchmarks.memory import peak_bytes, reset_peak, resident_bytes
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table, write
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Summary, interleave, paired_ratio
 from perception import Detector
@@ -75,22 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("device", "frames", "rounds", "threads", "seed", "quick", "rows")
     }
     values = result("compression", device, settings, rows={}, layers=[], notes=notes)
-    path = options.out or RESULTS / f"compression-{device.type}.json"
     notes.append(f"{frames.kind}; weights pointpillars-kitti; every frame from points to boxes on the host.")
     with tempfile.TemporaryDirectory() as folder:
         files = {name: _file(name, options.files, Path(folder)) for name in options.rows}
         print(f"[{time.perf_counter() - start:.0f} s] files", file=sys.stderr, flush=True)
         for name, file in files.items():
             values["rows"][name] = _load(file, device, options.loads)
-        write(values, path)
+        write(values, options.out)
         print(f"[{time.perf_counter() - start:.0f} s] loaded", file=sys.stderr, flush=True)
         _time_frames(values, files, frames.points, device, options)
-    write(values, path)
+    write(values, options.out)
     print(f"[{time.perf_counter() - start:.0f} s] frames", file=sys.stderr, flush=True)
     if device.type == "cuda" and not options.quick:
         left = options.budget_s - (time.perf_counter() - start) if options.budget_s else float("inf")
         values["layers"] = _time_layers(frames.points[0], device, options, left, notes)
-        write(values, path)
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     return 0
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from benchmarks import conv_sites
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Side, Summary, interleave
 from perception.config import PillarConfig
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sites=site_rows,
         notes=list(dict.fromkeys(notes)),
     )
-    write(values, options.out or RESULTS / f"conv-{device.type}.json")
+    save(values, options)
     site_tables = conv_sites.report(site_rows, frames.kind)
     show(values, [*_tables(values), *site_tables], values["notes"], as_json=options.json)
     return 0

@@ -22,11 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
-from rich.table import Table
 
 from benchmarks import chart, memory
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import (
     Frames,
     default_data,
@@ -42,6 +41,7 @@ from perception.boxes import rotated_iou_bev
 from perception.config import DetectorConfig
 from perception.model.pillars import make_pillars
 from perception.types import Detections, FloatArray
+from sparse_core.table import Table
 
 #: A single dense frame beyond this is not worth waiting for.
 _LONGEST_FRAME_S = 25.0
@@ -66,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(json.dumps(_memory_here(wanted, source, frames, device)) + "\n")
         return 0
     values = _measure(options, device, source, frames)
-    out = options.out or RESULTS / f"detector-{device.type}.json"
-    write(values, out)
+    save(values, options)
     if options.png:
         chart.draw(values, options.png)
     show(values, _tables(values), values["notes"], as_json=options.json)

@@ -29,7 +29,7 @@ from rich.progress import Progress
 
 from benchmarks.environment import ROOT
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 
 _STORES = ("ours", "everything", "latest")
 _KINDS = ("last seen", "nearby", "changed", "still there", "how often", "place")
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "perceiving_s is small where percepts were there already",
         ],
     )
-    write(values, options.out)
+    save(values, options)
     show(values, _tables(values), values["notes"], as_json=options.json)
     return 0
 
@@ -169,8 +169,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
     if len(set(options.seeds)) < len(options.seeds) or options.device != "cpu":
         parser.error("--seeds must differ, and the drive runs on the CPU")
-    if options.out is None:
-        options.out = RESULTS / "drive-cpu.json"
     return options
 
 

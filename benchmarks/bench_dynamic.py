@@ -26,7 +26,7 @@ import torch
 from benchmarks.dynamic_sides import KINDS, UPDATE_EVERY, Shape, Training, build, disagreement, sparse_layers
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, interleave, paired_ratio
 
 #: Relative error in the norm: bfloat16 rounds results and gradients.
@@ -95,7 +95,7 @@ def _save(
     """The result so far, written; an interrupted run keeps what it has."""
     settings = {name: getattr(options, name) for name in ("device", "rounds", "threads", "seed", "quick")}
     values = result("dynamic", device, settings, **found, bars=bars(found), notes=list(dict.fromkeys(notes)))
-    write(values, options.out or RESULTS / f"dynamic-{device.type}.json")
+    save(values, options)
     return values
 
 

@@ -35,8 +35,8 @@ from benchmarks.dynamic_rows import DROP_FRACTION, LENGTHS, SPARSITIES, STOP, Ro
 from benchmarks.dynamic_summary import summarise, tables
 from benchmarks.dynamic_tasks import DIGITS_VARIABLE, SMALL_TASKS, TASKS, help_text
 from benchmarks.dynamic_training import Run, train
-from benchmarks.options import common_parser, parse
-from benchmarks.results import RESULTS, result, show, write
+from benchmarks.options import common_parser, parse, picture
+from benchmarks.results import result, save, show, write
 from benchmarks.scenes import default_data
 from sparse_core.dispatch import module_available
 
@@ -61,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = _finished(options.out, settings) if options.resume else []
     found, failures = _train_all(runs, known, options, settings)
     values = _values(found, failures, options, settings)
-    write(values, options.out)
+    save(values, options)
     notes = list(values["notes"])
     if not found:
         pass
     elif module_available("matplotlib"):
-        _draw(values, options.png or options.out.with_suffix(".png"))
+        _draw(values, picture(options))
     else:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
     show(values, tables(values["cases"]), notes, as_json=options.json)
@@ -74,8 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    common = common_parser(__doc__, "dynamic-accuracy", quick="few steps and rows: the numbers mean nothing")
-    # As in the study of pruning: one result file, and threads are processes.
+    quick_help = "few steps and rows: the numbers mean nothing"
+    common = common_parser(__doc__, "dynamic-accuracy", quick=quick_help, by_device=False)
+    # As in the study of pruning, threads are processes.
     parser = argparse.ArgumentParser(
         description=common.description,
         formatter_class=common.formatter_class,
@@ -84,10 +85,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         conflict_handler="resolve",
     )
     parser.add_argument(
-        "--detector", action="store_true", help="train the detector instead of the small tasks"
-    )
-    parser.add_argument(
-        "--out", type=Path, help="result file (benchmarks/results/dynamic-accuracy.json, or …-detector)"
+        "--detector",
+        dest="result",
+        action="store_const",
+        const="dynamic-accuracy-detector",
+        help="train the detector instead of the small tasks, into files …-detector",
     )
     parser.add_argument("--threads", type=int, default=2, help="trainings at a time, of one thread each")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
@@ -116,8 +118,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--draw-from", type=Path, help="train nothing: draw a result file")
     options = parse(parser, arguments)
     quick = options.quick
-    name = "dynamic-accuracy-detector" if options.detector else "dynamic-accuracy"
-    options.out = options.out or RESULTS / f"{name}.json"
+    options.detector = options.result.endswith("detector")
     options.sparsities = tuple(options.sparsities or ((0.9,) if quick else SPARSITIES))
     options.lengths = tuple(options.lengths or ((1,) if options.detector else LENGTHS))
     options.seeds = options.seeds or (1 if options.detector else 2 if quick else 5)

@@ -31,8 +31,8 @@ from benchmarks.matrices import (
     short,
     with_random_values,
 )
-from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.options import common_parser, configure, parse, picture
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave
 from sparse_core.dispatch import module_available
 from sparse_core.formats import BSR, CSR, ELL, HYB, SlicedELL, SparseMatrix, generators
@@ -95,10 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not drawing:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
     values = result("formats", device, settings, cases=rows, summary=summarise(rows), notes=notes)
-    out = options.out or RESULTS / f"formats-{device.type}.json"
-    write(values, out)
+    save(values, options)
     if drawing:
-        _draw(values, options.png or out.with_suffix(".png"))
+        _draw(values, picture(options))
     show(values, _tables(values), notes, as_json=options.json)
     return 0 if all(row["agrees"] for row in rows) else 1
 

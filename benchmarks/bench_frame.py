@@ -31,15 +31,14 @@ from torch import Tensor
 from benchmarks.frame_sides import LIBRARIES, LibraryRunner
 from benchmarks.graphs import call_microseconds
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
+from perception.budget import Level, thinned
+from perception.comparison.measure import in_turn, reserved_bytes
+from perception.comparison.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.model.weights import load_weights
-from perception.run.budget import Level, thinned
-from perception.run.comparison.measure import in_turn, reserved_bytes
-from perception.run.comparison.sides import DENSE, SPARSE
-from perception.run.dense import DenseRunner
 from perception.run.graph import FrameGraph, FrameRunner
 from perception.stages.pillars import fixed_pillars
 
@@ -91,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name: getattr(options, name) for name in ("device", "frames", "rounds", "threads", "seed", "quick")
     }
     values = result("frame", device, settings, cases=rows, stages_ms=stages, bars=_bars(rows), notes=notes)
-    write(values, options.out or RESULTS / f"frame-{device.type}.json")
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     return 0
 
@@ -172,7 +171,7 @@ def _measured(
     makers: dict[str, Callable[[], FrameRunner | LibraryRunner]] = {SPARSE: lambda: own}
     if device.type == "cuda":
         dense = _network("pointpillars-kitti-dense", config, device, "dense")
-        makers[DENSE] = partial(DenseRunner, dense, sparse, dtype=dtype)
+        makers[DENSE] = partial(FrameRunner, dense, dtype=dtype)
         if name == "view":
             makers |= {side: partial(LibraryRunner, sparse, package) for package, side in LIBRARIES.items()}
     graphs: dict[str, FrameGraph | LibraryRunner] = {}
@@ -227,11 +226,10 @@ def _pillars_us(runner: FrameRunner, clouds: Sequence[Tensor], rounds: int) -> f
     graph.load(clouds)
     run = partial(
         fixed_pillars,
-        graph.points,
-        graph.lengths,
+        *graph.scans,
         runner.config.pillars,
         graph.room.capacities[0],
-        workspace=graph.network.pillar_workspace,
+        workspace=graph.steps.pillar_workspace,
     )
     options: dict[str, Any] = {"rounds": rounds, "budget_s": 5.0, "seed": 0}
     return statistics.median(call_microseconds({"pillars": run}, runner.device, **options)["pillars"])

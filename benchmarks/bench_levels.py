@@ -26,15 +26,15 @@ import torch
 
 from benchmarks.level_candidates import candidates, level_facts, without_taps
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table, write
 from benchmarks.scenes import default_data
 from benchmarks.timing import Summary, interleave, paired_ratio
+from perception.budget import BudgetedDetector, default_levels
 from perception.detector import Detector
 from perception.evaluate.data_set import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.io.kitti import KittiDataset, KittiFrame, write_objects
 from perception.model.weights import load_weights
-from perception.run.budget import BudgetedDetector, default_levels
 from perception.types import Detections
 from sparse_core.dynamic import BudgetWarning
 
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         budgets=[],
         notes=[],
     )
-    path = options.out or RESULTS / f"levels-{device.type}.json"
-    _measure(values, frames, options, path)
+    _measure(values, frames, options)
+    save(values, options)
     show(values, _tables(values), values["notes"], as_json=options.json)
     return 0
 
@@ -89,9 +89,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _measure(
-    values: dict[str, Any], frames: list[KittiFrame], options: argparse.Namespace, path: Path
-) -> None:
+def _measure(values: dict[str, Any], frames: list[KittiFrame], options: argparse.Namespace) -> None:
     """Fill the result and write it after each part."""
     start = time.perf_counter()
     whole = Detector.from_pretrained(_WEIGHTS, device=options.device).reporting_everything()
@@ -123,17 +121,16 @@ def _measure(
         case["time"] = Summary.of(times).to_dict()
         case["samples_ms"] = [round(value, 3) for value in times]
         case["of_all"] = paired_ratio(times, samples[chosen[0].name])
-    write(values, path)
+    write(values, options.out)
     first_ms = values["cases"][0]["time"]["median_ms"]
     budgeted = BudgetedDetector(whole, first_ms / 1e3)
     for share in _BUDGETS:
         _progress(start, f"budget of {share:g} of the first level")
         budget = _under_budget(budgeted, frames, share * first_ms / 1e3, options.loops)
         values["budgets"].append({"of_first": share} | budget)
-        write(values, path)
+        write(values, options.out)
     if not options.quick:
         _zeroed_taps(values, frames, options, start)
-        write(values, path)
 
 
 def _detect(detector: BudgetedDetector, frame: KittiFrame) -> Detections:

@@ -37,7 +37,7 @@ from benchmarks.memory_measures import (
 from benchmarks.memory_peers import peers
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.real_embeddings import real_embeddings
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from memory import MemoryStore
 from memory.index import Clustered, clustered
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "quick": options.quick,
     }
     values = result("memory", torch.device("cpu"), settings, **values, bars=_bars(values), notes=notes)
-    write(values, options.out)
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     return 0
 
@@ -164,7 +164,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.rows = options.rows or (3000 if quick else 200_000)
     options.queries = options.queries or (50 if quick else 2000)
     options.seen_rows = options.seen_rows or (2000 if quick else 1_000_000)
-    options.out = options.out or RESULTS / "memory-cpu.json"
     return options
 
 

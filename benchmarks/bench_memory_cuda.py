@@ -29,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from memory.errors import RecallWarning
 from memory.index import recall
 from memory.index.cuda import CudaIndex, rerank_top
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sweep=sweep,
         notes=notes,
     )
-    write(values, options.out or RESULTS / f"memory_cuda-{device.type}.json")
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     return 1 if any(note.startswith("failed: ") for note in notes) else 0
 

@@ -25,15 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks.memory import peak_bytes, reset_peak, resident_bytes
 from benchmarks.merging_plain import compare, model_sizes, plain_ties
-from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.options import asked, common_parser, configure, parse
+from benchmarks.results import number, result, save, show, table, write
 from benchmarks.timing import Summary, paired_ratio, time_once
 from sparse_core.merging import TaskVector, merge, save_task_vector
+from sparse_core.table import Table
 
 State = dict[str, Tensor]
 DENSITY = 0.2
@@ -65,15 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--models and --rounds must be at least 1, --sizes at least 1000")
     device = torch.device(options.device)
     configure(device, options.threads)
-    settings = {key: value for key, value in vars(options).items() if key not in ("out", "json")}
-    out = options.out or RESULTS / f"merging-{options.device}.json"
+    settings = asked(options)
     values: dict[str, Any] = {}
     cases: list[dict[str, Any]] = []
     for size, count in zip(options.sizes, options.rounds, strict=True):
         cases.append(measure(options, size, count, device, with_files=not cases))
         # After each size, so that a run that is cut off leaves what it has.
         values = result("merging", device, settings, cases=cases, notes=_NOTES)
-        write(values, out)
+        write(values, options.out)
+    save(values, options)
     show(values, _tables(cases), _NOTES, as_json=options.json)
     return 0 if all(side["agrees"] for case in cases for side in case["compared"].values()) else 1
 

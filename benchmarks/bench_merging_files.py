@@ -27,15 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from benchmarks.environment import ROOT
 from benchmarks.memory import anonymous_bytes, peak_bytes, reset_peak, resident_bytes
 from benchmarks.merging_plain import model_sizes
-from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.options import asked, common_parser, configure, parse
+from benchmarks.results import number, result, save, show, table
 from sparse_core.merging import merge_files, parse_recipe
 from sparse_core.merging.tensor_files import TensorFileWriter
+from sparse_core.table import Table
 
 _NOTES = [
     "own: the most memory that belonged to the process alone; with mapped files: the peak that the"
@@ -60,11 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.device != "cpu":
         parser.error("--device cuda: models on disk are merged on the CPU")
     options.sizes = [int(size) for size in options.sizes or ([1e6] if options.quick else [1e7, 1e8, 2e8])]
-    unnamed = ("out", "json", "folder", "merge_of")
-    settings = {key: value for key, value in vars(options).items() if key not in unnamed}
+    settings = asked(options, "folder", "merge_of")
     cases = [measure(options, size) for size in options.sizes]
     values = result("merging_files", device, settings, cases=cases, notes=_NOTES)
-    write(values, options.out or RESULTS / "merging_files-cpu.json")
+    save(values, options)
     show(values, [_table(cases)], _NOTES, as_json=options.json)
     return 0
 

@@ -26,13 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks.merging_tasks import PAIRS, Pair, Trained
-from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, result, show, table, write
+from benchmarks.options import asked, common_parser, configure, parse
+from benchmarks.results import result, save, show, table, write
 from sparse_core.merging import TaskVector, loss_along_path, merge
+from sparse_core.table import Table
 
 _WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 #: Method of the library, and what is tried on the validation data.
@@ -73,11 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device("cpu")
     configure(device, options.threads)
     options.seeds = options.seeds or (2 if options.quick else 5)
-    settings = {key: value for key, value in vars(options).items() if key not in ("out", "json", "keep")}
-    out = options.out or RESULTS / "merging_quality-cpu.json"
+    settings = asked(options, "keep")
     pairs: dict[str, Any] = {}
-    if options.keep and out.is_file():
-        pairs = json.loads(out.read_text(encoding="utf-8"))["pairs"]
+    if options.keep and options.out.is_file():
+        pairs = json.loads(options.out.read_text(encoding="utf-8"))["pairs"]
     values: dict[str, Any] = {}
     with Progress(console=Console(stderr=True), disable=options.json) as bar:
         task = bar.add_task("quality", total=len(options.pairs) * options.seeds)
@@ -90,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pairs = {key: pairs[key] for key in PAIRS if key in pairs}
             # After each pair, so that an interrupted run leaves what it has.
             values = result("merging_quality", device, settings, pairs=pairs, notes=_NOTES)
-            write(values, out)
+            write(values, options.out)
+    save(values, options)
     show(values, [_table(name, pair) for name, pair in pairs.items()], _NOTES, as_json=options.json)
     return 0
 

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from benchmarks.graphs import captured, device_ms, microseconds
 from benchmarks.nm_linear_chart import draw
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, interleave, paired_ratio
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
-from sparse_core.nm.linear import choice as choices
 from sparse_core.nm.linear import nm_linear
+from sparse_core.nm.linear.choice import TUNER
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.measure import case_of
 from sparse_core.nm.packed import PackedNM
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bars=bars(rows, packing),
         notes=list(dict.fromkeys(notes)),
     )
-    write(values, options.out or RESULTS / f"nm_linear-{device.type}.json")
+    save(values, options)
     if options.png:
         draw(values, options.png)
     show(values, _tables(values), values["notes"], as_json=options.json)
@@ -343,7 +343,7 @@ def _method(weights: _Weights, rows: int, device: torch.device) -> str:
     if device.type != "cuda":
         return "unpacked"
     out_dtype = torch.int32 if weights.packed.dtype == torch.int8 else weights.packed.dtype
-    found = choices.lookup(
+    found = TUNER.lookup(
         case_of(
             weights.packed, rows, Epilogue(None, weights.bias is not None, False, out_dtype), unpacks=False
         )

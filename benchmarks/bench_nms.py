@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
 from perception.nms import rotated_nms, rotated_nms_exact
 from perception.stages.nms import fixed_nms
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     notes = ["Random boxes crowded around objects on 69 m x 79 m, three classes."]
     values = result("nms", device, settings, cases=rows, notes=notes)
-    write(values, options.out or RESULTS / f"nms-{device.type}.json")
+    save(values, options)
     show(values, [_table(values)], notes, as_json=options.json)
     return 0 if all(row["equal"] for row in rows) else 1
 

@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from benchmarks.environment import ROOT
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from memory.encode import DepthEncoder, ImageEncoder, place_recall
 
 _RADIUS_M = 0.5
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sides=sides,
         notes=[*notes, "times include reading and scaling of photographs; depth images are in memory"],
     )
-    write(values, options.out)
+    save(values, options)
     show(values, [_table(values)], values["notes"], as_json=options.json)
     return 0
 
@@ -221,9 +221,7 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "places", quick="the first 60 frames")
     parser.add_argument("--data", type=Path, default=data_folder(), help="folder of the sequence")
-    options = parse(parser, arguments)
-    options.out = options.out or RESULTS / "places-cpu.json"
-    return options
+    return parse(parser, arguments)
 
 
 def _table(values: dict[str, Any]) -> Any:

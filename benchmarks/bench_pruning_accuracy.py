@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from benchmarks.environment import describe
-from benchmarks.options import common_parser, configure, parse
+from benchmarks.options import common_parser, configure, parse, picture
 from benchmarks.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.pruning_rows import BASELINE, REFRESH_EVERY, Task
-from benchmarks.results import RESULTS, result, show, table, write
+from benchmarks.results import result, save, show, table, write
 from sparse_core.dispatch import module_available
+from sparse_core.table import Table
 
 MODELS = ("transformer", "convnet")
 PATTERNS = ("2:4", "1:4", "2:8")
@@ -86,31 +86,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawing = module_available("matplotlib")
     if not drawing:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
-    write(values, options.out)
+    save(values, options)
     partial.unlink(missing_ok=True)
     if drawing:
-        _draw(values, options.png or options.out.with_suffix(".png"))
+        _draw(values, picture(options))
     show(values, _tables(values), notes, as_json=options.json)
     return 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    common = common_parser(
-        __doc__, "pruning-accuracy", quick="two seeds, few steps: the numbers mean nothing"
-    )
-    # Two options mean something else here: there is one result file, and threads are processes.
+    quick = "two seeds, few steps: the numbers mean nothing"
+    common = common_parser(__doc__, "pruning-accuracy", quick=quick, by_device=False)
+    # Threads are processes here.
     parser = argparse.ArgumentParser(
         description=common.description,
         formatter_class=common.formatter_class,
         parents=[common],
         add_help=False,
         conflict_handler="resolve",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=RESULTS / "pruning-accuracy.json",
-        help="result file (benchmarks/results/pruning-accuracy.json)",
     )
     parser.add_argument("--threads", type=int, default=2, help="processes of one thread each, a seed each")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))

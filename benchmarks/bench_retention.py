@@ -31,7 +31,7 @@ from rich.progress import Progress
 
 from benchmarks import retention_questions
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.retention_questions import Question, agree, questions_of
 from benchmarks.retention_value import Fact, facts_of, greedy_values, value_bounds, value_of
 from benchmarks.retention_world import Observation, World, WorldOptions, parked_day, world_of
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spent_s=round(time.perf_counter() - start, 1),
         notes=_notes(rows),
     )
-    write(values, options.out)
+    save(values, options)
     if options.png is not None:
         from benchmarks.retention_chart import draw
 
@@ -98,9 +98,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "retention", quick="a week instead of two months")
     parser.set_defaults(threads=1)
     parser.add_argument("--png", type=Path, help="draw a chart")
-    options = parse(parser, arguments)
-    options.out = options.out or RESULTS / "retention-cpu.json"
-    return options
+    return parse(parser, arguments)
 
 
 class _Study:

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.serve_client import OPERATIONS, caption
 from benchmarks.serve_process import Service
 from benchmarks.serve_replay import replay
@@ -67,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     notes = ["clients and service share the cores of this machine; an add holds several memories"]
     values = result("serve", torch.device("cpu"), settings, **parts, bars=_bars(parts), notes=notes)
-    if options.out is not None:
-        write(values, options.out)
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     bars = values["bars"]
     return 0 if bars["errors"] == bars["lost"] == 0 else 1
@@ -208,7 +207,7 @@ def _replay(folder: Path, options: argparse.Namespace, progress: Progress) -> di
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = common_parser(__doc__, "serve", quick="seconds instead of minutes; writes no file without --out")
+    parser = common_parser(__doc__, "serve", quick="seconds instead of minutes")
     parser.add_argument("--folder", type=Path, help="where stores are made; decides what a sync costs")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, help="of each run with clients")
@@ -220,8 +219,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.robot_seconds = options.robot_seconds or (30 if options.quick else 3600)
     if min(options.clients, options.batch, options.dim) < 1:
         parser.error("--clients, --batch and --dim must be at least 1")
-    if options.out is None and not options.quick:
-        options.out = RESULTS / "serve-cpu.json"
     return options
 
 

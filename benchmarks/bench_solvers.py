@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.matrices import exact_product, fresh, noted, random_dense
-from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.options import common_parser, configure, parse, picture
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
 from sparse_core.dispatch import module_available
 from sparse_core.formats import CSR, generators
@@ -91,14 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Setup is the wall time of making the preconditioner for a matrix seen for the first time, kernels"
         " already compiled; solve is the wall time of one call without it."
     )
-    out = options.out or RESULTS / f"solvers-{device.type}.json"
     drawing = module_available("matplotlib")
     if not drawing:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
     values = result("solvers", device, settings, cases=rows, notes=notes)
-    write(values, out)
+    save(values, options)
     if drawing:
-        draw(values, options.png or out.with_suffix(".png"))
+        draw(values, picture(options))
     show(values, [_table(values)], notes, as_json=options.json)
     return 0 if all(row["agrees"] for row in rows) else 1
 

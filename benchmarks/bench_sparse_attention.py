@@ -46,7 +46,7 @@ from benchmarks.attention_sides import (
     reason,
 )
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 
 #: One compilation a length, head size and pass.
 FLEX_CELLS = ("random-0.*-4096-*-128-bfloat16-*", "random-0.*-16384-*-128-bfloat16-*")
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bars=bars(parts["cases"], parts["selection"], encoder),
         notes=list(dict.fromkeys(notes)),
     )
-    write(values, options.out or RESULTS / f"sparse_attention-{device.type}.json")
+    save(values, options)
     if options.png:
         draw(values, options.png)
     show(values, _tables(values), values["notes"], as_json=options.json)

@@ -33,7 +33,7 @@ from benchmarks.matrices import (
     relative_error,
 )
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import RESULTS, number, result, show, table, write
+from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio, time_once
 from sparse_core.dispatch import module_available
 from sparse_core.formats import BSR, CSR, ELL, CompactCSR, SlicedELL, SparseMatrix
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         " means that part of the matrix stayed in the cache."
     )
     values = result("spmv", device, settings, cases=rows, summary=_summary(rows), notes=notes)
-    write(values, options.out or RESULTS / f"spmv-{device.type}.json")
+    save(values, options)
     show(values, _tables(values), notes, as_json=options.json)
     return 0 if all(side["agrees"] for row in rows for side in row["sides"].values()) else 1
 

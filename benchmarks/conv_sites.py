@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks.graphs import call_microseconds, microseconds
@@ -30,6 +29,7 @@ from sparse_core.conv import (
 )
 from sparse_core.conv.grid import grid_from_cells, linear_cells, neighbour_table
 from sparse_core.dispatch import Impl, module_available
+from sparse_core.table import Table
 
 #: Spare rows of the capacity that the fixed side is given.
 HEADROOM = 1.25

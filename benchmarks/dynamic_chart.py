@@ -90,9 +90,9 @@ def _draw_panel(axes: Axes, task: str, length: int, cases: list[dict[str, Any]])
             sparsities.index(case["sparsity"]) + (labels.index(case["label"]) - (len(labels) - 1) / 2) * width
         )
         axes.errorbar(at, mean, yerr=std, color=colour, marker="o", markersize=6, capsize=3, zorder=3)
-        axes.scatter(
-            [at] * found["n"], [scale * value for value in found["values"]], s=8, color=colour, alpha=0.5
-        )
+        # A published file has no single seeds.
+        single = [scale * value for value in found.get("values", ())]
+        axes.scatter([at] * len(single), single, s=8, color=colour, alpha=0.5)
     axes.set_xticks(range(len(sparsities)), [f"{sparsity:.0%} sparse" for sparsity in sparsities])
     axes.set_xlim(-0.5, max(len(sparsities), 1) - 0.5)
     axes.set_title(

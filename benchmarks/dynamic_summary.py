@@ -6,10 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.dynamic_rows import LABELS, Row
 from benchmarks.results import table
+from sparse_core.table import Table
 
 #: What each task is judged by, and digits after the point.
 MEASURES = {

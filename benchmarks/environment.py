@@ -49,12 +49,16 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 def _code() -> dict[str, Any]:
     """Commit and dirty flag (None outside a git checkout), and a digest of the sources that always works."""
-    status = _git("status", "--porcelain")
-    return {
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": None if status is None else bool(status),
-        "source_sha256": _source_digest(),
-    }
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": is_dirty(), "source_sha256": _source_digest()}
+
+
+def is_dirty() -> bool | None:
+    """Whether anything but results differs from the commit; None outside a git checkout.
+
+    New results do not count, so that several benchmarks can be published one after another.
+    """
+    status = _git("status", "--porcelain", "--", ".", ":(exclude)benchmarks/results")
+    return None if status is None else bool(status)
 
 
 def _git(*arguments: str) -> str | None:

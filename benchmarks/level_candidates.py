@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from perception.budget import Level, default_levels
 from perception.model.layers import SparseUnit
 from perception.model.network import Network
-from perception.run.budget import Level, default_levels
 
 
 def candidates() -> tuple[Level, ...]:

@@ -76,7 +76,8 @@ def draw(values: dict[str, Any], path: Path) -> None:
 def _draw_panel(axes: Axes, case: dict[str, Any]) -> None:
     rows = {name: row for name, row in case["rows"].items() if name != "dense"}
     for position, row in enumerate(rows.values()):
-        lost = [-100 * value for value in row["over_dense"]["values"]]
+        # A published file has no single seeds.
+        lost = [-100 * value for value in row["over_dense"].get("values", ())]
         mean, std = -100 * row["over_dense"]["mean"], 100 * (row["over_dense"]["std"] or 0.0)
         axes.barh(position, mean, color=_COLOURS[row["group"]], height=0.68, zorder=2)
         axes.errorbar(mean, position, xerr=std, color=_TEXT, linewidth=1.0, capsize=2, zorder=4)

@@ -13,7 +13,8 @@ from benchmarks.pruning_models import Split, accuracy, build, fit, load_split, p
 from benchmarks.pruning_rows import LAYOUT, Pruned, Task, Ways, sensitivity_of, train_on
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.selection import selected_layers, weight_parameter
+from sparse_core.nm.selection import PRUNABLE
+from sparse_core.surgery import choose_layers, weight_parameter
 
 DENSE, TRAINED_ON = "dense", "dense, trained on"
 
@@ -69,7 +70,7 @@ def _measured(pruned: Pruned, split: Split, task: Task) -> dict[str, float]:
     check(pruned)
     kept = total = 0.0
     zeros = count = 0
-    for name, layer in selected_layers(pruned.reference, NMPattern(1, 1), pruned_layer).layers.items():
+    for name, layer in choose_layers(pruned.reference, PRUNABLE, pruned_layer).layers.items():
         before = weight_parameter(layer).detach().double().abs()
         mask = pruned.masks.get(name, torch.ones_like(before, dtype=torch.bool))
         kept += float((before * mask).sum())
@@ -85,7 +86,7 @@ def _measured(pruned: Pruned, split: Split, task: Task) -> dict[str, float]:
 
 def _sizes(model: nn.Module) -> dict[str, int]:
     """How many numbers the network has, and how many of them are weights that the patterns apply to."""
-    layers = selected_layers(model, NMPattern(1, 1), pruned_layer).layers.values()
+    layers = choose_layers(model, PRUNABLE, pruned_layer).layers.values()
     return {
         "all": sum(parameter.numel() for parameter in model.parameters()),
         "pruned_layers": sum(weight_parameter(layer).numel() for layer in layers),

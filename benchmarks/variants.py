@@ -19,7 +19,7 @@ from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.model.backbone import DenseBackbone
 from perception.model.network import Network
 from perception.model.weights import load_weights
-from perception.run.dense import StaticMaps
+from perception.stages.backbone.dense import StaticMaps
 from perception.types import Detections, FloatArray
 from sparse_core.conv import SparseTensor
 from sparse_core.dispatch import Impl
@@ -231,17 +231,8 @@ class Runner:
 
     def stages(self, points: FloatArray) -> dict[str, float]:
         """Milliseconds of each stage of one frame; a GPU is synchronised between them."""
-        times: dict[str, float] = {}
-
-        def add(stage: str, elapsed_ms: float) -> None:
-            times[stage] = times.get(stage, 0.0) + elapsed_ms
-
-        self.detector.on_stage = add
-        try:
-            self(points)
-        finally:
-            self.detector.on_stage = None
-        return times
+        with self._autocast():
+            return self.detector.profile(points, repeats=1)
 
     @property
     def graph_pool_bytes(self) -> int:

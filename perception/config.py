@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from perception.errors import ConfigError
+from perception.geometry import BirdsEyeGrid
 from sparse_core.dispatch import Impl
 
 ConfigT = TypeVar("ConfigT")
@@ -63,13 +64,14 @@ class PillarConfig:
         _check(self.max_pillars > 0, "pillars.max_pillars", "positive", self.max_pillars)
 
     @property
+    def grid(self) -> BirdsEyeGrid:
+        """The cells that pillars stand on."""
+        return BirdsEyeGrid(self.range_m, self.pillar_size_m)
+
+    @property
     def grid_shape(self) -> tuple[int, int]:
         """Rows (y) and columns (x) of the bird's-eye grid."""
-        x0, y0, _, x1, y1, _ = self.range_m
-        return (
-            max(1, round((y1 - y0) / self.pillar_size_m)),
-            max(1, round((x1 - x0) / self.pillar_size_m)),
-        )
+        return self.grid.shape
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,11 @@ class NmsConfig:
         for label, value in self.report_thresholds.items():
             _check(0 <= value <= 1, f"nms.report_thresholds of {label}", "in [0, 1]", value)
         _check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
+
+    @property
+    def proposal_score(self) -> float:
+        """Score that a proposal must exceed: less than the final one, which its refined box may raise."""
+        return self.score_threshold * 0.25
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,31 @@
-"""Composition of the stages: points to detections."""
+"""Scans to detections, in the quickest way that the machine has."""
 
 from __future__ import annotations
 
 import copy
-import statistics
-import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from perception.boxes import wrap_angle
 from perception.config import DetectorConfig
-from perception.model.head import Proposals
-from perception.model.network import Network, NetworkMaps
-from perception.model.pillars import Pillars, make_pillars
+from perception.device import usable_device
+from perception.model.network import Network
 from perception.model.weights import load_weights
-from perception.nms import rotated_nms
-from perception.run.planned import PlannedMaps
-from perception.scans.tensors import Cloud, as_tensor, raised_m
+from perception.run.eager import EagerRunner
+from perception.run.results import FrameResult, described
+from perception.scans.tensors import Cloud, as_tensor
 from perception.scans.watch import ScanWatch
-from perception.types import Detections, PointCloud
-from sparse_core.conv import SparseTensor
-from sparse_core.dispatch import module_available
+from perception.types import Detections
 from sparse_core.errors import CapacityWarning
 
 if TYPE_CHECKING:
-    from perception.run.graph import FrameResult, FrameRunner, Overflow
+    from perception.run.graph import FrameRunner, Overflow
 
 Precision = Literal["float16", "bfloat16", "float32"]
 #: Types of the features in CUDA graphs.
@@ -48,26 +40,6 @@ Scan = Cloud | str | Path
 
 #: Frames of a graph of several, and points of a frame beyond which the memory is better spent elsewhere.
 _BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
-
-#: Called with the name of a stage and its time in milliseconds.
-StageTimer = Callable[[str, float], None]
-
-
-class _Candidates(NamedTuple):
-    """Boxes (R, 7), scores (R,) and class indices (R,) of one frame."""
-
-    boxes: Tensor
-    scores: Tensor
-    labels: Tensor
-
-
-class _Found(NamedTuple):
-    """Result of one frame, and the points, pillars and (of its batch) cells that were left out."""
-
-    result: _Candidates
-    invalid: int
-    overflow: int
-    cells: int = 0
 
 
 class Detector:
@@ -103,20 +75,23 @@ class Detector:
         precision: Precision = "float16",
         overflow: Overflow = "grow",
     ) -> None:
+        from perception.run.graph import FrameRunner, why_no_graph
+
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
         self.network = network.to(self.device).fold()
-        self.on_stage: StageTimer | None = None
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
         self.precision: Precision = precision
         self.overflow: Overflow = overflow
-        reason = _why_not_fast(self.config, self.device)
+        reason = why_no_graph(self.config, self.device)
         if fast and reason:
             raise ValueError(f"fast=True cannot be: {reason}")
-        self._planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
-        self._runner = self._make_runner() if fast or (fast is None and not reason) else None
-        self.watch = ScanWatch(self.config.pillars, every_frame=self._runner is None)
+        self._eager = EagerRunner(self.network)
+        self._graphs: FrameRunner | None = None
+        if fast or (fast is None and not reason):
+            self._graphs = FrameRunner(self.network, dtype=PRECISIONS[precision], overflow=overflow)
+        self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
 
     @classmethod
     def from_pretrained(
@@ -143,20 +118,7 @@ class Detector:
     @property
     def fast(self) -> bool:
         """Whether frames run as CUDA graphs."""
-        return self._runner is not None
-
-    def _reported(self, result: _Candidates) -> _Candidates:
-        """On the host, what is reported of a class; NMS has left out what is below its own threshold."""
-        boxes, scores, labels = (part.cpu() for part in result)
-        chosen = self.config.nms.report_thresholds
-        least = torch.tensor([chosen.get(name, 0.0) for name in self.config.head.classes])
-        kept = scores >= least[labels]
-        return _Candidates(boxes[kept], scores[kept], labels[kept])
-
-    def _make_runner(self) -> FrameRunner:
-        from perception.run.graph import FrameRunner
-
-        return FrameRunner(self.network, dtype=PRECISIONS[self.precision], overflow=self.overflow)
+        return self._graphs is not None
 
     def with_score_threshold(self, score: float | Mapping[str, float]) -> Detector:
         """A detector on the same network that reports boxes from ``score`` on.
@@ -174,10 +136,11 @@ class Detector:
         else:
             nms = replace(nms, score_threshold=score, report_thresholds={})
         changed = copy.copy(self)
-        changed.watch = ScanWatch(self.config.pillars, every_frame=self._runner is None)
+        changed.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         changed.config = replace(self.config, nms=nms)
-        if self._runner is not None and nms.score_threshold != self.config.nms.score_threshold:
-            changed._runner = self._runner.with_config(changed.config)
+        if nms.score_threshold != self.config.nms.score_threshold:
+            changed._eager = self._eager.with_config(changed.config)
+            changed._graphs = self._graphs and self._graphs.with_config(changed.config)
         return changed
 
     def reporting_everything(self) -> Detector:
@@ -192,61 +155,21 @@ class Detector:
                 graph may have to grow at the first real one.
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
-        typical = as_tensor(_read(cloud)) if cloud is not None else torch.zeros((0, 4))
+        typical = torch.zeros((0, 4)) if cloud is None else as_tensor(_read(cloud))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
-
-    def stream(self, clouds: Iterable[Scan]) -> Iterator[Detections]:
-        """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
-
-        A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
-
-        Args:
-            clouds: any iterable, endless or not; each as for a call.
-        """
-        if self._runner is None or self.device.type != "cuda":
-            for cloud in clouds:
-                yield self(cloud)
-            return
-        from perception.run.stream import stream_frames
-
-        given: deque[Cloud] = deque()
-
-        def tensors() -> Iterator[Tensor]:
-            for cloud in map(_read, clouds):
-                given.append(cloud)
-                yield as_tensor(cloud)
-
-        for result in stream_frames(self._runner, tensors()):
-            cloud = given.popleft()
-            if result.pillars > self.config.pillars.max_pillars:
-                yield self(cloud)
-            else:
-                yield self._describe(self._found(result), cloud)
 
     def profile(self, cloud: Scan, *, repeats: int = 20) -> dict[str, float]:
         """Milliseconds of each stage of a frame, by name in their order, medians.
 
-        On the fast path each stage is a CUDA graph of its own, timed on the device; otherwise a stage ends
+        Where frames are CUDA graphs each stage is one of its own, timed on the device; otherwise a stage ends
         when the device is idle.
 
         Args:
             cloud: the frame.
             repeats: measured runs.
         """
-        cloud = _read(cloud)
-        if self._runner is not None:
-            return self._runner.profile([as_tensor(cloud)], repeats=repeats)
-        times: dict[str, list[float]] = {}
-        before = self.on_stage
-        self.on_stage = lambda stage, elapsed: times.setdefault(stage, []).append(elapsed)
-        try:
-            with self.watch.muted():
-                for _ in range(repeats + 1):
-                    self(cloud)
-        finally:
-            self.on_stage = before
-        return {stage: statistics.median(values[1:]) for stage, values in times.items()}
+        return (self._graphs or self._eager).profile([as_tensor(_read(cloud))], repeats=repeats)
 
     def __call__(self, cloud: Scan) -> Detections:
         """Detect objects in one scan.
@@ -282,223 +205,55 @@ class Detector:
             return []
         clouds = [_read(scan) for scan in scans]
         tensors = [as_tensor(cloud) for cloud in clouds]
-        largest = max(len(tensor) for tensor in tensors)
-        if self._runner is None or self.on_stage is not None or largest > _MOST_POINTS_IN_A_GRAPH:
-            return self._detect_eagerly(clouds)
         # Whole batches, then one by one: two graphs serve any number of frames.
-        whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else 0
-        size = _BATCH if whole else len(clouds)
-        found: list[Detections] = []
-        for first in range(0, max(whole, size), size):
-            found += self._detect_fast(clouds[first : first + size], tensors[first : first + size])
-        for cloud, tensor in zip(clouds[len(found) :], tensors[len(found) :], strict=True):
-            found += self._detect_fast([cloud], [tensor])
-        return found
+        whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else len(clouds)
+        parts = [tensors[at : at + _BATCH] for at in range(0, whole, _BATCH)]
+        parts += [[tensor] for tensor in tensors[whole:]]
+        if self._graphs is None or max(map(len, tensors)) > _MOST_POINTS_IN_A_GRAPH:
+            results = self._eager(tensors)
+        else:
+            results = [result for part in parts for result in self._in_a_graph(self._graphs, part)]
+        for message in dict.fromkeys(text for result in results for text in result.capacity_messages()):
+            warnings.warn(message, CapacityWarning, stacklevel=2)
+        return [self._described(result, cloud) for result, cloud in zip(results, clouds, strict=True)]
 
-    def _detect_fast(self, clouds: Sequence[Cloud], tensors: list[Tensor]) -> list[Detections]:
-        assert self._runner is not None
-        with torch.inference_mode(), warnings.catch_warnings():
-            # Each frame tells of its own overflow below.
-            warnings.simplefilter("ignore", CapacityWarning)
-            results = self._runner(tensors)
-        if any(result.pillars > self.config.pillars.max_pillars for result in results):
+    def stream(self, clouds: Iterable[Scan]) -> Iterator[Detections]:
+        """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
+
+        A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
+
+        Args:
+            clouds: any iterable, endless or not; each as for a call.
+        """
+        if self._graphs is None:
+            for cloud in clouds:
+                yield self(cloud)
+            return
+        from perception.run.stream import stream_frames
+
+        given: deque[Cloud] = deque()
+
+        def tensors() -> Iterator[Tensor]:
+            for cloud in map(_read, clouds):
+                given.append(cloud)
+                yield as_tensor(cloud)
+
+        for result in stream_frames(self._graphs, tensors()):
+            cloud = given.popleft()
             # The limit keeps the nearest pillars, which fixed buffers cannot choose.
-            return self._detect_eagerly(clouds)
-        overflow = results[0].overflow
-        if overflow:
-            warnings.warn(_left_out(overflow), CapacityWarning, stacklevel=3)
-        return [
-            self._describe(self._found(result), cloud) for result, cloud in zip(results, clouds, strict=True)
-        ]
+            crowded = result.pillars > self.config.pillars.max_pillars
+            yield self(cloud) if crowded else self._described(result, cloud)
 
-    @staticmethod
-    def _found(result: FrameResult) -> _Found:
-        candidates = _Candidates(result.boxes, result.scores, result.labels.long())
-        return _Found(candidates, result.invalid, 0, result.overflow)
-
-    def _detect_eagerly(self, clouds: Sequence[Cloud]) -> list[Detections]:
-        tensors = [as_tensor(cloud).to(self.device) for cloud in clouds]
+    def _in_a_graph(self, graphs: FrameRunner, tensors: list[Tensor]) -> list[FrameResult]:
         with warnings.catch_warnings():
-            # Each frame tells of its own overflow below.
+            # Each frame's result tells of its own overflow.
             warnings.simplefilter("ignore", CapacityWarning)
-            found = self._one_by_one(tensors) if self.device.type == "cpu" else self._detect(tensors)
-        for frame in found:
-            if frame.overflow:
-                warnings.warn(_overflow_message(frame.overflow), CapacityWarning, stacklevel=3)
-        return [self._describe(frame, cloud) for frame, cloud in zip(found, clouds, strict=True)]
+            results = graphs(tensors)
+        crowded = any(result.pillars > self.config.pillars.max_pillars for result in results)
+        return self._eager(tensors) if crowded else results
 
-    def _one_by_one(self, clouds: list[Tensor]) -> list[_Found]:
-        """Each frame by itself, as many at a time as there are threads; a clock needs them in turn."""
-        threads = torch.get_num_threads()
-        together = min(threads, len(clouds))
-        # Autocast is of the thread that asks for it, and layers of other makes may keep a state.
-        if self._planned is None or self.on_stage is not None or torch.is_autocast_enabled("cpu"):
-            together = 1
-        if together == 1:
-            return [found for cloud in clouds for found in self._detect([cloud])]
-        # So is the number of threads.
-        with ThreadPoolExecutor(
-            together, initializer=torch.set_num_threads, initargs=(threads // together,)
-        ) as pool:
-            frames = pool.map(lambda cloud: self._detect([cloud]), clouds)
-            return [found for frame in frames for found in frame]
-
-    @torch.inference_mode()
-    def _detect(self, clouds: list[Tensor]) -> list[_Found]:
-        clock = _StageClock(self.on_stage, self.device)
-        pillars = make_pillars(clouds, self.config.pillars)
-        clock.lap("pillars")
-        left_out = list(zip(pillars.invalid.tolist(), pillars.overflow.tolist(), strict=True))
-        if len(pillars.table) == 0:
-            return [_Found(_nothing(self.device), *counts) for counts in left_out]
-        encoded = self.network.encoder(pillars)
-        clock.lap("encoder")
-        maps = self._maps(encoded, clock.lap)
-        proposals = self.network.propose(maps)
-        clock.lap("head")
-        candidates = self._candidates(pillars, proposals)
-        clock.lap("proposal NMS")
-        refined = self._refine(pillars, maps.features, candidates)
-        clock.lap("refine")
-        final = [self._suppress(*candidate) for candidate in refined]
-        clock.lap("NMS")
-        return [_Found(result, *counts) for result, counts in zip(final, left_out, strict=True)]
-
-    def _maps(self, encoded: SparseTensor, lap: Callable[[str], None]) -> NetworkMaps:
-        """First stage up to the heat map, in the way that is quickest here."""
-        if self._planned is not None and self._planned.runs(encoded):
-            return self._planned(encoded, lap)
-        backbone_maps = self.network.backbone(encoded)
-        lap("backbone")
-        features = self.network.neck(backbone_maps)
-        lap("neck")
-        return NetworkMaps(features, self.network.head.heat_logits(features))
-
-    def _candidates(self, pillars: Pillars, proposals: Proposals) -> list[_Candidates]:
-        """Distinct proposals of each frame; none for a frame without points, as when it comes alone."""
-        occupied = torch.bincount(pillars.frames, minlength=pillars.batch_size).tolist()
-        return [
-            self._suppress_proposals(*(part[frame] for part in proposals)) if count else _nothing(self.device)
-            for frame, count in enumerate(occupied)
-        ]
-
-    def _suppress_proposals(self, boxes: Tensor, scores: Tensor, labels: Tensor) -> _Candidates:
-        usable = (scores > self.config.nms.score_threshold * 0.25).nonzero()[:, 0]
-        boxes, scores, labels = boxes[usable], scores[usable], labels[usable]
-        kept = rotated_nms(
-            boxes,
-            scores,
-            iou_threshold=self.config.nms.proposal_iou,
-            labels=labels,
-            max_output=self.config.refine.proposals,
-        )
-        return _Candidates(boxes[kept], scores[kept], labels[kept])
-
-    def _refine(self, pillars: Pillars, features: Tensor, candidates: list[_Candidates]) -> list[_Candidates]:
-        counts = [len(boxes) for boxes, _, _ in candidates]
-        if len(self.network.refinements) == 0 or sum(counts) == 0:
-            return candidates
-        boxes, scores, labels = (torch.cat(parts) for parts in zip(*candidates, strict=True))
-        frames = torch.repeat_interleave(torch.tensor(counts, device=boxes.device))
-        boxes, output = self.network.refine(pillars, features, boxes, frames, labels)
-        weight = self.config.head.iou_weight
-        scores = scores ** (1 - weight) * torch.sigmoid(output.fit_logits) ** weight
-        parts = zip(boxes.split(counts), scores.split(counts), labels.split(counts), strict=True)
-        return [_Candidates(*part) for part in parts]
-
-    def _suppress(self, boxes: Tensor, scores: Tensor, labels: Tensor) -> _Candidates:
-        settings = self.config.nms
-        usable = (scores >= settings.score_threshold).nonzero()[:, 0]
-        boxes, scores, labels = boxes[usable], scores[usable], labels[usable]
-        kept = rotated_nms(
-            boxes, scores, iou_threshold=settings.iou, labels=labels, max_output=settings.max_boxes
-        )
-        return _Candidates(boxes[kept], scores[kept], labels[kept])
-
-    def _describe(self, found: _Found, cloud: Cloud) -> Detections:
-        boxes, scores, labels = self._reported(found.result)
-        values = boxes.cpu().numpy().astype(np.float32)
-        values[:, 6] = wrap_angle(values[:, 6])
-        # Seen from the height of the training data; reported from the sensor's own.
-        if raised := raised_m(cloud):
-            values[:, 2] -= np.float32(raised)
-        messages = []
-        if found.invalid:
-            messages.append(f"{found.invalid} points with NaN or infinite values left out")
-        if found.overflow:
-            messages.append(_overflow_message(found.overflow))
-        if found.cells:
-            messages.append(_left_out(found.cells))
-        messages += self.watch(cloud)
-        scan = cloud if isinstance(cloud, PointCloud) else None
-        return Detections(
-            values,
-            scores.cpu().numpy().astype(np.float32),
-            [self.config.head.classes[int(label)] for label in labels.cpu()],
-            timestamp_ns=scan.timestamp_ns if scan is not None else None,
-            source=scan.source if scan is not None else None,
-            warnings=tuple(messages),
-        )
-
-
-def _nothing(device: torch.device) -> _Candidates:
-    labels = torch.zeros(0, dtype=torch.int64, device=device)
-    return _Candidates(torch.zeros((0, 7), device=device), torch.zeros(0, device=device), labels)
-
-
-def _overflow_message(count: int) -> str:
-    return f"{count} pillars left out, the farthest ones (raise pillars.max_pillars)"
-
-
-def _left_out(count: int) -> str:
-    return f"{count} active cells left out: there was no room in the graph (overflow='grow' makes room)"
-
-
-def _why_not_fast(config: DetectorConfig, device: torch.device) -> str | None:
-    """Why frames cannot be CUDA graphs here; None where they can."""
-    if config.backbone.kind != "sparse" or not config.backbone.dilating:
-        return "the network is not a sparse one whose strided layers dilate"
-    if config.refine.enabled and len(config.refine.channels) != 3:
-        return "the refinement has not three point layers"
-    if config.backbone.impl != "auto":
-        return f"the network asks for impl={config.backbone.impl!r}"
-    if device.type != "cuda":
-        return f"the device is {device}"
-    if not module_available("triton"):
-        return "Triton is not installed"
-    return None
-
-
-class _StageClock:
-    """Reports the time between laps; does nothing without a listener."""
-
-    def __init__(self, listener: StageTimer | None, device: torch.device) -> None:
-        self.listener = listener
-        self.device = device
-        self.last = self._now() if listener is not None else 0.0
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        if self.listener is not None:
-            now = self._now()
-            self.listener(stage, (now - self.last) * 1e3)
-            self.last = now
-
-
-def usable_device(device: str | torch.device) -> torch.device:
-    """The device, checked.
-
-    Raises:
-        ValueError: it is a CUDA device and torch sees none.
-    """
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device 'cuda' was asked for but torch sees no CUDA device; use device='cpu'")
-    return chosen
+    def _described(self, result: FrameResult, cloud: Cloud) -> Detections:
+        return described(result, cloud, self.config, self.watch(cloud))
 
 
 def _read(scan: Scan) -> Cloud:

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from memory.cli.console import UsageError, add_command, output, print_json, progress, say, table
+from memory.cli.console import UsageError, add_command, output, print_json, progress, say
 from memory.query import Filter, Query
 from memory.store import MemoryStore
 from memory.types import Memory
+from sparse_core.table import Table
 
 _GROUP = 1000
 _SINGLE_S = 1.0
@@ -77,20 +78,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"settings": settings, "machine": machine, "timings": [asdict(one) for one in timings]})
         return 0
-    rows = [
-        [
-            one.name,
-            f"{one.count:,}",
-            f"{one.per_s:,.0f}",
-            f"{one.median_ms:.3f}",
-            f"{one.p99_ms:.3f}",
-            "" if one.recall is None else f"{one.recall:.3f}",
-        ]
-        for one in timings
-    ]
-    columns = ("work", "count", "per second", "median ms", "p99 ms", f"recall@{_K}")
+    columns = {
+        "work": "name",
+        "count": "count",
+        "per second": "per_s:,.0f",
+        "median ms": "median_ms:.3f",
+        "p99 ms": "p99_ms:.3f",
+        f"recall@{_K}": "recall:.3f",
+    }
     title = f"{options.count:,} memories, vectors of {options.dim} numbers"
-    output().print(table(title, columns, rows, right=",".join(columns[1:])))
+    output().print(Table.of(timings, columns, title=title))
     say("; ".join(f"{name}: {value}" for name, value in machine.items()))
     say(_NOTE)
     return 0

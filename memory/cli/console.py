@@ -14,7 +14,6 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from memory.persistence.files import FILE_NAME
 
@@ -145,24 +144,6 @@ def say(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, allow_nan=False))
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> Table:
-    """A table of plain text.
-
-    Args:
-        title: above it.
-        columns: their heads.
-        rows: of cells.
-        right: heads of the columns to align at the right, separated by commas.
-    """
-    made = Table(title=escape(title), title_justify="left", header_style="bold")
-    numeric = set(right.split(","))
-    for column in columns:
-        made.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*map(escape, row))
-    return made
 
 
 @contextmanager

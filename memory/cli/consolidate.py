@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words, table
+from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words
 from memory.exchange.times import parse_time
 from memory.store import Consolidated, MemoryStore
+from sparse_core.table import Table
 
 _SHOWN = 20
 
@@ -49,15 +50,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(done: Consolidated) -> None:
     if done.merged:
-        rows = [
-            [str(id), str(len(sources)), ", ".join(map(str, sources))] for id, sources in done.merged[:_SHOWN]
-        ]
+        rows = [[str(id), len(sources), ", ".join(map(str, sources))] for id, sources in done.merged[:_SHOWN]]
         title = f"{len(done.merged)} merges{_first(len(done.merged))}"
-        output().print(table(title, ("new id", "memories", "of"), rows, right="new id,memories"))
+        output().print(Table(("new id", "memories", "of"), rows, title=title, right=["new id"]))
     if done.forgotten:
         lines = [[str(id), reason] for id, reason in list(done.forgotten.items())[:_SHOWN]]
         title = f"{len(done.forgotten)} forgotten{_first(len(done.forgotten))}"
-        output().print(table(title, ("id", "why"), lines, right="id"))
+        output().print(Table(("id", "why"), lines, title=title, right=["id"]))
 
     for ids, reason in list(done.failed.items())[:_SHOWN]:
         say(f"memories {', '.join(map(str, ids))} could not be merged: {reason}")

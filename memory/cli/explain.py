@@ -6,13 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, output, print_json, say, split_words, table
+from memory.cli.console import UsageError, add_command, output, print_json, say, split_words
 from memory.cli.listing import memories_table, visits_table
 from memory.errors import UnknownMemoryError
 from memory.exchange.records import record_of
 from memory.exchange.times import format_time
 from memory.store import MemoryStore
 from memory.types import Explanation, Memory
+from sparse_core.table import Table
 
 
 def add_parser(commands: Any) -> None:
@@ -50,6 +51,6 @@ def _print(found: Explanation, memory: Memory | None) -> None:
     if found.parts:
         say("  " + ", ".join(f"{name} {value:g}" for name, value in found.parts.items()))
     rows = [[format_time(moment, digits=0), operation, detail] for moment, operation, detail in found.history]
-    output().print(table("what happened", ("when", "operation", "detail"), rows))
+    output().print(Table(("when", "operation", "detail"), rows, title="what happened"))
     if memory is not None and memory.visits:
         output().print(visits_table(memory))

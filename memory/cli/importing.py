@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from memory.cli.console import (
     DIM,
     UsageError,
@@ -20,7 +18,6 @@ from memory.cli.console import (
     remark,
     say,
     split_words,
-    table,
 )
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.importing import ImportReport, import_source
@@ -29,6 +26,7 @@ from memory.exchange.sources import SOURCE_FORMATS, DetectionLines, open_source
 from memory.exchange.times import parse_time
 from memory.persistence.sqlite import Database
 from memory.store import MemoryStore
+from sparse_core.table import Table
 
 _HELP = (
     "Import JSONL or Parquet with memories, or the detections.jsonl of perceive. A store is made where there"
@@ -124,15 +122,13 @@ def _detection_options(options: argparse.Namespace) -> DetectionOptions:
 def _why(report: ImportReport) -> Table:
     """How many observations became what, and why."""
     rows = [
-        [what, why, f"{count:,}"]
+        (what, why, count)
         for what, counts in (("kept", report.why_kept), ("not kept", report.why_not))
         for why, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     ]
     if report.displaced:
-        rows.append(
-            ["forgotten", "stored before, and displaced by more important ones", f"{report.displaced:,}"]
-        )
-    return table("observations", ("", "why", "how many"), rows, right="how many")
+        rows.append(("forgotten", "stored before, and displaced by more important ones", report.displaced))
+    return Table(("", "why", "how many"), rows, title="observations")
 
 
 def _sentence(report: ImportReport) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-
-from memory.cli.console import table
 from memory.exchange.records import record_of
 from memory.exchange.times import format_time
 from memory.types import Hit, Memory
+from sparse_core.table import Table, cell
 
 _LONGEST_CAPTION = 60
 _LAST_VISITS = 20
@@ -26,17 +24,15 @@ def hits_table(title: str, hits: Sequence[Hit]) -> Table:
     columns = ["id", *heads, *_COLUMNS]
     rows = []
     for hit in hits:
-        numbers = [f"{hit.parts[name]:.3f}" if name in hit.parts else "" for name in parts]
-        if attended:
-            numbers.append("" if hit.attention is None else f"{hit.attention:.3f}")
-        rows.append([str(hit.memory.id), *numbers, *_cells(hit.memory)])
-    return table(title, columns, rows, right=",".join(["id", *heads, "x m", "y m", "confidence"]))
+        numbers = [*(hit.parts.get(name) for name in parts), *([hit.attention] if attended else [])]
+        rows.append([str(hit.memory.id), *(cell(value, ".3f") for value in numbers), *_cells(hit.memory)])
+    return Table(columns, rows, title=title, right=["id"])
 
 
 def memories_table(title: str, memories: Sequence[Memory]) -> Table:
     """A row a memory."""
     rows = [[str(memory.id), *_cells(memory)] for memory in memories]
-    return table(title, ["id", *_COLUMNS], rows, right="id,x m,y m,confidence")
+    return Table(["id", *_COLUMNS], rows, title=title, right=["id"])
 
 
 def visits_table(memory: Memory) -> Table:
@@ -47,11 +43,11 @@ def visits_table(memory: Memory) -> Table:
         [
             format_time(visit.first_ns, digits=0)[:-1].replace("T", " "),
             format_time(visit.last_ns, digits=0)[:-1].replace("T", " "),
-            str(visit.sights),
+            visit.sights,
         ]
         for visit in shown
     ]
-    return table(f"visits{more}", ["first (UTC)", "last (UTC)", "sights"], rows, right="sights")
+    return Table(["first (UTC)", "last (UTC)", "sights"], rows, title=f"visits{more}")
 
 
 def hit_to_json(hit: Hit) -> dict[str, Any]:
@@ -75,8 +71,8 @@ def _cells(memory: Memory) -> list[str]:
         memory.map_id,
         memory.kind,
         label,
-        f"{memory.position[0]:.2f}",
-        f"{memory.position[1]:.2f}",
-        f"{memory.confidence:.2f}",
+        cell(memory.position[0], ".2f"),
+        cell(memory.position[1], ".2f"),
+        cell(memory.confidence, ".2f"),
         caption,
     ]

@@ -6,9 +6,10 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from memory.cli.console import add_command, output, print_json, split_words, table
+from memory.cli.console import add_command, output, print_json, split_words
 from memory.exchange.times import format_time
 from memory.persistence.sqlite import Database
+from sparse_core.table import Table
 
 _LABELS_SHOWN = 20
 
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        output().print(table(f"{found['store']}", ("what", "how much"), _rows(found)))
+        output().print(Table(("what", "how much"), _rows(found), title=f"{found['store']}"))
     return 0
 
 

@@ -6,10 +6,11 @@ import argparse
 from collections import deque
 from typing import Any
 
-from memory.cli.console import add_command, integers, output, print_json, say, split_words, table
+from memory.cli.console import add_command, integers, output, print_json, say, split_words
 from memory.exchange.times import format_time
 from memory.persistence.journal import LogEntry
 from memory.persistence.sqlite import Database
+from sparse_core.table import Table
 
 _LOG_PORTION = 5000
 
@@ -60,7 +61,8 @@ def _list(folder: Any, options: argparse.Namespace) -> int:
         for entry in last
     ]
     columns = ("operation", "when", "what", "new ids", "detail")
-    output().print(table(f"last {len(rows)} operations", columns, rows, right="operation"))
+    title = f"last {len(rows)} operations"
+    output().print(Table(columns, rows, title=title, right=["operation"]))
     return 0
 
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,11 @@ from memory.persistence.queries import SETTINGS
 from memory.persistence.records import SLOTS
 from memory.persistence.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
 from memory.persistence.stored_rows import SHOWN, check_rows, name_of
+from sparse_core.table import Report
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(Report):
     """What a check found.
 
     Attributes:
@@ -37,21 +38,12 @@ class CheckReport:
     problems: tuple[str, ...]
     repaired: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    derived: ClassVar = ("ok",)
 
     @property
     def ok(self) -> bool:
         """Nothing is wrong (any more)."""
         return not self.problems
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "ok": self.ok,
-            "memories": self.memories,
-            "problems": list(self.problems),
-            "repaired": list(self.repaired),
-            "lost": list(self.lost),
-        }
 
     def __str__(self) -> str:
         """One line for each finding."""

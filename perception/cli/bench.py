@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from sparse_core.table import Column, Table, cell
 
 if TYPE_CHECKING:
-    from perception.run.comparison import Comparison
+    from perception.comparison import Comparison
 
 _SIMULATED = "simulated 64 beams"
 #: Measured runs of each stage.
@@ -53,8 +53,9 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
-    from perception.detector import Detector, usable_device
-    from perception.run.comparison import compare, sides_for
+    from perception.comparison import compare, sides_for
+    from perception.detector import Detector
+    from perception.device import usable_device
 
     device = usable_device(options.device)
     if options.threads is not None:
@@ -120,35 +121,26 @@ def _processor() -> str:
 
 
 def _table(found: Comparison) -> Table:
-    table = Table(title="A frame, points to boxes", title_justify="left")
-    table.add_column("")
-    columns = ["median ms", "99th percentile", "times sparse", "frames/s in a batch"]
-    with_memory = any(side.memory_mb is not None for side in found.sides)
-    for column in [*columns, *(["memory MB"] if with_memory else [])]:
-        table.add_column(column, justify="right")
-    for side in found.sides:
-        speed = side.batch_frames_per_s
-        cells = [
-            _figure(side.p50_ms),
-            _figure(side.p99_ms),
-            f"{found.times_sparse(side):.2f}",
-            "–" if speed is None else f"{speed:,.1f}" if speed < 100 else f"{speed:,.0f}",
-        ]
-        if with_memory:
-            cells.append("–" if side.memory_mb is None else f"{side.memory_mb:.0f}")
-        table.add_row(side.name, *cells)
-    return table
+    columns: dict[str, Column] = {
+        "": "name",
+        "median ms": lambda side: _figure(side.p50_ms),
+        "99th percentile": lambda side: _figure(side.p99_ms),
+        "times sparse": lambda side: cell(found.times_sparse(side), ".2f"),
+        "frames/s in a batch": lambda side: _speed(side.batch_frames_per_s),
+    }
+    if any(side.memory_mb is not None for side in found.sides):
+        columns["memory MB"] = "memory_mb:.0f"
+    return Table.of(found.sides, columns, title="A frame, points to boxes")
+
+
+def _speed(per_s: float | None) -> str:
+    return cell(per_s, ",.1f" if per_s is not None and per_s < 100 else ",.0f")
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1e3 else f"{value:.3g}"
+    return cell(value, ",.0f" if value >= 1e3 else ".3g")
 
 
 def _stage_table(stages: dict[str, float]) -> Table:
-    table = Table(title="Stages, sparse", title_justify="left")
-    table.add_column("stage")
-    table.add_column("median ms", justify="right")
-    for name, taken in stages.items():
-        table.add_row(name, _figure(taken))
-    table.add_row("sum", _figure(sum(stages.values())), style="bold")
-    return table
+    rows = [(name, _figure(taken)) for name, taken in {**stages, "sum": sum(stages.values())}.items()]
+    return Table(("stage", "median ms"), rows, title="Stages, sparse", ends=[len(stages) - 1])

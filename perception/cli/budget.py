@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from perception.cli.console import REMARKS
+from sparse_core.table import Table, cell
 
 if TYPE_CHECKING:
     from perception.detector import Detector
@@ -47,7 +46,7 @@ class Budget:
 
     def __init__(self, detector: Detector, budget_ms: float) -> None:
         # Other commands start without what this needs.
-        from perception.run.budget import BudgetedDetector
+        from perception.budget import BudgetedDetector
 
         self.detector = BudgetedDetector(detector, budget_ms / 1e3)
         self.budget_ms = budget_ms
@@ -81,16 +80,19 @@ class Budget:
 
     def summary(self) -> Table:
         """Levels, best first: what they took."""
-        table = Table(title=f"levels within {self.budget_ms:g} ms", title_justify="left")
-        table.add_column("level")
-        for column in ("frames", "mean ms", "measured ms"):
-            table.add_column(column, justify="right")
-        for use in self.detector.uses():
-            taken = [
-                "–" if seconds is None else f"{1e3 * seconds:.1f}" for seconds in (use.mean_s, use.measured_s)
-            ]
-            table.add_row(use.level.name, str(use.frames), *taken)
-        return table
+        rows = [
+            (
+                use.level.name,
+                use.frames,
+                *(
+                    cell(None if taken is None else 1e3 * taken, ".1f")
+                    for taken in (use.mean_s, use.measured_s)
+                ),
+            )
+            for use in self.detector.uses()
+        ]
+        heads = ("level", "frames", "mean ms", "measured ms")
+        return Table(heads, rows, title=f"levels within {self.budget_ms:g} ms")
 
 
 def _remark(text: str, style: str | None = None) -> None:

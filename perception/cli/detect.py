@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.records import Records, add_record_options
@@ -26,6 +24,7 @@ from perception.io.bags import is_bag, open_bag
 from perception.scans.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
+from sparse_core.table import Table, cell
 
 
 def add_parser(commands: Any) -> None:
@@ -251,23 +250,19 @@ def _table(frame: _Frame, name: str) -> Table:
     title = f"{name}: {len(frame.cloud)} points, {len(frame.detections)} objects, {frame.elapsed_ms:.0f} ms"
     if frame.budget:
         title += f" of {frame.budget['budget_ms']:g}, level {frame.budget['level']!r}"
-    table = Table(title=title, title_justify="left")
-    for column in ("class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw rad"):
-        table.add_column(column, justify="left" if column == "class" else "right")
+    heads = ("class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw rad")
     found = frame.detections
-    for box, score, label in zip(found.boxes, found.scores, found.labels, strict=True):
-        table.add_row(label, f"{score:.2f}", *(f"{value:.2f}" for value in box))
-    return table
+    rows = [
+        (label, *(cell(float(value), ".2f") for value in (score, *box)))
+        for box, score, label in zip(found.boxes, found.scores, found.labels, strict=True)
+    ]
+    return Table(heads, rows, title=title)
 
 
 def _stages(frame: _Frame) -> Table:
-    table = Table(title="median of 10", title_justify="left")
-    table.add_column("stage")
-    table.add_column("ms", justify="right")
-    for stage, value in frame.stages_ms.items():
-        table.add_row(stage, f"{value:.3f}")
-    table.add_row("all", f"{sum(frame.stages_ms.values()):.3f}")
-    return table
+    stages = {**frame.stages_ms, "all": sum(frame.stages_ms.values())}
+    rows = [(stage, cell(value, ".3f")) for stage, value in stages.items()]
+    return Table(("stage", "ms"), rows, title="median of 10", ends=[len(rows) - 2])
 
 
 def _output_names(paths: list[Path]) -> list[str]:

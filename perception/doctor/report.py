@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from perception.scans.finding import Finding
 from perception.scans.transform import ScanTransform
+from sparse_core.table import Table, cell
 
 _COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ORDER = ("error", "warning", "info")
@@ -117,20 +116,21 @@ def format_report(report: DoctorReport) -> RenderableType:
 
 
 def _numbers(statistics: Statistics) -> Table:
-    table = Table("", "min", "median", "max", title=f"{statistics.frames} frames", title_justify="left")
-    rows = {"points a frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
-    for name, spread in rows.items():
-        table.add_row(name, *(f"{value:.6g}" for value in (spread.low, spread.median, spread.high)))
-    return table
+    spreads = {"points a frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
+    rows = [(name, *_cells(spread, ".6g")) for name, spread in spreads.items()]
+    return Table(("", "min", "median", "max"), rows, title=f"{statistics.frames} frames")
 
 
 def _classes(statistics: Statistics) -> Table:
-    table = Table("class", "boxes", "points a box: min", "median", "max")
-    for name, count in statistics.boxes.items():
-        spread = statistics.points_per_box.get(name, Spread())
-        values = (f"{value:.0f}" for value in (spread.low, spread.median, spread.high))
-        table.add_row(escape(name), str(count), *values)
-    return table
+    rows = [
+        (name, count, *_cells(statistics.points_per_box.get(name, Spread()), ".0f"))
+        for name, count in statistics.boxes.items()
+    ]
+    return Table(("class", "boxes", "points a box: min", "median", "max"), rows)
+
+
+def _cells(spread: Spread, spec: str) -> list[str]:
+    return [cell(value, spec) for value in (spread.low, spread.median, spread.high)]
 
 
 def _paragraph(finding: Finding) -> Text:

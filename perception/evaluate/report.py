@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.table import Table
 
 from perception.errors import DataError
 from perception.evaluate.kitti_protocol import METRICS, Metric
 from perception.evaluate.kitti_result import DIFFICULTY_NAMES, KittiResult
 from perception.evaluate.thresholds import ScoreChoice
+from sparse_core.table import Table, cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +20,8 @@ _METRIC_NAMES: dict[Metric, str] = {"2d": "2D", "bev": "BEV", "3d": "3D", "aos":
 _COLOURS = ("#0072B2", "#D55E00", "#009E73")
 _PANEL_METRICS: tuple[tuple[Metric, str], ...] = (("3d", "-"), ("bev", "--"))
 _DPI = 100
+_COUNTS = "labels\neasy/mod./hard"
+_FEW_LABELS = "With fewer than 41 labels even perfect detections stay below 100 (official protocol)."
 _SMALLEST_WIDTH_PX, _PANEL_WIDTH_PX, _HEIGHT_PX = 1200, 440, 620
 # Later lines are thinner, so that equal curves stay visible behind each other.
 _LINE_WIDTHS = (3.4, 2.3, 1.2)
@@ -33,40 +33,46 @@ def format_table(result: KittiResult) -> Table:
     The first row of a class also says how many labels count in each difficulty. Where AP is undefined the
     table has a dash.
     """
-    table = Table(title=f"KITTI evaluation, {len(result.frame_ids)} frames: average precision in percent")
-    table.add_column("class")
-    table.add_column("metric")
-    for points in (40, 11):
-        for difficulty in DIFFICULTY_NAMES:
-            table.add_column(f"AP{points}\n{difficulty}", justify="right")
-    table.add_column("labels\neasy/mod./hard", justify="right")
+    heads = ["class", "metric"]
+    heads += [f"AP{points}\n{difficulty}" for points in (40, 11) for difficulty in DIFFICULTY_NAMES]
+    rows = []
     for name in result.classes:
         counts = "/".join(str(result.label_counts[name, difficulty]) for difficulty in DIFFICULTY_NAMES)
-        for row, metric in enumerate(METRICS):
-            table.add_row(
-                name if row == 0 else "",
+        rows += [
+            (
+                name if metric == METRICS[0] else "",
                 _METRIC_NAMES[metric],
                 *_percentages(result, name, metric),
-                counts if row == 0 else "",
-                end_section=metric == METRICS[-1],
+                counts if metric == METRICS[0] else "",
             )
-    if any(count < 41 for count in result.label_counts.values()):
-        table.caption = (
-            "With fewer than 41 labels even perfect detections stay below 100 (official protocol)."
-        )
-    return table
+            for metric in METRICS
+        ]
+    few = any(count < 41 for count in result.label_counts.values())
+    return Table(
+        [*heads, _COUNTS],
+        rows,
+        title=f"KITTI evaluation, {len(result.frame_ids)} frames: average precision in percent",
+        right=[_COUNTS],
+        note=_FEW_LABELS if few else "",
+        ends=range(len(METRICS) - 1, len(rows), len(METRICS)),
+    )
 
 
 def format_choices(choices: Mapping[str, ScoreChoice]) -> Table:
     """Thresholds by class, and what they do on the frames that they were chosen on."""
-    table = Table(title="Score thresholds of the greatest F2 (3D IoU above 0.5)", title_justify="left")
-    table.add_column("class")
-    for column in ("threshold", "found", "false", "missed", "F2"):
-        table.add_column(column, justify="right")
-    for name, choice in choices.items():
-        counts = (str(count) for count in (choice.found, choice.false, choice.missed))
-        table.add_row(name, f"{choice.threshold:.2f}", *counts, f"{choice.f_measure:.3f}")
-    return table
+    rows = [
+        (
+            name,
+            cell(choice.threshold, ".2f"),
+            choice.found,
+            choice.false,
+            choice.missed,
+            cell(choice.f_measure, ".3f"),
+        )
+        for name, choice in choices.items()
+    ]
+    heads = ("class", "threshold", "found", "false", "missed", "F2")
+    return Table(heads, rows, title="Score thresholds of the greatest F2 (3D IoU above 0.5)")
 
 
 def plot_precision_recall(result: KittiResult, path: str | Path) -> Path:
@@ -107,7 +113,7 @@ def _percentages(result: KittiResult, name: str, metric: Metric) -> list[str]:
     values = [
         result.ap(name, metric, difficulty, points) for points in (40, 11) for difficulty in DIFFICULTY_NAMES
     ]
-    return ["–" if math.isnan(value) else f"{value:.2f}" for value in values]
+    return [cell(value, ".2f") for value in values]
 
 
 def _draw_class(panel: Axes, result: KittiResult, name: str) -> None:

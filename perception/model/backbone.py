@@ -97,7 +97,10 @@ class DenseBackbone(nn.Module):
 
     def forward(self, pillars: SparseTensor) -> BackboneMaps:
         """(M, C) pillar features to dense maps, by way of a dense canvas."""
-        canvas = pillars.to_dense(channels_last=True)
+        return self.maps(pillars.to_dense(channels_last=True))
+
+    def maps(self, canvas: Tensor) -> BackboneMaps:
+        """(B, C, H, W) canvas to dense maps."""
         for stage in self.stages:
             canvas = stage(canvas)
         return BackboneMaps(self.lateral(canvas), self.down(canvas))

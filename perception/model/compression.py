@@ -29,7 +29,7 @@ from sparse_core.compression.layouts import COMPRESSIBLE, layout_of, pad_columns
 from sparse_core.nm import NMPattern
 from sparse_core.nm.layers import fits
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.selection import selected_layers
+from sparse_core.surgery import choose_layers
 
 #: Two of four neighbouring input channels are kept.
 PATTERN = NMPattern(2, 4, "channels_last")
@@ -41,7 +41,7 @@ _CONFIG_KEY = "detector"
 
 def inner_layers(network: Network) -> dict[str, nn.Module]:
     """The layers of ``INNER`` by name."""
-    return selected_layers(network, NMPattern(1, 1), INNER, types=COMPRESSIBLE).layers
+    return choose_layers(network, COMPRESSIBLE, INNER).layers
 
 
 def kept_masks(network: Network) -> dict[str, Tensor] | None:

@@ -34,9 +34,7 @@ class PillarEncoder(nn.Module):
         """Features (M, channels) at the active pillars."""
         points, rows, counts = pillars.points, pillars.rows, pillars.counts
         size = self.config.pillar_size_m
-        low = torch.tensor(self.config.range_m[:3], device=points.device)
-        cells = pillars.table.coordinates[:, 1:].flip(1).float()
-        centre = (cells + 0.5) * size + low[:2]
+        centre = self.config.grid.metres_of(pillars.table.coordinates[:, 1:].flip(1).float() + 0.5)
         # Points are sorted by pillar, so sums run in one fixed order.
         mean = segment_reduce(points[:, :3], counts, "mean")
         features = torch.cat(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import HeadConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.layers import linear_rows
 
 #: dx, dy (cells), z (metres), log length, width, height (over the class's mean), sin yaw, cos yaw.
@@ -45,17 +46,13 @@ class CentreHead(nn.Module):
     Args:
         config: classes and widths.
         in_channels: width of the map.
-        cell_m: edge of a cell of the map in metres.
-        origin_m: x and y of the map's corner in metres.
+        grid: of the map.
     """
 
-    def __init__(
-        self, config: HeadConfig, *, in_channels: int, cell_m: float, origin_m: tuple[float, float]
-    ) -> None:
+    def __init__(self, config: HeadConfig, *, in_channels: int, grid: BirdsEyeGrid) -> None:
         super().__init__()
         self.config = config
-        self.cell_m = cell_m
-        self.origin_m = origin_m
+        self.grid = grid
         width = config.channels
         self.heat_hidden = nn.Conv2d(in_channels, width, 1)
         self.heat = nn.Conv2d(width, len(config.classes), 1)
@@ -93,16 +90,11 @@ class CentreHead(nn.Module):
 
     def decode(self, codes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
         """Box codes (P, 8) at cells (P, 3) to boxes (P, 7) in the LiDAR frame."""
-        centre = (cells[:, 1:].flip(1).float() + 0.5 + codes[:, :2]) * self.cell_m
-        centre = centre + torch.tensor(self.origin_m, device=codes.device)
-        sizes = self.mean_sizes[labels] * torch.exp(codes[:, 3:6].clamp(-2.0, 2.0))
-        yaw = torch.atan2(codes[:, 6], codes[:, 7])
-        return torch.cat([centre, codes[:, 2:3], sizes, yaw[:, None]], dim=1)
+        return decode_boxes(codes, cells[:, 1:].flip(1), self.mean_sizes[labels], self.grid)
 
     def encode(self, boxes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
         """Inverse of :meth:`decode`: boxes (P, 7) to codes (P, 8)."""
-        centre = (boxes[:, :2] - torch.tensor(self.origin_m, device=boxes.device)) / self.cell_m
-        offset = centre - cells[:, 1:].flip(1).float() - 0.5
+        offset = self.grid.position_of(boxes[:, :2]) - cells[:, 1:].flip(1).float() - 0.5
         sizes = torch.log(boxes[:, 3:6] / self.mean_sizes[labels])
         yaw = boxes[:, 6:7]
         return torch.cat([offset, boxes[:, 2:3], sizes, torch.sin(yaw), torch.cos(yaw)], dim=1)
@@ -125,6 +117,24 @@ class CentreHead(nn.Module):
         codes = self.box_codes(features, cells, labels.view(-1))
         boxes = self.decode(codes, cells, labels.view(-1))
         return Proposals(boxes.view(batch, count, 7), scores, labels)
+
+
+def decode_boxes(codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: BirdsEyeGrid) -> Tensor:
+    """Boxes that codes stand for.
+
+    Args:
+        codes: (P, 8) float32, see ``BOX_CODE``.
+        cells: (P, 2) column and row of the map.
+        mean_sizes: (P, 3) of the boxes' classes, metres.
+        grid: of the map.
+
+    Returns:
+        (P, 7) float32 in the LiDAR frame.
+    """
+    centre = grid.metres_of(cells.float() + 0.5 + codes[:, :2])
+    sizes = mean_sizes * torch.exp(codes[:, 3:6].clamp(-2.0, 2.0))
+    yaw = torch.atan2(codes[:, 6], codes[:, 7])
+    return torch.cat([centre, codes[:, 2:3], sizes, yaw[:, None]], dim=1)
 
 
 def _largest_nearby(heat: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class Level:
     Attributes:
         name: shown in records and tables.
         pillar_share: share of the pillars that is kept, the most important ones; see
-            :func:`~perception.run.budget.important_points`. Levels that differ in nothing else use one
+            :func:`~perception.budget.important_points`. Levels that differ in nothing else use one
             network.
         reach_m: how far ahead or behind, and how far to the sides: what lies beyond is not looked at, and the
             maps become smaller. Rounded up to whole cells of the coarsest map.

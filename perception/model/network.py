@@ -14,7 +14,7 @@ from perception.model.head import CentreHead, Proposals
 from perception.model.layers import fold_batch_norms
 from perception.model.neck import Neck
 from perception.model.pillars import Pillars
-from perception.model.refine import RefineOutput, RefineStage, apply_residuals
+from perception.model.refine import RefineOutput, RefineStage, turned
 
 
 class NetworkMaps(NamedTuple):
@@ -40,8 +40,7 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
         pillars, neck = config.pillars, config.neck
-        cell_m = pillars.pillar_size_m * config.backbone.stride / 2
-        origin_m = (pillars.range_m[0], pillars.range_m[1])
+        grid = pillars.grid.coarser(config.backbone.stride / 2)
         self.encoder = PillarEncoder(pillars)
         self.backbone = make_backbone(
             config.backbone,
@@ -50,14 +49,13 @@ class Network(nn.Module):
             coarse_channels=neck.channels,
         )
         self.neck = Neck(neck)
-        self.head = CentreHead(config.head, in_channels=neck.out_channels, cell_m=cell_m, origin_m=origin_m)
+        self.head = CentreHead(config.head, in_channels=neck.out_channels, grid=grid)
         self.refinements = nn.ModuleList(
             RefineStage(
                 config.refine,
                 classes=len(config.head.classes),
                 map_channels=neck.out_channels,
-                cell_m=cell_m,
-                origin_m=origin_m,
+                grid=grid,
             )
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )
@@ -86,11 +84,10 @@ class Network(nn.Module):
         """
         output = None
         for stage in self.refinements:
-            output = stage(pillars, features, boxes, box_frames, labels)
-            boxes = apply_residuals(boxes, output.residuals)
+            assert isinstance(stage, RefineStage)
+            boxes, output = stage.refined(pillars, features, boxes, box_frames, labels)
         assert output is not None
-        turn = torch.where(output.flip_logits > 0, torch.pi, 0.0)
-        return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1), output
+        return turned(boxes, output.flip_logits), output
 
     def fold(self) -> Network:
         """Fold batch norms and lay dense weights out for inference; the network can no longer be trained."""

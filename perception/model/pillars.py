@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from perception.config import PillarConfig
+from perception.geometry import BirdsEyeGrid
 from sparse_core.conv import build_table
 from sparse_core.conv.table import CoordinateTable
 from sparse_core.conv.table.common import coordinates_from_keys, linear_keys
@@ -40,7 +41,7 @@ class Pillars:
         table: active pillars ``(batch, iy, ix)``, M rows.
         counts: (M,) int64 points of each pillar, at least 1.
         batch_size: number of frames.
-        origin_m, pillar_size_m: x and y of the grid's corner, edge of a pillar.
+        grid: of the pillars.
         invalid: (B,) int64 points with NaN or infinite values, left out.
         overflow: (B,) int64 pillars left out because the frame exceeded the capacity.
     """
@@ -51,8 +52,7 @@ class Pillars:
     table: CoordinateTable
     counts: Tensor
     batch_size: int
-    origin_m: tuple[float, float]
-    pillar_size_m: float
+    grid: BirdsEyeGrid
     invalid: Tensor
     overflow: Tensor
 
@@ -80,22 +80,11 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     finite = finite[0] & finite[1] & finite[2] & finite[3]
     invalid = torch.zeros(len(clouds), dtype=torch.int64, device=device)
     invalid.index_add_(0, frames, (~finite).long())
-    low = torch.tensor(config.range_m[:3], device=device)
-    high = torch.tensor(config.range_m[3:], device=device)
-    inside = finite
-    for axis in range(3):
-        inside = inside & (columns[axis] >= low[axis]) & (columns[axis] < high[axis])
-    selected = inside.nonzero()[:, 0]
+    grid = config.grid
+    selected = (finite & grid.contains(*columns[:3])).nonzero()[:, 0]
     points, frames = points.index_select(0, selected), frames.index_select(0, selected)
     columns = columns.index_select(1, selected)
-
-    # By a tensor: on a GPU a division by a number is a multiplication by its inverse, which rounds otherwise.
-    size = torch.tensor(config.pillar_size_m, device=device)
-    # The division can round a point just below the far edge up into the next cell.
-    y, x = (
-        torch.floor((columns[axis] - low[axis]) / size).int().clamp_(max=config.grid_shape[1 - axis] - 1)
-        for axis in (1, 0)
-    )
+    y, x = grid.cell_of(columns[0], columns[1])
     coordinates = torch.stack([frames.int(), y, x], dim=1)
     table, order = _table_and_order(coordinates, columns, config.grid_shape, impl)
     kept, overflow = _within_capacity(table, len(clouds), config)
@@ -119,8 +108,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
         table,
         counts,
         len(clouds),
-        (config.range_m[0], config.range_m[1]),
-        config.pillar_size_m,
+        grid,
         invalid,
         overflow,
     )
@@ -131,10 +119,8 @@ def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConf
     everything = torch.ones(len(table), dtype=torch.bool, device=table.keys.device)
     if len(table) <= config.max_pillars:
         return everything, torch.zeros(batch_size, dtype=torch.int64, device=everything.device)
-    size = config.pillar_size_m
     frame = table.coordinates[:, 0].long()
-    y = (table.coordinates[:, 1] + 0.5) * size + config.range_m[1]
-    x = (table.coordinates[:, 2] + 0.5) * size + config.range_m[0]
+    x, y = config.grid.metres_of(table.coordinates[:, 1:].flip(1) + 0.5).unbind(1)
     by_distance = torch.argsort(x * x + y * y, stable=True)
     order = by_distance[torch.argsort(frame[by_distance], stable=True)]
     per_frame = torch.bincount(frame, minlength=batch_size)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import RefineConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.layers import PointUnit, linear_rows
 from perception.model.pillars import Pillars, segment_reduce
 from sparse_core.conv.table.common import linear_keys
@@ -100,18 +101,8 @@ def _candidates(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tenso
 
 def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
     """First point and length of the run in each pillar row under a box: (R, S) int64 each."""
-    table, size = pillars.table, pillars.pillar_size_m
-    cosine, sine = torch.cos(boxes[:, 6:]).abs(), torch.sin(boxes[:, 6:]).abs()
-    reach = torch.cat(
-        [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
-    )
-    centre = boxes[:, :2] - torch.tensor(pillars.origin_m, device=boxes.device)
-    limit = torch.tensor(table.spatial_shape, device=boxes.device).flip(0) - 1
-    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
-    low = torch.clamp(torch.floor((centre - reach) / size).long() - 1, min=0)
-    high = torch.minimum(torch.floor((centre + reach) / size).long() + 1, limit)
-    span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
-    row = low[:, 1:] + torch.arange(span, device=boxes.device)
+    table = pillars.table
+    low, high, row = rectangles(boxes, half, pillars.grid, table.spatial_shape)
     frame = box_frames[:, None].expand_as(row)
 
     def keys(column: Tensor) -> Tensor:
@@ -122,6 +113,49 @@ def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tenso
     start = offsets[torch.searchsorted(table.keys, keys(low[:, 0]))]
     end = offsets[torch.searchsorted(table.keys, keys(high[:, 0]), right=True)]
     return start, torch.where((row <= high[:, 1:]) & (end > start), end - start, 0)
+
+
+def rectangles(
+    boxes: Tensor, half: Tensor, grid: BirdsEyeGrid, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pillars under the bounding rectangles of boxes.
+
+    Args:
+        boxes: (R, 7); half: (R, 3) their half sizes with any margin.
+        grid: of the pillars; shape: its rows and columns.
+
+    Returns:
+        First and last column and row, (R, 2) int64 each, and the rows between these, (R, S) with as many as
+        the longest has.
+    """
+    cosine, sine = torch.cos(boxes[:, 6:]).abs(), torch.sin(boxes[:, 6:]).abs()
+    reach = torch.cat(
+        [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
+    )
+    centre = boxes[:, :2] - torch.tensor(grid.origin_m, device=boxes.device)
+    limit = torch.tensor(shape, device=boxes.device).flip(0) - 1
+    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
+    low = torch.clamp(torch.floor((centre - reach) / grid.cell_m).long() - 1, min=0)
+    high = torch.minimum(torch.floor((centre + reach) / grid.cell_m).long() + 1, limit)
+    span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
+    return low, high, low[:, 1:] + torch.arange(span, device=boxes.device)
+
+
+def point_features(points: Tensor, local: Tensor, half: Tensor) -> Tensor:
+    """(P, 12) of points (P, 4) that lie at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
+    distance = torch.linalg.vector_norm(points[:, :2], dim=1, keepdim=True)
+    return torch.cat(
+        [local, half - local, half + local, points[:, 3:4], points[:, 2:3], distance / 40.0], dim=1
+    )
+
+
+def map_spots(boxes: Tensor) -> Tensor:
+    """Where the map is sampled: the centre and the middles of the four sides, (R, 5, 2) x, y in metres."""
+    cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
+    ahead = torch.stack([cosine, sine], dim=1) * boxes[:, 3:4] / 2
+    left = torch.stack([-sine, cosine], dim=1) * boxes[:, 4:5] / 2
+    centre = boxes[:, :2]
+    return torch.stack([centre, centre + ahead, centre - ahead, centre + left, centre - left], dim=1)
 
 
 def to_local(positions: Tensor, boxes: Tensor) -> Tensor:
@@ -145,6 +179,12 @@ def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
     return torch.cat([torch.stack([x, y, boxes[:, 2] + shift[:, 2]], dim=1), sizes, yaw[:, None]], dim=1)
 
 
+def turned(boxes: Tensor, flip_logits: Tensor) -> Tensor:
+    """Boxes (R, 7) with the headings that their last refinement says."""
+    turn = torch.where(flip_logits > 0, torch.pi, 0.0)
+    return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1)
+
+
 def residuals_between(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Residuals (R, 7) that turn boxes into targets up to heading, and whether headings are opposite (R,)."""
     shift = to_local(targets[:, :3], boxes) / boxes[:, 3:6]
@@ -162,7 +202,7 @@ class RefineStage(nn.Module):
         config: widths and margin.
         classes: number of classes.
         map_channels: width of the bird's-eye map.
-        cell_m, origin_m: geometry of that map.
+        grid: of that map.
     """
 
     def __init__(
@@ -171,13 +211,11 @@ class RefineStage(nn.Module):
         *,
         classes: int,
         map_channels: int,
-        cell_m: float,
-        origin_m: tuple[float, float],
+        grid: BirdsEyeGrid,
     ) -> None:
         super().__init__()
         self.config = config
-        self.cell_m = cell_m
-        self.origin_m = origin_m
+        self.grid = grid
         self.classes = classes
         widths = [POINT_FEATURES, *config.channels]
         self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
@@ -203,10 +241,12 @@ class RefineStage(nn.Module):
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
         """
         crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
-        pooled = self._pooled(self._point_features(crop, boxes), crop)
+        half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
+        pooled = self._pooled(point_features(crop.points, crop.local, half), crop)
+        samples = sample_bilinear(features, self.grid.position_of(map_spots(boxes)) - 0.5, box_frames)
         context = [
             pooled,
-            self._map_features(features, boxes, box_frames),
+            samples.flatten(1),
             F.one_hot(labels, self.classes).to(pooled.dtype),
             torch.log1p(crop.counts.float())[:, None] / 5.0,
             torch.log(boxes[:, 3:6]),
@@ -214,6 +254,13 @@ class RefineStage(nn.Module):
         joined = torch.cat([part.float() for part in context], dim=1)
         output = linear_rows(self.out, self.hidden(joined)).float()
         return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
+
+    def refined(
+        self, pillars: Pillars, features: Tensor, boxes: Tensor, box_frames: Tensor, labels: Tensor
+    ) -> tuple[Tensor, RefineOutput]:
+        """Corrected boxes (R, 7), and the outputs; arguments as for a call."""
+        output: RefineOutput = self(pillars, features, boxes, box_frames, labels)
+        return apply_residuals(boxes, output.residuals), output
 
     def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
         """Point layers and the maximum over each proposal's points: (R, C) float32."""
@@ -229,31 +276,6 @@ class RefineStage(nn.Module):
                 part = layer(part)
             pooled.scatter_reduce_(0, rows[:, None].expand_as(part), part.float(), "amax")
         return pooled
-
-    def _point_features(self, crop: CroppedPoints, boxes: Tensor) -> Tensor:
-        half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
-        distance = torch.linalg.vector_norm(crop.points[:, :2], dim=1, keepdim=True)
-        return torch.cat(
-            [
-                crop.local,
-                half - crop.local,
-                half + crop.local,
-                crop.points[:, 3:4],
-                crop.points[:, 2:3],
-                distance / 40.0,
-            ],
-            dim=1,
-        )
-
-    def _map_features(self, features: Tensor, boxes: Tensor, box_frames: Tensor) -> Tensor:
-        """Bilinear samples at the centre and the middles of the four sides: (R, 5 * C)."""
-        cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
-        ahead = torch.stack([cosine, sine], dim=1) * boxes[:, 3:4] / 2
-        left = torch.stack([-sine, cosine], dim=1) * boxes[:, 4:5] / 2
-        centre = boxes[:, :2]
-        spots = torch.stack([centre, centre + ahead, centre - ahead, centre + left, centre - left], dim=1)
-        cells = (spots - torch.tensor(self.origin_m, device=spots.device)) / self.cell_m - 0.5
-        return sample_bilinear(features, cells, box_frames).flatten(1)
 
 
 def segment_max(values: Tensor, counts: Tensor) -> Tensor:

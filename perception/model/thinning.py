@@ -99,14 +99,14 @@ def _within_reach(config: DetectorConfig, level: Level) -> Range:
 
 def _move_origin(thin: Network, pillars: PillarConfig) -> None:
     """Give every part that knows where the grid lies a twin for another one."""
-    origin_m = (pillars.range_m[0], pillars.range_m[1])
+    grid = replace(thin.head.grid, range_m=pillars.range_m)
     thin.encoder, thin.head = _twin(thin.encoder), _twin(thin.head)
     thin.encoder.config = pillars
-    thin.head.origin_m = origin_m
+    thin.head.grid = grid
     stages = [_twin(stage) for stage in thin.refinements]
     for stage in stages:
         assert isinstance(stage, RefineStage)
-        stage.origin_m = origin_m
+        stage.grid = grid
     thin.refinements = nn.ModuleList(stages)
 
 

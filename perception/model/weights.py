@@ -14,6 +14,7 @@ from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.model.network import Network
 from sparse_core.files import replacing
+from sparse_core.surgery import shapes_of, state_difference
 
 WEIGHTS_DIRECTORY = Path(__file__).parent.parent / "weights"
 #: What the header of a compressed file says; importing it would import all that compression needs.
@@ -128,17 +129,9 @@ def _stored_config(path: Path, metadata: dict[str, str]) -> DetectorConfig:
 
 
 def _check_tensors(path: Path, expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    if missing or extra:
-        raise CheckpointError(
-            f"{path}: weights of another configuration: {len(missing)} tensors missing"
-            f" (first: {missing[:1]}), {len(extra)} unknown (first: {extra[:1]})"
-        )
-    for name, value in expected.items():
-        if value.shape != found[name].shape:
-            raise CheckpointError(
-                f"{path}: weights of another configuration: {name} is {tuple(found[name].shape)},"
-                f" expected {tuple(value.shape)}"
-            )
+    difference = state_difference(shapes_of(expected), shapes_of(found), owner="the configuration")
+    if difference is not None:
+        raise CheckpointError(f"{path}: weights of another configuration: {difference}")
+    for name in expected:
         if found[name].is_floating_point() and not bool(torch.isfinite(found[name]).all()):
             raise CheckpointError(f"{path}: {name} holds NaN or infinite values; the file is damaged")

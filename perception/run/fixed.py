@@ -1,56 +1,137 @@
-"""A detector's network with fixed shapes: points on the device to boxes on the device.
+"""Steps on buffers whose size is known beforehand and on counts that stay on the device.
 
-Every step works on buffers whose size is known beforehand and on counts that stay on the device, so that a
-whole frame is one CUDA graph. The plain-torch implementations run the same composition anywhere.
+A whole frame of them is one CUDA graph. The plain-torch implementations run the same composition anywhere.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perception.config import DetectorConfig
-from perception.model.layers import SparseBlock, SparseUnit
+from perception.model.backbone import SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from perception.stages.backbone.units import Unit, pack_block, pack_unit, usual_rows
-from perception.stages.head import (
-    fixed_boxes,
-    fixed_peaks,
-    fixed_up,
-    pack_boxes,
-    pack_heat,
-    pack_up,
-)
-from perception.stages.neck import MapConvolution, NearNeck, NeckWeights
+from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.stages.backbone.fixed import FixedLevels, LevelTables
+from perception.stages.head import fixed_boxes, fixed_peaks, pack_boxes, pack_heat
+from perception.stages.neck import NearNeck, NeckWeights, WholeNeck
+from perception.stages.neck.listed import NearPlan
 from perception.stages.nms import Suppressed, fixed_suppress
 from perception.stages.pillars import (
     EncoderWeights,
+    FixedPillars,
+    LocatedPoints,
     PillarWorkspace,
     fixed_encode,
     locate_points,
     sort_points,
 )
-from perception.stages.refine import RefineWorkspace, fixed_refine, pack_refine
-from sparse_core.conv.convolution import fixed_convolution
-from sparse_core.conv.grid import DenseGrid, FixedGrid, GridLevel, TableRequest, neighbour_tables, pyramid
+from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine, pack_refine
+from sparse_core.conv.grid import FixedGrid
 from sparse_core.dispatch import Impl
 
-#: Called with the name of a stage and what runs it.
-StageRunner = Callable[[str, Callable[[], None]], None]
-
-_KERNEL = (3, 3)
-_LEVEL = GridLevel()
+__all__ = ["FixedScans", "FixedSteps", "FrameBoxes", "SparseSteps"]
 
 
-class FastBoxes(NamedTuple):
+class FixedScans(NamedTuple):
+    """A batch of frames.
+
+    Attributes:
+        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity, on the device.
+        lengths: (B,) int32 points of each frame.
+    """
+
+    points: Tensor
+    lengths: Tensor
+
+
+class Located(NamedTuple):
+    """Points by cell.
+
+    Attributes:
+        points: as located.
+        grids: active cells of each level.
+        neck: active cells of the neck's map; None where it is computed everywhere.
+    """
+
+    points: LocatedPoints
+    grids: list[FixedGrid]
+    neck: FixedGrid | None
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The backbone so far.
+
+    Attributes:
+        located: where it is computed.
+        tables: which rows its layers read; None where nothing is looked up.
+        rows: (capacity, C) features of the pillars, then of each level.
+        plan: where the neck is computed; None: not known yet, or everywhere.
+    """
+
+    located: Located
+    tables: LevelTables | None
+    rows: tuple[Tensor, ...]
+    plan: NearPlan | None = None
+
+
+class Map(NamedTuple):
+    """The map that head and refinement read.
+
+    Attributes:
+        levels: what it was made of.
+        features: (B * H * W, C).
+        heat: makes the heat map, (B, classes, H, W) float32, or has it.
+    """
+
+    levels: Levels
+    features: Tensor
+    heat: Callable[[], Tensor]
+
+
+class Peaks(NamedTuple):
+    """Boxes at the peaks of the heat map.
+
+    Attributes:
+        features: of the map.
+        pillars: points in order, for the refinement.
+        boxes: (B, K, 7) float32; scores: (B, K) float32; labels: (B, K) int32, -1 behind the last.
+        numbers: see :class:`FrameBoxes`.
+    """
+
+    features: Tensor
+    pillars: FixedPillars
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    numbers: Tensor
+
+
+class Boxes(NamedTuple):
+    """Distinct boxes, refined so far.
+
+    Attributes:
+        peaks: what they come from.
+        kept: boxes, scores and labels.
+        fit_logits: (B, K) float32 how well they fit; None before the refinement.
+    """
+
+    peaks: Peaks
+    kept: Suppressed
+    fit_logits: Tensor | None = None
+
+
+class FrameBoxes(NamedTuple):
     """What a frame, or a batch of them, gives; all on the device.
 
     Attributes:
@@ -68,39 +149,15 @@ class FastBoxes(NamedTuple):
     numbers: Tensor
 
 
-@dataclass
-class _State:
-    """Everything that passes between the stages of one batch; no stage overwrites what another reads."""
-
-    points: Tensor
-    lengths: Tensor
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-class _Output(NamedTuple):
-    """Table and rows in use of a convolution, and how many these are as a rule."""
-
-    table: Tensor
-    used: Tensor | None
-    rows: int
-
-
-class FastNetwork:
-    """The sparse detector of a folded network, for batches of one size and fixed capacities.
+class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
+    """What sparse and dense networks have in common: pillars, head, refinement, suppression.
 
     Args:
-        network: folded, with a sparse backbone, on the device to run on.
+        network: folded, on the device to run on.
         batch_size: frames of a call.
-        capacities: active cells of each level of the backbone that there is room for, all frames together.
-        nearby: cells of each list of cells near active ones that there is room for (see
-            :class:`~perception.stages.neck.NearNeck`): neck and heat map are computed there only; none: they
-            are computed everywhere.
         dtype: of the features: float16, bfloat16 or float32.
         impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
         config: the network's own with other thresholds; None: the network's own.
-
-    Raises:
-        ValueError: a dense backbone, or capacities for another number of levels or lists.
     """
 
     def __init__(
@@ -108,157 +165,151 @@ class FastNetwork:
         network: Network,
         *,
         batch_size: int,
-        capacities: tuple[int, ...],
-        nearby: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float16,
         impl: Impl = "auto",
         config: DetectorConfig | None = None,
     ) -> None:
         config = config or network.config
-        levels = len(config.backbone.channels)
-        if config.backbone.kind != "sparse" or not config.backbone.dilating:
-            raise ValueError("the fast path is for sparse backbones whose strided layers dilate")
-        if len(capacities) != levels:
-            raise ValueError(f"{levels} levels need as many capacities, got {len(capacities)}")
-        self.config: DetectorConfig = config
-        self.batch_size, self.capacities, self.dtype, self.impl = batch_size, capacities, dtype, impl
-        self.nearby = nearby
-        #: Rows that tiles are chosen for, of each level.
-        self._rows = [usual_rows(0, capacity) for capacity in capacities]
-        device = next(network.parameters()).device
-        self.device = device
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.config, self.batch_size, self.dtype, self.impl = config, batch_size, dtype, impl
+        self.device = next(network.parameters()).device
+        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         rows, columns = config.pillars.grid_shape
-        self.fine_shape = (2 * rows // config.backbone.stride, 2 * columns // config.backbone.stride)
-        self.coarse_shape = (rows // config.backbone.stride, columns // config.backbone.stride)
-        #: A proposal's score must exceed a quarter of the final threshold; in single precision.
-        least = torch.tensor(config.nms.score_threshold * 0.25)
+        stride = config.backbone.stride
+        self.fine_shape = (2 * rows // stride, 2 * columns // stride)
+        self.coarse_shape = (rows // stride, columns // stride)
+        #: The kernels keep what is at least this, so it is the next number in single precision.
+        least = torch.tensor(config.nms.proposal_score)
         self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
-        self.encoder = EncoderWeights.from_encoder(network.encoder, device=device)
-        self.stages = [self._units(stage) for stage in network.backbone.stages]
-        self.down = pack_unit(network.backbone.down, dtype)
-        self.blocks = [pack_block(block, dtype) for block in network.neck.blocks]
-        self.up = pack_up(network.neck.up, network.backbone.lateral, dtype)
-        self.out = pack_unit(network.neck.out, dtype)
+        self.encoder = EncoderWeights.from_encoder(network.encoder, device=self.device)
         self.heat = pack_heat(network.head, dtype)
         self.boxes = pack_boxes(network.head, dtype)
-        self.refinements = [
-            pack_refine(stage, dtype=dtype) for stage in network.refinements if isinstance(stage, RefineStage)
-        ]
-        self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=device)
-        self.peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=device)
-        self.refine_workspace = (
-            RefineWorkspace.make(batch_size * config.refine.proposals, self.refinements[0], device=device)
-            if self.refinements
+        stages = [stage for stage in network.refinements if isinstance(stage, RefineStage)]
+        packed = [pack_refine(stage, dtype=dtype) for stage in stages]
+        self._refinements = [partial(self._refine, weights, turn=weights is packed[-1]) for weights in packed]
+        self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=self.device)
+        self._peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=self.device)
+        self._refine_workspace = (
+            RefineWorkspace.make(batch_size * config.refine.proposals, packed[0], device=self.device)
+            if packed
             else None
-        )
-        self.near: NearNeck | None = None
-        if nearby:
-            self.near = NearNeck(
-                NeckWeights(self.down, self.blocks, self.up, self.out, self.heat),
-                shape=self.coarse_shape,
-                batch_size=batch_size,
-                capacities=nearby,
-                impl=impl,
-            )
-            return
-        dense = [
-            TableRequest(DenseGrid(shape, batch_size), DenseGrid(shape, batch_size), _KERNEL, (1, 1), (1, 1))
-            for shape in (self.coarse_shape, self.fine_shape)
-        ]
-        coarse, fine = neighbour_tables(dense, impl=impl, device=device)
-        options: dict[str, Any] = {"batch_size": batch_size, "impl": impl}
-        self.block_maps = [
-            [MapConvolution(unit, coarse, spatial_shape=self.coarse_shape, **options) for unit in block]
-            for block in self.blocks
-        ]
-        self.out_map = MapConvolution(
-            self.out, fine, spatial_shape=self.fine_shape, heat=self.heat, **options
         )
 
     def settle(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
 
         Args:
-            active: cells of each level and list of that batch, as at the end of ``FastBoxes.numbers``.
+            active: cells of each level and list of that batch, as at the end of ``FrameBoxes.numbers``.
         """
-        levels = len(self.capacities)
-        self._rows = [usual_rows(*pair) for pair in zip(active[:levels], self.capacities, strict=True)]
-        if self.near is not None:
-            self.near.settle(active[levels:])
 
-    def __call__(self, points: Tensor, lengths: Tensor) -> FastBoxes:
-        """Detect objects in a batch of frames.
+    def __call__(self, scans: FixedScans, on_stage: StageRunner = at_once) -> FrameBoxes:
+        """Detect objects in a batch of frames."""
+        return run_frame(self, scans, on_stage)
 
-        Args:
-            points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity, on the device.
-            lengths: (B,) int32 points of each frame.
-        """
-        return self.run(points, lengths, lambda _, stage: stage())
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold these steps; plain torch reads sizes back to the host."""
+        return self.device.type == "cuda" and self.impl != "reference"
 
-    def run(self, points: Tensor, lengths: Tensor, on_stage: StageRunner) -> FastBoxes:
-        """As a call, each stage through ``on_stage``, which must run it."""
-        state = _State(points, lengths)
-        steps: list[tuple[str, Callable[[_State], None]]] = [
-            ("pillars", self._pillars),
-            ("encoder", self._encode),
-            *((f"backbone 1/{2**level}", self._level(level)) for level in range(len(self.stages))),
-            ("neck", self._neck),
-            ("head", self._head),
-            ("proposals", self._propose),
-            *((f"refine {step + 1}", self._refine(step)) for step in range(len(self.refinements))),
-            ("NMS", self._suppress),
-        ]
-        for name, step in steps:
-            on_stage(name, lambda step=step: step(state))  # type: ignore[misc]
-        found: FastBoxes = state.values["found"]
-        return found
+    @abstractmethod
+    def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], FixedGrid | None]:
+        """Active cells of each level, and of the neck where it is computed at some only."""
 
-    def _units(self, stage: nn.Module) -> list[Unit | tuple[Unit, Unit]]:
-        parts: list[Unit | tuple[Unit, Unit]] = []
-        for part in stage.children():
-            if isinstance(part, SparseBlock):
-                parts.append(pack_block(part, self.dtype))
-            else:
-                assert isinstance(part, SparseUnit)
-                parts.append(pack_unit(part, self.dtype))
-        return parts
+    @abstractmethod
+    def _tables(self, located: Located) -> LevelTables | None:
+        """What the layers look up."""
 
-    def _pillars(self, state: _State) -> None:
-        values = state.values
-        values["located"] = locate_points(
-            state.points,
-            state.lengths,
-            self.config.pillars,
-            workspace=self.pillar_workspace,
+    def locate(self, scans: FixedScans) -> Located:
+        """Points by cell, and the cells of every level."""
+        points = locate_points(*scans, self.config.pillars, workspace=self.pillar_workspace, impl=self.impl)
+        return Located(points, *self._grids(points.bits))
+
+    def encode(self, located: Located) -> Levels:
+        """Features of the pillars, and tables beside them."""
+        with self._beside():
+            tables = self._tables(located)
+        rows = fixed_encode(located.points, located.grids[0], self.encoder, dtype=self.dtype, impl=self.impl)
+        self._join()
+        return Levels(located, tables, (rows,))
+
+    def head(self, features: Map) -> Peaks:
+        """Boxes at the peaks, and points in order beside them."""
+        with self._beside():
+            # Only the refinement needs points in order, and peaks leave most processors free.
+            pillars, numbers = self._sort(features.levels)
+        peaks = fixed_peaks(
+            features.heat(),
+            self.config.head.top_k,
+            minimum=self.least_score,
+            counters=self._peak_counters,
             impl=self.impl,
         )
-        grids = self._grids(values["located"].bits)
-        if self.near is not None:
-            values["near"] = grids.pop()
-        values["grids"] = grids
-
-    def _grids(self, bits: Tensor) -> list[FixedGrid]:
-        return pyramid(
-            bits,
-            self.config.pillars.grid_shape,
-            self.batch_size,
-            # The neck's cells are one more level where it is computed at lists of them.
-            [*self.capacities, *self.nearby[:1]],
-            [_LEVEL] * (len(self.capacities) - 1 + len(self.nearby[:1])),
+        boxes = fixed_boxes(
+            features.features,
+            peaks.cells,
+            peaks.labels,
+            self.boxes,
+            spatial_shape=self.fine_shape,
             impl=self.impl,
         )
+        self._join()
+        return Peaks(features.features, pillars, boxes, peaks.scores, peaks.labels, numbers)
 
-    def _tables(self, values: dict[str, Any], grids: list[FixedGrid]) -> None:
-        requests = [TableRequest(grid, grid, _KERNEL, (1, 1), (1, 1)) for grid in grids]
-        requests += [
-            TableRequest(before, after, _KERNEL, _LEVEL.stride, _LEVEL.padding)
-            for before, after in pairwise(grids)
-        ]
-        into = "all" if self.near is None else values["near"]
-        requests.append(TableRequest(grids[-1], into, _KERNEL, _LEVEL.stride, _LEVEL.padding))
-        tables = neighbour_tables(requests, impl=self.impl)
-        values["own"], values["strided"] = tables[: len(grids)], tables[len(grids) :]
+    def _sort(self, levels: Levels) -> tuple[FixedPillars, Tensor]:
+        grids = levels.located.grids
+        pillars = sort_points(levels.located.points, grids[0], impl=self.impl)
+        before = grids[0].words.view(self.batch_size, -1, 2)[:, 0, 1]
+        near = levels.plan.lists if levels.plan is not None else []
+        active = [grid.active for grid in (*grids, *near)]
+        return pillars, torch.cat([pillars.invalid, before, *active])
+
+    def propose(self, peaks: Peaks) -> Boxes:
+        """Proposals that are no duplicates."""
+        kept = fixed_suppress(
+            peaks.boxes,
+            peaks.scores,
+            peaks.labels,
+            iou_threshold=self.config.nms.proposal_iou,
+            score_threshold=self.least_score,
+            max_output=self.config.refine.proposals,
+            impl=self.impl,
+        )
+        return Boxes(peaks, kept)
+
+    @property
+    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+        """One step for each stage of the network; the last turns boxes to their headings."""
+        return self._refinements
+
+    def _refine(self, weights: PackedRefine, boxes: Boxes, *, turn: bool) -> Boxes:
+        refined = fixed_refine(
+            boxes.peaks.pillars,
+            boxes.peaks.features,
+            boxes.kept.boxes,
+            boxes.kept.labels,
+            weights,
+            map_shape=self.fine_shape,
+            pillar_size_m=self.config.pillars.pillar_size_m,
+            turn=turn,
+            workspace=self._refine_workspace,
+            impl=self.impl,
+        )
+        return Boxes(boxes.peaks, boxes.kept._replace(boxes=refined.boxes), refined.fit_logits)
+
+    def suppress(self, boxes: Boxes) -> FrameBoxes:
+        """What is left of refined boxes that overlap."""
+        settings = self.config.nms
+        final = fixed_suppress(
+            boxes.kept.boxes,
+            boxes.kept.scores,
+            boxes.kept.labels,
+            iou_threshold=settings.iou,
+            score_threshold=settings.score_threshold,
+            max_output=settings.max_boxes,
+            fit_logits=boxes.fit_logits,
+            fit_weight=self.config.head.iou_weight,
+            impl=self.impl,
+        )
+        return FrameBoxes(final.boxes, final.scores, final.labels, final.counts, boxes.peaks.numbers)
 
     def _beside(self) -> AbstractContextManager[Any]:
         """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
@@ -272,166 +323,94 @@ class FastNetwork:
         if self._side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side)
 
-    def _encode(self, state: _State) -> None:
-        values = state.values
-        grids = values["grids"]
-        with self._beside():
-            self._tables(values, grids)
-        values["level -1"] = fixed_encode(
-            values["located"], grids[0], self.encoder, dtype=self.dtype, impl=self.impl
-        )
-        self._join()
 
-    def _level(self, level: int) -> Callable[[_State], None]:
-        def run(state: _State) -> None:
-            grids: list[FixedGrid] = state.values["grids"]
-            own, strided = state.values["own"], state.values["strided"]
-            features = state.values[f"level {level - 1}"]
-            planning = level == 0 and self.near is not None
-            if planning:
-                with self._beside():
-                    # The neck's lists are made during the first convolutions.
-                    assert self.near is not None
-                    state.values["plan"] = self.near.plan(state.values["near"])
-            for index, part in enumerate(self.stages[level]):
-                entering = index == 0 and level > 0
-                table = strided[level - 1] if entering else own[level]
-                # The tables were made beside the encoder: only the first layer may come right after them.
-                ready = level > 0 or index > 0
-                output = _Output(table, grids[level].count, self._rows[level])
-                features = self._apply(part, features, output, ready)
-            state.values[f"level {level}"] = features
-            if planning:
-                self._join()
+class SparseSteps(FixedSteps):
+    """Steps of a network with a sparse backbone, for batches of one size and fixed capacities.
 
-        return run
+    Args:
+        network, batch_size, dtype, impl, config: see :class:`FixedSteps`.
+        capacities: active cells of each level of the backbone that there is room for, all frames together.
+        nearby: cells of each list of cells near active ones that there is room for (see
+            :class:`~perception.stages.neck.NearNeck`): neck and heat map are computed there only; none: they
+            are computed everywhere.
 
-    def _sort(self, values: dict[str, Any]) -> None:
-        grids = values["grids"]
-        values["pillars"] = sort_points(values["located"], grids[0], impl=self.impl)
-        before = grids[0].words.view(self.batch_size, -1, 2)[:, 0, 1]
-        numbers = [values["pillars"].invalid, before, *(grid.active for grid in grids)]
-        if self.near is not None:
-            numbers += [entry.active for entry in values["plan"].lists]
-        values["numbers"] = torch.cat(numbers)
+    Raises:
+        ValueError: a backbone that is dense or does not dilate, or capacities for another number of levels
+            or lists.
+    """
 
-    def _apply(
-        self, part: Unit | tuple[Unit, Unit], features: Tensor, output: _Output, ready: bool
-    ) -> Tensor:
-        if isinstance(part, Unit):
-            return self._convolve(part, features, output, ready=ready)
-        first, second = part
-        hidden = self._convolve(first, features, output, ready=ready)
-        return self._convolve(second, hidden, output, residual=features)
-
-    def _convolve(
+    def __init__(
         self,
-        unit: Unit,
-        features: Tensor,
-        output: _Output,
+        network: Network,
         *,
-        residual: Tensor | None = None,
-        zero_empty: bool = False,
-        ready: bool = True,
-    ) -> Tensor:
-        return fixed_convolution(
-            features,
-            unit.weight,
-            output.table,
-            output.used,
-            bias=unit.bias,
-            residual=residual,
-            relu=unit.relu,
-            zero_empty=zero_empty,
-            ready=ready,
-            impl=self.impl,
-            config=unit.tiles(output.rows),
-        )
-
-    def _neck(self, state: _State) -> None:
-        values = state.values
-        sparse = values[f"level {len(self.stages) - 1}"]
-        if self.near is not None:
-            values["map"] = self.near.map(sparse, values["strided"][-1], values["grids"][-1], values["plan"])
-            return
-        output = _Output(values["strided"][-1], None, self.batch_size * math.prod(self.coarse_shape))
-        coarse = self._convolve(self.down, sparse, output, zero_empty=True)
-        for first, second in self.block_maps:
-            coarse = second(first(coarse), coarse)
-        raised = fixed_up(coarse, sparse, values["grids"][-1], self.up, impl=self.impl)
-        values["map"], values["heat"] = self.out_map.with_heat(raised)
-
-    def _head(self, state: _State) -> None:
-        values = state.values
-        with self._beside():
-            # Only the refinement needs points in order, and peaks leave most processors free.
-            self._sort(values)
-        if self.near is not None:
-            values["heat"] = self.near.heat()
-        peaks = fixed_peaks(
-            values["heat"],
-            self.config.head.top_k,
-            minimum=self.least_score,
-            counters=self.peak_counters,
-            impl=self.impl,
-        )
-        boxes = fixed_boxes(
-            values["map"],
-            peaks.cells,
-            peaks.labels,
-            self.boxes,
-            spatial_shape=self.fine_shape,
-            impl=self.impl,
-        )
-        values["peaks"], values["boxes"] = peaks, boxes
-        self._join()
-
-    def _propose(self, state: _State) -> None:
-        settings = self.config.nms
-        peaks = state.values["peaks"]
-        state.values["proposals 0"] = fixed_suppress(
-            state.values["boxes"],
-            peaks.scores,
-            peaks.labels,
-            iou_threshold=settings.proposal_iou,
-            score_threshold=self.least_score,
-            max_output=self.config.refine.proposals,
-            impl=self.impl,
-        )
-
-    def _refine(self, step: int) -> Callable[[_State], None]:
-        def run(state: _State) -> None:
-            proposals: Suppressed = state.values[f"proposals {step}"]
-            refined = fixed_refine(
-                state.values["pillars"],
-                state.values["map"],
-                proposals.boxes,
-                proposals.labels,
-                self.refinements[step],
-                map_shape=self.fine_shape,
-                pillar_size_m=self.config.pillars.pillar_size_m,
-                turn=step == len(self.refinements) - 1,
-                workspace=self.refine_workspace,
-                impl=self.impl,
+        batch_size: int,
+        capacities: tuple[int, ...],
+        nearby: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float16,
+        impl: Impl = "auto",
+        config: DetectorConfig | None = None,
+    ) -> None:
+        settings = network.config.backbone
+        if not isinstance(network.backbone, SparseBackbone) or not settings.dilating:
+            raise ValueError("fixed capacities are for sparse backbones whose strided layers dilate")
+        if len(capacities) != len(settings.channels):
+            raise ValueError(
+                f"{len(settings.channels)} levels need as many capacities, got {len(capacities)}"
             )
-            state.values[f"proposals {step + 1}"] = proposals._replace(boxes=refined.boxes)
-            state.values["fit"] = refined.fit_logits
-
-        return run
-
-    def _suppress(self, state: _State) -> None:
-        settings = self.config.nms
-        values = state.values
-        proposals: Suppressed = values[f"proposals {len(self.refinements)}"]
-        final = fixed_suppress(
-            proposals.boxes,
-            proposals.scores,
-            proposals.labels,
-            iou_threshold=settings.iou,
-            score_threshold=settings.score_threshold,
-            max_output=settings.max_boxes,
-            fit_logits=values.get("fit"),
-            fit_weight=self.config.head.iou_weight,
-            impl=self.impl,
+        super().__init__(network, batch_size=batch_size, dtype=dtype, impl=impl, config=config)
+        self.nearby = nearby
+        self._backbone = FixedLevels(
+            network.backbone,
+            self.config.pillars,
+            batch_size=batch_size,
+            capacities=capacities,
+            dtype=dtype,
+            impl=impl,
         )
-        values["found"] = FastBoxes(final.boxes, final.scores, final.labels, final.counts, values["numbers"])
+        weights = NeckWeights.of(network, dtype)
+        place: dict[str, Any] = {"shape": self.coarse_shape, "batch_size": batch_size, "impl": impl}
+        self._near = NearNeck(weights, capacities=nearby, **place) if nearby else None
+        self._whole = None if nearby else WholeNeck(weights, device=self.device, **place)
+
+    def settle(self, active: Sequence[int]) -> None:
+        """See :meth:`FixedSteps.settle`."""
+        levels = len(self._backbone.capacities)
+        self._backbone.settle(active[:levels])
+        if self._near is not None:
+            self._near.settle(active[levels:])
+
+    def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], FixedGrid | None]:
+        # The neck's cells are one more level where it is computed at lists of them.
+        grids = self._backbone.grids(bits, self.nearby[:1])
+        return (grids, None) if self._near is None else (grids[:-1], grids[-1])
+
+    def _tables(self, located: Located) -> LevelTables:
+        return self._backbone.tables(located.grids, located.neck)
+
+    @property
+    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+        """Stages of the backbone; the neck's lists are made during the first."""
+        count = len(self._backbone.capacities)
+        return [(f"backbone 1/{2**level}", partial(self._level, level)) for level in range(count)]
+
+    def _level(self, level: int, levels: Levels) -> Levels:
+        near, neck = (self._near, levels.located.neck) if level == 0 else (None, None)
+        if near is not None and neck is not None:
+            with self._beside():
+                levels = replace(levels, plan=near.plan(neck))
+        assert levels.tables is not None
+        rows = self._backbone(level, levels.rows[-1], levels.located.grids, levels.tables)
+        if near is not None:
+            self._join()
+        return replace(levels, rows=(*levels.rows, rows))
+
+    def neck(self, levels: Levels) -> Map:
+        """The map, near active cells or everywhere."""
+        assert levels.tables is not None
+        given = levels.rows[-1], levels.tables.strided[-1], levels.located.grids[-1]
+        if self._whole is not None:
+            features, heat = self._whole(*given)
+            return Map(levels, features, lambda: heat)
+        assert self._near is not None
+        assert levels.plan is not None
+        return Map(levels, self._near.map(*given, levels.plan), self._near.heat)

@@ -7,17 +7,20 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.run.fixed import FastBoxes, FastNetwork
-from perception.run.profile import stage_times
+from perception.run.dense import DenseSteps
+from perception.run.fixed import FixedScans, FixedSteps, FrameBoxes, SparseSteps
+from perception.run.profile import clocked, replayed
+from perception.run.results import FrameResult
 from perception.stages.neck import list_reach, work_share
-from sparse_core.dispatch import Impl
+from sparse_core.dispatch import Impl, module_available
 from sparse_core.errors import CapacityWarning
 
 Overflow = Literal["grow", "warn"]
@@ -32,22 +35,19 @@ _DENSE_CELLS = 1 << 13
 _MOST_SHARE = 0.6
 
 
-class FrameResult(NamedTuple):
-    """Boxes of one frame, on the host.
-
-    Attributes:
-        boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) int32.
-        invalid: points with NaN or infinite values.
-        pillars: active pillars of the frame.
-        overflow: pillars, cells of coarser levels and listed cells of its batch that were left out.
-    """
-
-    boxes: Tensor
-    scores: Tensor
-    labels: Tensor
-    invalid: int
-    pillars: int
-    overflow: int
+def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
+    """Why frames of a network cannot be CUDA graphs here; None where they can."""
+    if config.backbone.kind != "sparse" or not config.backbone.dilating:
+        return "the network is not a sparse one whose strided layers dilate"
+    if config.refine.enabled and len(config.refine.channels) != 3:
+        return "the refinement has not three point layers"
+    if config.backbone.impl != "auto":
+        return f"the network asks for impl={config.backbone.impl!r}"
+    if device.type != "cuda":
+        return f"the device is {device}"
+    if not module_available("triton"):
+        return "Triton is not installed"
+    return None
 
 
 class Room(NamedTuple):
@@ -81,36 +81,38 @@ class FrameGraph:
 
     Attributes:
         room: what it has room for.
-        points: (B, P, 4) float32 input; lengths: (B,) int32.
+        steps: what it captured.
+        scans: its input.
         found: output, overwritten by every replay.
-        stages: names of the stages.
+        replay: computes it.
     """
 
     room: Room
-    network: FastNetwork
-    points: Tensor
-    lengths: Tensor
-    found: FastBoxes
+    steps: FixedSteps
+    scans: FixedScans
+    found: FrameBoxes
     replay: Callable[[], None]
 
     @classmethod
-    def capture(cls, network: FastNetwork, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+    def capture(cls, steps: FixedSteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
-            network: to be captured; one of plain torch is computed anew at every replay, as on a CPU.
+            steps: to be captured; those of plain torch are computed anew at every replay, as on a CPU.
             room: for the graph.
             clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
         """
-        device = network.device
-        points = torch.zeros((room.batch_size, room.points, 4), dtype=torch.float32, device=device)
-        lengths = torch.zeros(room.batch_size, dtype=torch.int32, device=device)
-        _load(clouds, points, lengths)
-        if device.type == "cpu" or network.impl == "reference":
-            made = cls(room, network, points, lengths, network(points, lengths), lambda: None)
+        device = steps.device
+        scans = FixedScans(
+            torch.zeros((room.batch_size, room.points, 4), dtype=torch.float32, device=device),
+            torch.zeros(room.batch_size, dtype=torch.int32, device=device),
+        )
+        _load(clouds, scans)
+        if not steps.capturable:
+            made = cls(room, steps, scans, steps(scans), lambda: None)
 
             def compute() -> None:
-                made.found = network(points, lengths)
+                made.found = steps(scans)
 
             made.replay = compute
             return made
@@ -118,33 +120,33 @@ class FrameGraph:
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             # The first run tells what the second, and the graph, choose their tiles for.
-            numbers = network(points, lengths).numbers.tolist()
-            network.settle(numbers[2 * room.batch_size :])
-            network(points, lengths)
+            numbers = steps(scans).numbers.tolist()
+            steps.settle(numbers[2 * room.batch_size :])
+            steps(scans)
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            found = network(points, lengths)
-        return cls(room, network, points, lengths, found, graph.replay)
+            found = steps(scans)
+        return cls(room, steps, scans, found, graph.replay)
 
     @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:
         """Copy clouds, (N_i, 4) float32 each, into the input; from pinned memory without waiting."""
-        _load(clouds, self.points, self.lengths)
+        _load(clouds, self.scans)
 
 
-def _load(clouds: Sequence[Tensor], points: Tensor, lengths: Tensor) -> None:
+def _load(clouds: Sequence[Tensor], scans: FixedScans) -> None:
     for frame, cloud in enumerate(clouds):
-        points[frame, : len(cloud)].copy_(cloud, non_blocking=True)
+        scans.points[frame, : len(cloud)].copy_(cloud, non_blocking=True)
     sizes = torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32)
-    lengths.copy_(sizes, non_blocking=True)
+    scans.lengths.copy_(sizes, non_blocking=True)
 
 
 class FrameRunner:
     """Detects objects frame by frame in as few graphs as the sizes of the frames need.
 
     Args:
-        network: folded, with a sparse backbone, on the device to run on.
+        network: folded, on the device to run on; sparse with layers that dilate, or dense.
         dtype: of the features.
         overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
             more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
@@ -152,7 +154,7 @@ class FrameRunner:
 
     On large maps the neck is computed near active cells only; a frame whose cells are near most of the map
     has a graph captured that computes it everywhere, which gives the same boxes.
-        impl: see :class:`~perception.run.fixed.FastNetwork`.
+        impl: see :class:`~perception.run.fixed.FixedSteps`.
         config: the network's own with other thresholds; None: the network's own.
     """
 
@@ -197,28 +199,27 @@ class FrameRunner:
         del known
         # The old graph's memory is given back before the new one asks for its own.
         self._graphs.pop(batch_size, None)
-        network = self._build(room)
-        room = room._replace(nearby=network.nearby)
-        self._graphs[batch_size] = FrameGraph.capture(network, room, clouds)
+        self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
-    def _build(self, room: Room) -> FastNetwork:
-        return FastNetwork(
-            self.network,
-            batch_size=room.batch_size,
-            capacities=room.capacities,
-            nearby=room.nearby,
-            dtype=self.dtype,
-            impl=self.impl,
-            config=self.config,
-        )
+    def _steps(self, room: Room) -> FixedSteps:
+        options: dict[str, Any] = {
+            "batch_size": room.batch_size, "dtype": self.dtype, "impl": self.impl, "config": self.config
+        }  # fmt: skip
+        if self._dense:
+            return DenseSteps(self.network, pillars=room.capacities[0], **options)
+        return SparseSteps(self.network, capacities=room.capacities, nearby=room.nearby, **options)
+
+    @property
+    def _dense(self) -> bool:
+        return self.network.config.backbone.kind == "dense"
 
     def _guess_room(self, batch_size: int) -> Room:
         return Room(batch_size, 0, self._guess(batch_size), self._guess_nearby(batch_size))
 
     def _guess_nearby(self, batch_size: int) -> tuple[int, ...]:
         cells, blocks = self._neck_cells(batch_size), self.network.config.neck.blocks
-        if blocks == 0 or cells <= _DENSE_CELLS:
+        if self._dense or blocks == 0 or cells <= _DENSE_CELLS:
             return ()
         # A runner that may not grow has room for every cell.
         room = min(cells, _LEAST_PILLARS * batch_size) if self.overflow == "grow" else cells
@@ -230,7 +231,8 @@ class FrameRunner:
 
     def _guess(self, batch_size: int) -> tuple[int, ...]:
         rows, columns = self.network.config.pillars.grid_shape
-        levels = len(self.network.config.backbone.channels)
+        # Of a dense network only pillars are active cells.
+        levels = 1 if self._dense else len(self.network.config.backbone.channels)
         most = [
             batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
         ]
@@ -265,7 +267,9 @@ class FrameRunner:
         graph = self.graph_for(clouds)
         graph.load(clouds)
         with torch.inference_mode():
-            return stage_times(graph.network, graph.points, graph.lengths, repeats=repeats)
+            if graph.steps.capturable:
+                return replayed(graph.steps, graph.scans, repeats=repeats)
+            return clocked(partial(graph.steps, graph.scans), self.device, repeats=repeats)
 
     def growth(self, graph: FrameGraph, numbers: list[int]) -> Room | None:
         """Room that the last batch needs, if it did not fit and the runner may grow."""
@@ -281,7 +285,7 @@ class FrameRunner:
             needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
         return None if needed == room else needed
 
-    def results(self, found: FastBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
+    def results(self, found: FrameBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
         """Results of a batch whose numbers are on the host already."""
         batch = room.batch_size
         invalid, before, active = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]

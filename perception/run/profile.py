@@ -5,58 +5,74 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
-from torch import Tensor
 
-from perception.run.fixed import FastNetwork
+from perception.run.fixed import FixedScans, FixedSteps
+from perception.run.program import StageRunner
 
-__all__ = ["stage_times"]
+__all__ = ["clocked", "replayed"]
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
-def stage_times(network: FastNetwork, points: Tensor, lengths: Tensor, *, repeats: int) -> dict[str, float]:
-    """Median milliseconds of each stage, in the order of a frame; on a GPU each is a graph of its own.
+def clocked(
+    frame: Callable[[StageRunner], object], device: torch.device, *, repeats: int
+) -> dict[str, float]:
+    """Median milliseconds of each stage, in the order of a frame, until the device is idle again.
 
     Args:
-        network: one that has run before.
-        points, lengths: as it takes them.
-        repeats: frames.
+        frame: runs one, each stage through what it is given.
+        device: where.
+        repeats: measured frames, after one that is not.
     """
     times: dict[str, list[float]] = {}
-    if points.device.type == "cpu" or network.impl == "reference":
 
-        def measure(name: str, stage: Callable[[], None]) -> None:
-            start = time.perf_counter()
-            stage()
-            times.setdefault(name, []).append((time.perf_counter() - start) * 1e3)
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
 
-        for _ in range(repeats):
-            network.run(points, lengths, measure)
-    else:
-        times = _replayed(network, points, lengths, repeats)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+    def measure(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+        start = now()
+        made = step(given)
+        times.setdefault(name, []).append((now() - start) * 1e3)
+        return made
+
+    for _ in range(repeats + 1):
+        frame(measure)
+    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
-def _replayed(network: FastNetwork, points: Tensor, lengths: Tensor, repeats: int) -> dict[str, list[float]]:
+def replayed(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
+    """Median milliseconds of each stage on a GPU, where each is a CUDA graph of its own.
+
+    Args:
+        steps: that have run before.
+        scans: as they take them.
+        repeats: measured frames, after one that is not.
+    """
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
 
-    def capture(name: str, stage: Callable[[], None]) -> None:
+    def capture(name: str, step: Callable[[Given], Made], given: Given) -> Made:
         graphs[name] = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graphs[name]):
-            stage()
+            return step(given)
 
-    network.run(points, lengths, capture)
-    events = []
-    # One frame is not counted. Stages run in turn: what one counts up, a later one clears.
+    steps(scans, capture)
+    frames = []
+    # Stages run in turn: what one counts up, a later one clears.
     for _ in range(repeats + 1):
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(graphs) + 1)]
         marks[0].record()
         for graph, mark in zip(graphs.values(), marks[1:], strict=True):
             graph.replay()
             mark.record()
-        events.append(marks)
-    torch.cuda.synchronize(points.device)
+        frames.append(marks)
+    torch.cuda.synchronize(steps.device)
     return {
-        name: [float(marks[at].elapsed_time(marks[at + 1])) for marks in events[1:]]
+        name: statistics.median(float(marks[at].elapsed_time(marks[at + 1])) for marks in frames[1:])
         for at, name in enumerate(graphs)
     }

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from perception.run.fetch import Fetcher
-from perception.run.fixed import FastBoxes
-from perception.run.graph import FrameGraph, FrameResult, FrameRunner
+from perception.run.fixed import FrameBoxes
+from perception.run.graph import FrameGraph, FrameRunner
+from perception.run.results import FrameResult
 
 _SLOTS = 2
 
@@ -24,7 +25,7 @@ class _Slot:
     staged: Tensor
     host_length: Tensor
     staged_length: Tensor
-    found: FastBoxes
+    found: FrameBoxes
     copied: torch.cuda.Event
     done: torch.cuda.Event
     graph: FrameGraph
@@ -76,11 +77,11 @@ def _slot(graph: FrameGraph, device: torch.device) -> _Slot:
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
     return _Slot(
-        pinned(graph.points[0]),
-        torch.empty_like(graph.points[0]),
-        pinned(graph.lengths),
-        torch.empty_like(graph.lengths),
-        FastBoxes(*(pinned(part) for part in graph.found)),
+        pinned(graph.scans.points[0]),
+        torch.empty_like(graph.scans.points[0]),
+        pinned(graph.scans.lengths),
+        torch.empty_like(graph.scans.lengths),
+        FrameBoxes(*(pinned(part) for part in graph.found)),
         torch.cuda.Event(),
         torch.cuda.Event(),
         graph,
@@ -100,8 +101,8 @@ def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
         slot.copied.record()
     slot.copied.wait()
     graph = slot.graph
-    graph.points[0, :count].copy_(slot.staged[:count], non_blocking=True)
-    graph.lengths.copy_(slot.staged_length, non_blocking=True)
+    graph.scans.points[0, :count].copy_(slot.staged[:count], non_blocking=True)
+    graph.scans.lengths.copy_(slot.staged_length, non_blocking=True)
     graph.replay()
     for host, part in zip(slot.found, graph.found, strict=True):
         host.copy_(part, non_blocking=True)
@@ -115,5 +116,5 @@ def _collect(runner: FrameRunner, slot: _Slot) -> FrameResult:
     if runner.growth(slot.graph, numbers) is not None:
         assert slot.cloud is not None
         return runner([slot.cloud])[0]
-    found = FastBoxes(*(part.clone() for part in slot.found))
+    found = FrameBoxes(*(part.clone() for part in slot.found))
     return runner.results(found, numbers, slot.graph.room)[0]

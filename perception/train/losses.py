@@ -52,11 +52,13 @@ def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> 
     device = batch.boxes.device
     classes = len(head.config.classes)
     frames, objects = batch.labels.shape
-    x = (torch.arange(columns, device=device) + 0.5) * head.cell_m + head.origin_m[0]
-    y = (torch.arange(rows, device=device) + 0.5) * head.cell_m + head.origin_m[1]
+    x, y = (
+        (torch.arange(count, device=device) + 0.5) * head.grid.cell_m + low
+        for count, low in zip((columns, rows), head.grid.origin_m, strict=True)
+    )
     dx = (x - batch.boxes[..., 0:1])[:, :, None, :]
     dy = (y - batch.boxes[..., 1:2])[:, :, :, None]
-    sigma = (0.25 * torch.sqrt(batch.boxes[..., 3] * batch.boxes[..., 4])).clamp(min=0.7 * head.cell_m)
+    sigma = (0.25 * torch.sqrt(batch.boxes[..., 3] * batch.boxes[..., 4])).clamp(min=0.7 * head.grid.cell_m)
     bell = torch.exp(-(dx * dx + dy * dy) / (2 * sigma * sigma)[..., None, None])
     inside = _centre_inside(head, batch.boxes, map_shape) & (batch.labels >= 0)
     # The cell that holds the centre is the peak, however the centre lies in it.
@@ -83,8 +85,7 @@ def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> 
 
 
 def _centre_inside(head: CentreHead, boxes: Tensor, map_shape: tuple[int, int]) -> Tensor:
-    x = (boxes[..., 0] - head.origin_m[0]) / head.cell_m
-    y = (boxes[..., 1] - head.origin_m[1]) / head.cell_m
+    x, y = head.grid.position_of(boxes[..., :2]).unbind(-1)
     return (x >= 0) & (x < map_shape[1]) & (y >= 0) & (y < map_shape[0])
 
 

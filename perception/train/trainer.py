@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from perception.config import TrainConfig, save_config, to_dict
-from perception.detector import usable_device
+from perception.device import usable_device
 from perception.errors import CheckpointError, DataError
 from perception.model.compression import run_every_layer
 from perception.model.network import Network

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from sparse_core.attention.assemble import FULL
 from sparse_core.attention.pattern import BlockPattern
+from sparse_core.table import Report
 
 
 @dataclass(frozen=True)
-class PatternDescription:
+class PatternDescription(Report):
     """Numbers about one pattern; ``str()`` gives a table.
 
     Attributes:
@@ -48,10 +48,6 @@ class PatternDescription:
     longest_row: int
     empty_rows: int
     nbytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and strings, ready for JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         heads = "shared by all heads" if self.heads == 1 else f"{self.heads} heads"

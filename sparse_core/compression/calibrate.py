@@ -25,9 +25,9 @@ from sparse_core.compression.layouts import (
 )
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.selection import Select, selected_layers
 from sparse_core.nm.sparsegpt import sparsegpt
-from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.surgery import Select, choose_layers
+from sparse_core.table import Column, Report, Table, left_out
 
 #: Rows of an unfolded input that are held at a time.
 _CHUNK = 8192
@@ -55,7 +55,7 @@ class CalibratedLayer:
 
 
 @dataclass(frozen=True)
-class CalibrationReport:
+class CalibrationReport(Report):
     """What :func:`prune_in_one_pass` did; ``str(report)`` is a table.
 
     Attributes:
@@ -68,27 +68,16 @@ class CalibrationReport:
     skipped: dict[str, str]
     masks: dict[str, Tensor] = field(repr=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the masks, in types that ``json`` writes."""
-        layers = [{**vars(layer), "shape": list(layer.shape)} for layer in self.layers]
-        return {"layers": layers, "skipped": dict(self.skipped)}
-
-    def __str__(self) -> str:
-        rows = [
-            (
-                layer.name or "(model)",
-                shape_cell(layer.shape),
-                f"{layer.rows:,}",
-                f"{layer.kept_magnitude:.2%}",
-                f"{layer.output_error:.2%}",
-            )
-            for layer in self.layers
-        ]
-        parts = [text_table(("layer", "shape", "inputs", "kept |w|", "output error"), rows, align="llrrr")]
-        if self.skipped:
-            left_out = [(name or "(model)", reason) for name, reason in self.skipped.items()]
-            parts.append("left out:\n" + text_table(("layer", "reason"), left_out, align="ll"))
-        return "\n\n".join(parts)
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": lambda layer: layer.name or "(model)",
+            "shape": "shape",
+            "inputs": "rows",
+            "kept |w|": "kept_magnitude:.2%",
+            "output error": "output_error:.2%",
+        }
+        return [Table.of(self.layers, columns), left_out(self.skipped)]
 
 
 def prune_in_one_pass(
@@ -108,7 +97,7 @@ def prune_in_one_pass(
         forward: runs the model once on all calibration inputs as one batch. A layer that is called several
             times is pruned at its first call.
         pattern: n:m. Where m does not divide the columns the last group reaches beyond them.
-        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        select: which layers, see :data:`sparse_core.surgery.Select`.
         damping: of SparseGPT.
         correct_bias: add to a layer's bias what pruning takes from the mean of its output.
         progress: show a progress bar.
@@ -120,7 +109,7 @@ def prune_in_one_pass(
     Warns:
         CalibrationWarning: SparseGPT needed more damping.
     """
-    selection = selected_layers(model, NMPattern(1, 1), select, types=COMPRESSIBLE)
+    selection = choose_layers(model, COMPRESSIBLE, select)
     grouped = [name for name, module in selection.layers.items() if getattr(module, "groups", 1) != 1]
     if grouped:
         raise ValueError(f"SparseGPT takes no convolution of several groups: deselect {', '.join(grouped)}")

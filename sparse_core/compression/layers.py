@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from sparse_core.compression.model import CompressedModel, weight_key
 from sparse_core.compression.weight import PARTS, CompressedWeight
-from sparse_core.nm.convert import replace_modules
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.packed import PackedNM
+from sparse_core.surgery import replace_modules, share_weight
 
 Execution = Literal["tiled", "nm"]
 """``"tiled"``: unpack some output rows at a time and multiply densely. ``"nm"``: through
@@ -277,14 +277,14 @@ def compressed_layers(
     """
     compressed.load_into(model)
     modules = dict(model.named_modules())
-    new: dict[int, nn.Module] = {}
+    new: dict[nn.Module, nn.Module] = {}
     for name, weight in compressed.weights.items():
         old = modules[name]
         trained = train_codebook and weight.centroids is not None
         weight = weight.to(cast(Tensor, old.weight).device)
         if type(old) is nn.Linear:
             whole = weight.sparse and weight.view.columns % weight.pattern.m == 0
-            new[id(old)] = CompressedLinear(
+            new[old] = CompressedLinear(
                 weight,
                 old.bias,
                 tile_rows=tile_rows,
@@ -293,21 +293,21 @@ def compressed_layers(
             ).train(old.training)
         elif type(old) is nn.Conv2d:
             layer = CompressedConv2d(weight, old, tile_rows=tile_rows, train_codebook=trained)
-            new[id(old)] = layer.train(old.training)
+            new[old] = layer.train(old.training)
     _share_tied(modules, compressed, new)
     return replace_modules(model, new)
 
 
 def _share_tied(
-    modules: dict[str, nn.Module], compressed: CompressedModel, new: dict[int, nn.Module]
+    modules: dict[str, nn.Module], compressed: CompressedModel, new: dict[nn.Module, nn.Module]
 ) -> None:
     """Layers whose weight is that of a compressed one: of the same kind, over the same stored parts."""
     names = {weight_key(name): name for name in modules}
     for key, source in compressed.tied.items():
         if key not in names or source not in names:
             continue
-        old, first = modules[names[key]], new.get(id(modules[names[source]]))
-        if id(old) in new or not isinstance(first, _CompressedLayer):
+        old, first = modules[names[key]], new.get(modules[names[source]])
+        if old in new or not isinstance(first, _CompressedLayer):
             continue
         twin: _CompressedLayer
         if type(old) is nn.Linear and isinstance(first, CompressedLinear):
@@ -318,8 +318,5 @@ def _share_tied(
             twin = CompressedConv2d(first.compressed, old, tile_rows=first.tile_rows)
         else:
             continue
-        for part in PARTS:
-            if part == "centroids" and isinstance(first.centroids, nn.Parameter):
-                del twin.centroids
-            setattr(twin, part, getattr(first, part))
-        new[id(old)] = twin.train(old.training)
+        share_weight(twin, first)
+        new[old] = twin.train(old.training)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from sparse_core.compression.bits import pack_bits, unpack_bits
 from sparse_core.compression.positions import choices_of
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.text_table import text_table
+from sparse_core.table import Report
 
 #: Patterns whose masks :meth:`MaskCache.precompute` makes ready.
 COMMON_PATTERNS = (NMPattern(1, 2), NMPattern(1, 4), NMPattern(2, 4), NMPattern(2, 8), NMPattern(4, 8))
@@ -38,7 +38,7 @@ class PatternId(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CacheStatistics:
+class CacheStatistics(Report):
     """What a :class:`MaskCache` did; ``str(statistics)`` is a table.
 
     Attributes:
@@ -57,20 +57,13 @@ class CacheStatistics:
     masks: int
     nbytes: int
     budget_bytes: int
+    derived: ClassVar = ("hit_rate",)
 
     @property
     def hit_rate(self) -> float:
         """Share of lookups that found a mask; 0 before the first."""
         lookups = self.hits + self.misses
         return self.hits / lookups if lookups else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Types that ``json`` writes."""
-        return {**asdict(self), "hit_rate": self.hit_rate}
-
-    def __str__(self) -> str:
-        rows = [(name.replace("_", " "), f"{value:,}") for name, value in asdict(self).items()]
-        return text_table(("mask cache", ""), [*rows, ("hit rate", f"{self.hit_rate:.1%}")])
 
 
 class _Entry(NamedTuple):

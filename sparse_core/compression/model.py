@@ -17,10 +17,14 @@ from sparse_core.compression.positions import IndexCoding
 from sparse_core.compression.report import CompressionReport, LayerCompression, describe_weight
 from sparse_core.compression.weight import CompressedWeight
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
-from sparse_core.nm.selection import Select, is_parametrised, selected_layers
-
-#: What any width fits: only the choice of layers is asked of ``selected_layers``, widths are checked here.
-_ANY = NMPattern(1, 1)
+from sparse_core.surgery import (
+    Select,
+    check_names,
+    choose_layers,
+    is_parametrised,
+    shapes_of,
+    state_difference,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,19 +67,9 @@ class CompressedModel:
             ValueError: the model has other tensors or shapes; names the first.
         """
         state = self.state_dict()
-        expected = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
-        missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-        if missing or extra:
-            raise ValueError(
-                f"the compressed model is of another network: {len(missing)} tensors missing (first:"
-                f" {missing[:1]}), {len(extra)} that the model does not have (first: {extra[:1]})"
-            )
-        for name, value in expected.items():
-            if value.shape != state[name].shape:
-                raise ValueError(
-                    f"{name} has shape {tuple(state[name].shape)} in the compressed model but"
-                    f" {tuple(value.shape)} in the model"
-                )
+        difference = state_difference(shapes_of(model.state_dict()), shapes_of(state))
+        if difference is not None:
+            raise ValueError(f"the compressed model is of another network: {difference}")
         model.load_state_dict(state)
         return model
 
@@ -104,7 +98,7 @@ def compress_model(
         pattern: n:m for all layers, or one for each name; ``None`` for a name keeps all of its values, a
             missing name leaves the layer out.
         coding: for all layers, or one for each name; a missing name leaves the layer out.
-        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        select: which layers, see :data:`sparse_core.surgery.Select`.
         masks: what to keep by layer name, such as ``PruneReport.masks``.
         index: how positions are stored.
         pad: let last groups reach beyond the columns where m does not divide them; without it such a layer is
@@ -117,20 +111,26 @@ def compress_model(
             or a tensor that ``other_dtype`` cannot hold.
     """
     for what, given in (("pattern", pattern), ("coding", coding), ("masks", masks)):
-        _check_names(model, given, what)
-    selection = selected_layers(model, _ANY, select, types=COMPRESSIBLE)
-    skipped = dict(selection.skipped)
+        check_names(model, given, what)
+
+    def obstacle(name: str, module: nn.Module) -> str | None:
+        settings = _settings(name, pattern, coding)
+        if settings is None:
+            return "the pattern or coding leaves it out"
+        return _obstacle(module, settings.pattern, pad)
+
+    selection = choose_layers(
+        model,
+        COMPRESSIBLE,
+        select,
+        rule=obstacle,
+        nothing="no layer can be compressed: no layer matches the pattern and coding",
+    )
     weights: dict[str, CompressedWeight] = {}
     reports: list[LayerCompression] = []
     for name, module in track(selection.layers.items(), "compressing", disable=not progress):
         settings = _settings(name, pattern, coding)
-        if settings is None:
-            skipped[name] = "the pattern or coding leaves it out"
-            continue
-        obstacle = _obstacle(module, settings.pattern, pad)
-        if obstacle is not None:
-            skipped[name] = obstacle
-            continue
+        assert settings is not None
         before = module.weight
         assert isinstance(before, Tensor)
         weights[name] = compress(
@@ -144,13 +144,10 @@ def compress_model(
             name=f"layer {name or '(model)'}",
         )
         reports.append(describe_weight(name, before, weights[name]))
-    if not weights:
-        listed = "; ".join(f"{name or '(model)'}: {reason}" for name, reason in skipped.items())
-        raise ValueError(f"no layer can be compressed: {listed}")
     tied = _tied_tensors(model)
     other, before_bytes = _other_tensors(model, weights, tied, other_dtype)
     report = CompressionReport(
-        reports, skipped, sum(tensor.nbytes for tensor in other.values()), before_bytes
+        reports, selection.skipped, sum(tensor.nbytes for tensor in other.values()), before_bytes
     )
     return CompressedModel(weights, other, report, tied)
 
@@ -226,12 +223,3 @@ def _other_tensors(
             )
         other[name] = stored.clone()
     return other, before
-
-
-def _check_names(model: nn.Module, given: object, what: str) -> None:
-    if not isinstance(given, Mapping):
-        return
-    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
-    unknown = [str(name) for name in given if name not in known]
-    if unknown:
-        raise ValueError(f"{what} names layers that the model does not have: {', '.join(unknown)}")

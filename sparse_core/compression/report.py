@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from sparse_core.compression.weight import CompressedWeight
-from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.table import Column, Report, Table, left_out
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class LayerCompression:
     kept_magnitude: float
     error: float
     rounding_error: float
+    derived: ClassVar = ("stored_bytes", "theory_bytes", "bits_a_weight")
 
     @property
     def stored_bytes(self) -> int:
@@ -65,7 +66,7 @@ class LayerCompression:
 
 
 @dataclass(frozen=True)
-class CompressionReport:
+class CompressionReport(Report):
     """What compression did to a model; ``str(report)`` is a table.
 
     Attributes:
@@ -79,6 +80,7 @@ class CompressionReport:
     skipped: dict[str, str]
     other_bytes: int
     other_dense_bytes: int
+    derived: ClassVar = ("dense_bytes", "stored_bytes", "theory_bytes")
 
     @property
     def dense_bytes(self) -> int:
@@ -95,51 +97,31 @@ class CompressionReport:
         """Bytes that the compressed weights need at least, with the other tensors as they are stored."""
         return self.other_bytes + sum(layer.theory_bytes for layer in self.layers)
 
-    def to_json(self) -> dict[str, Any]:
-        """Types that ``json`` writes."""
-        return {
-            "dense_bytes": self.dense_bytes,
-            "stored_bytes": self.stored_bytes,
-            "theory_bytes": self.theory_bytes,
-            "other_bytes": self.other_bytes,
-            "other_dense_bytes": self.other_dense_bytes,
-            "layers": [
-                {
-                    **asdict(layer),
-                    "shape": list(layer.shape),
-                    "stored_bytes": layer.stored_bytes,
-                    "theory_bytes": layer.theory_bytes,
-                    "bits_a_weight": layer.bits_a_weight,
-                }
-                for layer in self.layers
-            ],
-            "skipped": dict(self.skipped),
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the other tensors, the total, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": lambda layer: layer.name or "(model)",
+            "shape": "shape",
+            "pattern": "pattern",
+            "coding": "coding",
+            "bytes dense": "dense_bytes",
+            "values": "value_bytes",
+            "index": "index_bytes",
+            "scales": "scale_bytes",
+            "stored": "stored_bytes",
+            "theory": "theory_bytes:,.0f",
+            "bits a weight": "bits_a_weight:.2f",
+            "kept |w|": "kept_magnitude:.2%",
+            "error": "error:.2%",
         }
-
-    def __str__(self) -> str:
-        header = (
-            "layer",
-            "shape",
-            "pattern",
-            "values",
-            "bytes dense",
-            "values",
-            "index",
-            "scales",
-            "stored",
-            "theory",
-            "bits a weight",
-            "kept |w|",
-            "error",
-        )
-        rows = [_row(layer) for layer in self.layers]
-        rows.append(_total("other tensors", self.other_dense_bytes, self.other_bytes, self.other_bytes))
-        rows.append(_total("total", self.dense_bytes, self.stored_bytes, self.theory_bytes))
-        parts = [text_table(header, rows, align="llll" + "r" * 9)]
-        if self.skipped:
-            left_out = [(name or "(model)", reason) for name, reason in self.skipped.items()]
-            parts.append("left out:\n" + text_table(("layer", "reason"), left_out, align="ll"))
-        return "\n\n".join(parts)
+        totals = [
+            {"layer": name, "bytes dense": dense, "stored": stored, "theory": theory}
+            for name, dense, stored, theory in (
+                ("other tensors", self.other_dense_bytes, self.other_bytes, self.other_bytes),
+                ("total", self.dense_bytes, self.stored_bytes, self.theory_bytes),
+            )
+        ]
+        return [Table.of(self.layers, columns, totals=totals), left_out(self.skipped)]
 
 
 def describe_weight(name: str, before: Tensor, weight: CompressedWeight) -> LayerCompression:
@@ -180,25 +162,3 @@ def _kept_entries(weight: CompressedWeight) -> Tensor:
     kept = torch.zeros((rows, groups, m), dtype=torch.bool, device=weight.device)
     kept = kept.scatter(2, weight.positions().long(), True)
     return kept.reshape(rows, groups * m)[:, : weight.view.columns]
-
-
-def _row(layer: LayerCompression) -> tuple[str, ...]:
-    return (
-        layer.name or "(model)",
-        shape_cell(layer.shape),
-        layer.pattern,
-        layer.coding,
-        f"{layer.dense_bytes:,}",
-        f"{layer.value_bytes:,}",
-        f"{layer.index_bytes:,}",
-        f"{layer.scale_bytes:,}",
-        f"{layer.stored_bytes:,}",
-        f"{layer.theory_bytes:,.0f}",
-        f"{layer.bits_a_weight:.2f}",
-        f"{layer.kept_magnitude:.2%}",
-        f"{layer.error:.2%}",
-    )
-
-
-def _total(name: str, dense: int, stored: int, theory: float) -> tuple[str, ...]:
-    return (name, "", "", "", f"{dense:,}", "", "", "", f"{stored:,}", f"{theory:,.0f}", "", "", "")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import torch
 from rich.console import Console
@@ -15,13 +15,14 @@ from rich.progress import track
 from torch import nn
 
 from sparse_core.merging.task_vector import State, check_same_tensors, state_of
-from sparse_core.nm.text_table import text_table
+from sparse_core.surgery import shapes_of
+from sparse_core.table import Report, Table, cell
 
 __all__ = ["PathLoss", "loss_along_path", "save_path_picture"]
 
 
 @dataclass(frozen=True)
-class PathLoss:
+class PathLoss(Report):
     """Loss along the straight line between two models.
 
     Attributes:
@@ -31,6 +32,7 @@ class PathLoss:
 
     positions: tuple[float, ...]
     losses: tuple[float, ...]
+    derived: ClassVar = ("barrier", "best")
 
     @property
     def barrier(self) -> float:
@@ -47,19 +49,11 @@ class PathLoss:
         """Position with the smallest loss."""
         return min(zip(self.losses, self.positions, strict=True))[1]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "positions": list(self.positions),
-            "losses": list(self.losses),
-            "barrier": self.barrier,
-            "best": self.best,
-        }
-
-    def __str__(self) -> str:
+    def tables(self) -> list[Table | str]:
+        """A row for each position, and the barrier."""
         pairs = zip(self.positions, self.losses, strict=True)
-        rows = [[f"{place:.3f}", f"{loss:.4f}"] for place, loss in pairs]
-        return f"{text_table(['position', 'loss'], rows)}\nbarrier {self.barrier:.4f}"
+        rows = [(cell(place, ".3f"), cell(loss, ".4f")) for place, loss in pairs]
+        return [Table(("position", "loss"), rows), f"barrier {self.barrier:.4f}"]
 
 
 @torch.no_grad()
@@ -92,8 +86,8 @@ def loss_along_path(
         raise ValueError(f"points must be at least 2, got {points}")
     start, end = state_of(first, "the first model"), state_of(second, "the second model")
     check_same_tensors(
-        {name: tuple(value.shape) for name, value in start.items()},
-        {name: tuple(value.shape) for name, value in end.items()},
+        shapes_of(start),
+        shapes_of(end),
         "the second model",
         "the first",
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.merging.task_vector import check_same_tensors
+from sparse_core.surgery import shapes_of
 
 __all__ = ["HotSwap"]
 
@@ -54,8 +55,8 @@ class HotSwap:
             raise RuntimeError("swap was called within a forward pass of the module: call it after the pass")
         own = self.module.state_dict(keep_vars=True)
         check_same_tensors(
-            {name: tuple(value.shape) for name, value in own.items()},
-            {name: tuple(value.shape) for name, value in state.items()},
+            shapes_of(own),
+            shapes_of(state),
             "the new state",
             "the module",
         )

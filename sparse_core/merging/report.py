@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from sparse_core.nm.text_table import text_table
+from sparse_core.table import Report, Table
 
 __all__ = ["MergeReport"]
 
 
 @dataclass(frozen=True)
-class MergeReport:
+class MergeReport(Report):
     """What was merged, or would be.
 
     Attributes:
@@ -42,11 +41,8 @@ class MergeReport:
     notes: list[str]
     written: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
+    def tables(self) -> list[Table | str]:
+        """What was merged, line by line."""
         rows = [
             ["method", self.method],
             ["base", self.base or "-"],
@@ -59,4 +55,4 @@ class MergeReport:
             ],
             *(["note", note] for note in self.notes),
         ]
-        return text_table(["merge", ""], rows, align="ll")
+        return [Table(("merge", ""), rows)]

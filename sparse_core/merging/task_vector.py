@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sparse_core.merging.keeping import Keep, band, largest, random_share
 from sparse_core.merging.pieces import Delta, compute_dtype, piece_size, spans
+from sparse_core.surgery import shapes_of, state_difference
 
 __all__ = ["State", "TaskVector", "check_same_tensors", "state_of"]
 
@@ -43,20 +44,12 @@ def check_same_tensors(
         whose: how the error names the model that was found.
         of_what: how it names the model that is expected.
     """
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    if missing or extra:
-        parts = [f"{len(missing)} missing (first: {missing[0]!r})"] if missing else []
-        parts += [f"{len(extra)} that {of_what} does not have (first: {extra[0]!r})"] if extra else []
+    difference = state_difference(expected, found, owner=of_what)
+    if difference is not None:
         raise ValueError(
-            f"{whose} has other tensors than {of_what}: {', '.join(parts)};"
+            f"{whose} has other tensors than {of_what}: {difference};"
             " only models tuned from one base can be merged"
         )
-    for name, shape in expected.items():
-        if tuple(found[name]) != tuple(shape):
-            raise ValueError(
-                f"{whose}: tensor {name!r} has shape {tuple(found[name])}, {of_what} has {tuple(shape)};"
-                " only models tuned from one base can be merged"
-            )
 
 
 @dataclass(frozen=True)
@@ -82,8 +75,8 @@ class TaskVector:
         """
         before, after = state_of(base, "the base"), state_of(tuned, "the tuned model")
         check_same_tensors(
-            {name: tuple(value.shape) for name, value in before.items()},
-            {name: tuple(value.shape) for name, value in after.items()},
+            shapes_of(before),
+            shapes_of(after),
             "the tuned model",
             "the base",
         )
@@ -203,7 +196,7 @@ class TaskVector:
         return iter(self.deltas)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(value.shape) for name, value in self.deltas.items()}
+        return shapes_of(self.deltas)
 
 
 def _check_share(value: float, what: str) -> None:

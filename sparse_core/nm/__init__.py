@@ -25,7 +25,7 @@ from sparse_core.nm.prune_report import LayerReport, PruneReport
 from sparse_core.nm.pruning import prune
 from sparse_core.nm.quantise import QuantisedWeight, SparseLinearInt8, quantise_weight
 from sparse_core.nm.scores import GradientScore, magnitude, wanda
-from sparse_core.nm.selection import Selection, selected_layers
+from sparse_core.nm.selection import selected_layers
 from sparse_core.nm.sensitivity import layer_sensitivity
 from sparse_core.nm.sensitivity_report import LayerSensitivity, SensitivityReport
 from sparse_core.nm.sparsegpt import CalibrationWarning, SparseGPTResult, sparsegpt
@@ -39,6 +39,7 @@ from sparse_core.nm.training import (
     attach_masks,
     warmup_cosine,
 )
+from sparse_core.surgery import Selection
 
 __all__ = [
     "Allocation",

@@ -13,8 +13,9 @@ from sparse_core.nm.allocation_program import cheapest
 from sparse_core.nm.allocation_report import Allocation, LayerAllocation
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern, Pattern
-from sparse_core.nm.selection import Select, selected_layers, weight_parameter
+from sparse_core.nm.selection import PRUNABLE
 from sparse_core.nm.sensitivity_report import SensitivityReport
+from sparse_core.surgery import Select, choose_layers, weight_parameter
 
 CANDIDATES: tuple[NMPattern | None, ...] = (
     NMPattern(1, 4),
@@ -74,7 +75,7 @@ def allocate(
         conservative_density: for these layers, 0 to 1.
         overshoot: how much sparser than the target the model may become, as a share of the weights. Where
             the layers are so few or large that no choice is that close, the closest ones are compared.
-        select: which layers, see :data:`sparse_core.nm.selection.Select`; the others do not count.
+        select: which layers, see :data:`sparse_core.surgery.Select`; the others do not count.
 
     Returns:
         The choice; printing it gives a table.
@@ -90,8 +91,7 @@ def allocate(
     if not overshoot >= 0:
         raise ValueError(f"overshoot must be 0 or more, got {overshoot}")
     wanted = _checked(candidates)
-    # Every width can be cut into groups of one, so this only filters by type and name.
-    selection = selected_layers(model, NMPattern(1, 1), select)
+    selection = choose_layers(model, PRUNABLE, select)
     careful = _careful(selection.layers, conservative)
     options = [
         _options(name, module, wanted, sensitivity, conservative_density if name in careful else 0.0)
@@ -120,7 +120,7 @@ def attention_and_ends(
     """
     if ends < 0:
         raise ValueError(f"ends must be 0 or more, got {ends}")
-    names = list(selected_layers(model, NMPattern(1, 1), select).layers)
+    names = list(choose_layers(model, PRUNABLE, select).layers)
     outer = {*names[:ends], *names[len(names) - ends :]}
     return tuple(
         name for name in names if name in outer or (attention is not None and re.search(attention, name))

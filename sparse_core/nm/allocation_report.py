@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.table import Column, Report, Table, left_out
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class LayerAllocation:
     kept: int
     value_bits: int
     sensitivity: float
+    derived: ClassVar = ("weights", "density", "index_bits", "entropy_bits", "bits_a_weight")
 
     @property
     def weights(self) -> int:
@@ -58,7 +59,7 @@ class LayerAllocation:
 
 
 @dataclass(frozen=True)
-class Allocation:
+class Allocation(Report):
     """A pattern for each layer.
 
     Attributes:
@@ -70,6 +71,7 @@ class Allocation:
     layers: tuple[LayerAllocation, ...]
     target: float
     skipped: dict[str, str]
+    derived: ClassVar = ("sparsity", "sensitivity", "bits_a_weight")
 
     @property
     def patterns(self) -> dict[str, NMPattern | None]:
@@ -96,62 +98,25 @@ class Allocation:
         """Mean over all weights."""
         return sum(layer.bits_a_weight * layer.weights for layer in self.layers) / self.weights
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts; patterns as text, dense as ``None``."""
-        layers = [
-            {
-                "name": layer.name,
-                "shape": list(layer.shape),
-                "weights": layer.weights,
-                "pattern": None if layer.pattern is None else str(layer.pattern),
-                "density": layer.density,
-                "index_bits": layer.index_bits,
-                "entropy_bits": layer.entropy_bits,
-                "bits_a_weight": layer.bits_a_weight,
-                "sensitivity": layer.sensitivity,
-            }
-            for layer in self.layers
-        ]
-        return {
-            "target": self.target,
-            "sparsity": self.sparsity,
-            "sensitivity": self.sensitivity,
-            "bits_a_weight": self.bits_a_weight,
-            "layers": layers,
-            "skipped": dict(self.skipped),
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the total, the sparsity, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": "name",
+            "shape": "shape",
+            "weights": "weights",
+            "pattern": lambda layer: layer.pattern or "dense",
+            "density": "density:.3f",
+            "index bits a group": "index_bits",
+            "entropy bound": "entropy_bits:.3f",
+            "bits a weight": "bits_a_weight:.3f",
+            "sensitivity": "sensitivity:.4g",
         }
-
-    def __str__(self) -> str:
-        header = [
-            "layer",
-            "shape",
-            "weights",
-            "pattern",
-            "density",
-            "index bits a group",
-            "entropy bound",
-            "bits a weight",
-            "sensitivity",
-        ]
-        rows = [
-            [
-                layer.name,
-                shape_cell(layer.shape),
-                f"{layer.weights:,}",
-                "dense" if layer.pattern is None else str(layer.pattern),
-                f"{layer.density:.3f}",
-                str(layer.index_bits),
-                f"{layer.entropy_bits:.3f}",
-                f"{layer.bits_a_weight:.3f}",
-                f"{layer.sensitivity:.4g}",
-            ]
-            for layer in self.layers
-        ]
-        total = ["total", "", f"{self.weights:,}", "", f"{1 - self.sparsity:.3f}", "", ""]
-        rows.append([*total, f"{self.bits_a_weight:.3f}", f"{self.sensitivity:.4g}"])
-        lines = [
-            text_table(header, rows),
-            f"sparsity {self.sparsity:.4f}, asked for {self.target:.4f}",
-            *(f"skipped {name}: {reason}" for name, reason in self.skipped.items()),
-        ]
-        return "\n".join(lines)
+        total = {
+            "layer": "total",
+            "weights": self.weights,
+            "density": 1 - self.sparsity,
+            "bits a weight": self.bits_a_weight,
+            "sensitivity": self.sensitivity,
+        }
+        sparsity = f"sparsity {self.sparsity:.4f}, asked for {self.target:.4f}"
+        return [Table.of(self.layers, columns, totals=[total]), sparsity, left_out(self.skipped)]

@@ -17,8 +17,9 @@ from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.packed_layer import KeepDense
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.quantise import SparseLinearInt8
-from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter, weight_users
+from sparse_core.nm.selection import selected_layers
 from sparse_core.nm.weights import Conv1D, as_linear, is_plain_linear, outputs_first
+from sparse_core.surgery import Select, check_names, is_parametrised, replace_modules
 
 PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
 """The layers that :func:`sparsify` puts in."""
@@ -70,12 +71,12 @@ def sparsify(
         ValueError: no layer matches (says why each was left out), a width, mask or weight does not fit, an
             unknown name, or ``quantise`` with blocks.
     """
-    _check_names(model, masks, "masks")
-    _check_names(model, statistics, "statistics")
+    check_names(model, masks, "masks")
+    check_names(model, statistics, "statistics")
     if not inplace:
         model = copy.deepcopy(model)
     plan = _plan(model, pattern, select)
-    replacements: dict[int, nn.Module] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
     converted = []
     for name, module in track(plan.layers.items(), "packing", disable=not progress):
         linear = as_linear(module)
@@ -87,7 +88,7 @@ def sparsify(
         kept = _kept_magnitude(linear.weight, layer.weight)
         if quantise:
             layer = _quantised(name, layer, statistics)
-        replacements[id(module)] = layer
+        replacements[module] = layer
         note = "its parametrisation was dropped" if is_parametrised(module) else ""
         before = linear.weight.nbytes
         shape = (linear.out_features, linear.in_features)
@@ -122,7 +123,7 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
     packed = packed_layers(model)
     if not packed:
         raise ValueError("the model holds no packed layer: sparsify puts them in")
-    model = replace_modules(model, {id(layer): _dense(layer) for layer in packed.values()})
+    model = replace_modules(model, {layer: _dense(layer) for layer in packed.values()})
     restore_fused_layers(model)
     return model
 
@@ -142,46 +143,33 @@ def weight_nbytes(layer: PackedModule) -> int:
 
 def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select) -> _Plan:
     """Which layers can be converted; raises when none can."""
-    selection = selected_layers(model, pattern, select, types=(nn.Linear, Conv1D))
     modules = dict(model.named_modules())
-    users = weight_users(model)
-    layers: dict[str, nn.Module] = {}
-    reasons = {
-        name: "masked only: no packed convolution" if isinstance(modules[name], nn.Conv2d) else reason
-        for name, reason in selection.skipped.items()
-    }
-    for name, module in selection.layers.items():
-        reason = _obstacle(name, module, modules, users)
-        if reason is None:
-            layers[name] = module
-        else:
-            reasons[name] = reason
+
+    def obstacle(name: str, linear: nn.Module) -> str | None:
+        if name and isinstance(modules[name.rpartition(".")[0]], nn.MultiheadAttention):
+            return "nn.MultiheadAttention multiplies by its weight without calling it"
+        if not is_plain_linear(linear):
+            return f"{type(linear).__name__} computes something else than nn.Linear"
+        return None
+
+    selection = selected_layers(
+        model,
+        pattern,
+        select,
+        (nn.Linear, Conv1D),
+        rule=obstacle,
+        replacing=True,
+        nothing="no layer can be packed: ",
+    )
     skipped = [
-        SkippedLayer(name, type(module).__name__, reasons[name])
-        for name, module in modules.items()
-        if name in reasons
+        SkippedLayer(
+            name,
+            type(modules[name]).__name__,
+            "masked only: no packed convolution" if isinstance(modules[name], nn.Conv2d) else reason,
+        )
+        for name, reason in selection.skipped.items()
     ]
-    if not layers:
-        listed = "; ".join(f"{layer.name or '(model)'}: {layer.reason}" for layer in skipped)
-        raise ValueError(f"no layer can be packed: {listed}")
-    return _Plan(layers, skipped)
-
-
-def _obstacle(
-    name: str, linear: nn.Module, modules: Mapping[str, nn.Module], users: Mapping[int, list[str]]
-) -> str | None:
-    """Why a Linear layer that takes the pattern must stay all the same."""
-    parent = modules[name.rpartition(".")[0]] if name else None
-    if isinstance(parent, nn.MultiheadAttention):
-        return "nn.MultiheadAttention multiplies by its weight without calling it"
-    if not is_plain_linear(linear):
-        return f"{type(linear).__name__} computes something else than nn.Linear"
-    others = [other for other in users.get(id(weight_parameter(linear)), []) if other != name]
-    if others and not is_parametrised(linear):
-        return f"tied: its weight is also that of {others[0]!r}"
-    if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks:
-        return "it has hooks, which would be lost: remove them first"
-    return None
+    return _Plan(selection.layers, skipped)
 
 
 def _packed_layer(
@@ -210,27 +198,9 @@ def _kept_magnitude(before: Tensor, after: Tensor) -> float:
     return float(after.detach().double().abs().sum()) / total if total else 1.0
 
 
-def replace_modules(model: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:
-    """Exchange modules, by identity, under all their names; returns the new root."""
-    if id(model) in replacements:
-        return replacements[id(model)]
-    for parent in list(model.modules()):
-        for key, child in list(parent._modules.items()):
-            if id(child) in replacements:
-                setattr(parent, key, replacements[id(child)])
-    return model
-
-
 def _dense(layer: PackedModule) -> nn.Module:
     linear = layer.to_dense()
     if isinstance(layer, BlockSparseLinear) or layer.activation is None:
         return linear
     activation = nn.ReLU() if layer.activation == "relu" else nn.GELU()
     return nn.Sequential(linear, activation).train(layer.training)
-
-
-def _check_names(model: nn.Module, given: Mapping[str, object] | None, what: str) -> None:
-    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
-    unknown = [name for name in given or () if name not in known]
-    if unknown:
-        raise ValueError(f"{what} names layers that the model does not have: {', '.join(unknown)}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 from torch import nn
 
 from sparse_core.nm.pattern import Pattern
-from sparse_core.nm.text_table import shape_cell, size_cells, text_table
+from sparse_core.table import Column, Report, Table, share_saved
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SkippedLayer:
 
 
 @dataclass(frozen=True)
-class ConversionReport:
+class ConversionReport(Report):
     """The result of :func:`sparse_core.nm.convert.sparsify`; ``str(report)`` is a table.
 
     Attributes:
@@ -66,6 +66,7 @@ class ConversionReport:
     converted: list[ConvertedLayer]
     skipped: list[SkippedLayer]
     notes: list[str]
+    derived: ClassVar = ("bytes_before", "bytes_after")
 
     @property
     def bytes_before(self) -> int:
@@ -77,50 +78,33 @@ class ConversionReport:
         """Bytes of the same weights packed."""
         return sum(layer.bytes_after for layer in self.converted)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the model, in types that ``json`` writes."""
-        return {
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "converted": [
-                {
-                    "name": layer.name,
-                    "shape": list(layer.shape),
-                    "pattern": str(layer.pattern),
-                    "kind": layer.kind,
-                    "bytes_before": layer.bytes_before,
-                    "bytes_after": layer.bytes_after,
-                    "kept_magnitude": layer.kept_magnitude,
-                    "note": layer.note,
-                }
-                for layer in self.converted
-            ],
-            "skipped": [
-                {"name": layer.name, "kind": layer.kind, "reason": layer.reason} for layer in self.skipped
-            ],
-            "notes": list(self.notes),
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the total, notes, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": lambda layer: layer.name or "(model)",
+            "shape": "shape",
+            "pattern": "pattern",
+            "now": "kind",
+            "bytes before": "bytes_before",
+            "after": "bytes_after",
+            "saved": _saved,
+            "kept |w|": "kept_magnitude:.2%",
         }
-
-    def __str__(self) -> str:
-        header = ("layer", "shape", "pattern", "now", "bytes before", "after", "saved", "kept |w|")
-        rows = [_row(layer) for layer in self.converted]
-        sizes = size_cells(self.bytes_before, self.bytes_after)
-        parts = [text_table(header, [*rows, ("total", "", "", "", *sizes, "")], align="llllrrrr")]
+        total = {
+            "layer": "total",
+            "bytes before": self.bytes_before,
+            "after": self.bytes_after,
+            "saved": _saved(self),
+        }
+        parts: list[Table | str] = [Table.of(self.converted, columns, totals=[total])]
         remarks = [f"{layer.name or '(model)'}: {layer.note}" for layer in self.converted if layer.note]
         if remarks or self.notes:
             parts.append("\n".join(["notes:", *remarks, *self.notes]))
         if self.skipped:
-            left_out = [(layer.name or "(model)", layer.kind, layer.reason) for layer in self.skipped]
-            parts.append("left out:\n" + text_table(("layer", "type", "reason"), left_out, align="lll"))
-        return "\n\n".join(parts)
+            kinds = [(layer.name or "(model)", layer.kind, layer.reason) for layer in self.skipped]
+            parts.append(Table(("layer", "type", "reason"), kinds, title="left out:"))
+        return parts
 
 
-def _row(layer: ConvertedLayer) -> tuple[str, ...]:
-    return (
-        layer.name or "(model)",
-        shape_cell(layer.shape),
-        str(layer.pattern),
-        layer.kind,
-        *size_cells(layer.bytes_before, layer.bytes_after),
-        f"{layer.kept_magnitude:.2%}",
-    )
+def _saved(sizes: ConvertedLayer | ConversionReport) -> str:
+    return share_saved(sizes.bytes_before, sizes.bytes_after)

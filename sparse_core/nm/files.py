@@ -16,11 +16,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sparse_core.files import read_tensors, replacing
-from sparse_core.nm.convert import PackedModule, packed_layers, replace_modules
+from sparse_core.nm.convert import PackedModule, packed_layers
 from sparse_core.nm.encoder_layers import call_packed_layers
 from sparse_core.nm.layer_record import LayerRecord, record_of
 from sparse_core.nm.quantise import SparseLinearInt8
 from sparse_core.nm.weights import as_linear
+from sparse_core.surgery import replace_modules, shapes_of, state_difference
 
 FORMAT = "sparsight-nm"
 VERSION = "1"
@@ -88,7 +89,7 @@ def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
         except ValueError as error:
             raise ValueError(f"{file}: layer {name or '(model)'}: {error}") from error
     modules = dict(model.named_modules())
-    model = replace_modules(model, {id(modules[name]): layer for name, layer in new.items()})
+    model = replace_modules(model, {modules[name]: layer for name, layer in new.items()})
     model.load_state_dict(contents.tensors)
     call_packed_layers(model)
     return model
@@ -176,29 +177,19 @@ def _with(bias: bool) -> str:
 def _check_tensors(contents: PackedContents, model: nn.Module, new: dict[str, PackedModule]) -> None:
     """Names and shapes that the converted model would have, against those of the file."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    replaced = {id(modules[name]): layer for name, layer in new.items()}
-    expected = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
+    replaced = {modules[name]: layer for name, layer in new.items()}
+    expected = shapes_of(model.state_dict())
     for name, module in modules.items():
-        if id(module) not in replaced:
+        if module not in replaced:
             continue
         prefix = f"{name}." if name else ""
         for key in module.state_dict():
             expected.pop(prefix + key, None)
-        layer_state = replaced[id(module)].state_dict()
-        expected.update({prefix + key: value for key, value in layer_state.items()})
-    found = contents.tensors
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    if missing or extra:
-        raise ValueError(
-            f"{contents.file}: not made from such a model: {len(missing)} tensors missing (first:"
-            f" {missing[:1]}), {len(extra)} that the model does not have (first: {extra[:1]})"
-        )
-    for name, value in expected.items():
-        if value.shape != found[name].shape:
-            raise ValueError(
-                f"{contents.file}: {name} has shape {tuple(found[name].shape)}, the model needs"
-                f" {tuple(value.shape)}"
-            )
+        layer_state = shapes_of(replaced[module].state_dict())
+        expected.update({prefix + key: shape for key, shape in layer_state.items()})
+    difference = state_difference(expected, shapes_of(contents.tensors))
+    if difference is not None:
+        raise ValueError(f"{contents.file}: not made from such a model: {difference}")
 
 
 def split_tied(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:

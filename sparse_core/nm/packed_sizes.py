@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from sparse_core.nm.convert import packed_layers
 from sparse_core.nm.files import read_packed, split_tied
 from sparse_core.nm.layer_record import LayerRecord, record_of
-from sparse_core.nm.text_table import shape_cell, size_cells, text_table
+from sparse_core.table import Report, Table, share_saved
 
 # Tensors of a layer that stand for its dense weight; the others, bias and extra state, stay as they are.
 _WEIGHT = ("values", "metadata", "weight_scale", "activation_scale", "row_ptr", "col")
@@ -38,7 +38,7 @@ class LayerSize:
 
 
 @dataclass(frozen=True)
-class PackedSizeReport:
+class PackedSizeReport(Report):
     """The result of :func:`packed_size_report`; ``str(report)`` is a table.
 
     Attributes:
@@ -48,6 +48,7 @@ class PackedSizeReport:
 
     layers: list[LayerSize]
     other_bytes: int
+    derived: ClassVar = ("dense_bytes", "packed_bytes")
 
     @property
     def dense_bytes(self) -> int:
@@ -59,31 +60,16 @@ class PackedSizeReport:
         """Bytes of the whole state dict as it is."""
         return self.other_bytes + sum(layer.packed_bytes for layer in self.layers)
 
-    def to_json(self) -> dict[str, Any]:
-        """Types that ``json`` writes."""
-        layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers]
-        return {
-            "dense_bytes": self.dense_bytes,
-            "packed_bytes": self.packed_bytes,
-            "other_bytes": self.other_bytes,
-            "layers": layers,
-        }
-
-    def __str__(self) -> str:
-        rows = [
-            (
-                layer.name or "(model)",
-                shape_cell(layer.shape),
-                layer.pattern,
-                *size_cells(layer.dense_bytes, layer.packed_bytes),
-            )
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, then the other tensors and the total."""
+        sizes: list[tuple[object, object, object, int, int]] = [
+            (layer.name or "(model)", layer.shape, layer.pattern, layer.dense_bytes, layer.packed_bytes)
             for layer in self.layers
         ]
-        rows.append(("other tensors", "", "", *size_cells(self.other_bytes, self.other_bytes)))
-        rows.append(("total", "", "", *size_cells(self.dense_bytes, self.packed_bytes)))
-        return text_table(
-            ("layer", "shape", "pattern", "bytes dense", "packed", "saved"), rows, align="lllrrr"
-        )
+        sizes.append(("other tensors", "", "", self.other_bytes, self.other_bytes))
+        sizes.append(("total", "", "", self.dense_bytes, self.packed_bytes))
+        heads = ("layer", "shape", "pattern", "bytes dense", "packed", "saved")
+        return [Table(heads, [(*row, share_saved(row[3], row[4])) for row in sizes])]
 
 
 def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSizeReport:

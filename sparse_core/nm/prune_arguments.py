@@ -11,8 +11,9 @@ from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.one_shot import Method
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.scores import GradientScore, magnitude
-from sparse_core.nm.selection import Select, Selection, is_parametrised, selected_layers
-from sparse_core.nm.weights import MASKABLE, outputs_first, own_weight
+from sparse_core.nm.selection import selected_layers
+from sparse_core.nm.weights import MASKABLE, outputs_first
+from sparse_core.surgery import Select, Selection, is_parametrised, own_weight
 
 Score = Literal["magnitude", "gradient", "wanda", "sparsegpt"]
 WITH_INPUTS = ("wanda", "sparsegpt")
@@ -54,34 +55,24 @@ def writable_layers(
         collecting: statistics will be collected: leave out what is multiplied without being called.
         statistics: those that are given already and will be needed, by name; ``None`` where none are.
     """
-    selection = selected_layers(model, pattern, select, types=MASKABLE)
-    projections = {
-        id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)
-    }
-    layers: dict[str, nn.Module] = {}
-    skipped = dict(selection.skipped)
-    for name, module in selection.layers.items():
+    projections = {module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
+
+    def obstacle(name: str, module: nn.Module) -> str | None:
         if is_parametrised(module):
-            skipped[name] = "its weight is parametrised: take the parametrisation off, or set its masks"
-        elif collecting and id(module) in projections:
-            skipped[name] = (
-                "nn.MultiheadAttention reads its weight without calling it: its inputs are unknown"
-            )
-        elif isinstance(module, nn.MultiheadAttention) and (
+            return "its weight is parametrised: take the parametrisation off, or set its masks"
+        if collecting and module in projections:
+            return "nn.MultiheadAttention reads its weight without calling it: its inputs are unknown"
+        if isinstance(module, nn.MultiheadAttention) and (
             collecting or (isinstance(statistics, Mapping) and name not in statistics)
         ):
-            skipped[name] = (
-                "the inputs of its in_proj_weight are not collected: prune it by magnitude or gradient"
-            )
-        else:
-            layers[name] = module
-    if not layers:
-        reasons = "; ".join(f"{name or '(the model)'}: {skipped[name]}" for name in selection.layers)
-        raise ValueError(f"no layer can be pruned. {reasons}")
-    for name, module in layers.items():
+            return "the inputs of its in_proj_weight are not collected: prune it by magnitude or gradient"
+        return None
+
+    selection = selected_layers(model, pattern, select, MASKABLE, rule=obstacle)
+    for name, module in selection.layers.items():
         if not bool(plain_weight(module).isfinite().all()):
             raise ValueError(f"the weight of layer {name!r} has NaN or infinite values; nothing was pruned")
-    return Selection(layers, skipped)
+    return selection
 
 
 def plain_weight(module: nn.Module) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 from torch import Tensor
 
 from sparse_core.nm.pattern import Pattern
-from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.table import Column, Report, Table, cell, left_out
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LayerReport:
 
 
 @dataclass(frozen=True)
-class PruneReport:
+class PruneReport(Report):
     """What :func:`sparse_core.nm.pruning.prune` did to a model; ``str(report)`` is a table.
 
     Attributes:
@@ -57,6 +57,7 @@ class PruneReport:
     layers: list[LayerReport]
     skipped: dict[str, str]
     masks: dict[str, Tensor] = field(repr=False)
+    derived: ClassVar = ("sparsity",)
 
     @property
     def sparsity(self) -> float:
@@ -64,51 +65,28 @@ class PruneReport:
         weights = sum(layer.weights for layer in self.layers)
         return sum(layer.zeros_after for layer in self.layers) / weights
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the masks, in types that ``json`` writes."""
-        return {
-            "sparsity": self.sparsity,
-            "layers": [
-                {
-                    "name": layer.name,
-                    "shape": list(layer.shape),
-                    "pattern": str(layer.pattern),
-                    "method": layer.method,
-                    "kept_magnitude": layer.kept_magnitude,
-                    "zeros_before": layer.zeros_before,
-                    "zeros_after": layer.zeros_after,
-                    "damping_used": layer.damping_used,
-                    "note": layer.note,
-                }
-                for layer in self.layers
-            ],
-            "skipped": dict(self.skipped),
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the total, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": lambda layer: layer.name or "(model)",
+            "shape": "shape",
+            "pattern": "pattern",
+            "method": "method",
+            "kept |w|": "kept_magnitude:.2%",
+            "zeros before": lambda layer: cell(layer.zeros_before / layer.weights, ".2%"),
+            "zeros after": lambda layer: cell(layer.zeros_after / layer.weights, ".2%"),
+            "note": _note,
         }
-
-    def __str__(self) -> str:
-        header = ("layer", "shape", "pattern", "method", "kept |w|", "zeros before", "zeros after", "note")
-        rows = [_row(layer) for layer in self.layers]
-        before = sum(layer.zeros_before for layer in self.layers)
         weights = sum(layer.weights for layer in self.layers)
-        rows.append(
-            ("total", f"{weights}", "", "", "", f"{before / weights:.2%}", f"{self.sparsity:.2%}", "")
-        )
-        parts = [text_table(header, rows, align="llllrrrl")]
-        if self.skipped:
-            left_out = [(name or "(model)", reason) for name, reason in self.skipped.items()]
-            parts.append("left out:\n" + text_table(("layer", "reason"), left_out, align="ll"))
-        return "\n\n".join(parts)
+        total = {
+            "layer": "total",
+            "shape": f"{weights}",
+            "zeros before": cell(sum(layer.zeros_before for layer in self.layers) / weights, ".2%"),
+            "zeros after": cell(self.sparsity, ".2%"),
+        }
+        return [Table.of(self.layers, columns, totals=[total]), left_out(self.skipped)]
 
 
-def _row(layer: LayerReport) -> tuple[str, ...]:
+def _note(layer: LayerReport) -> str:
     damping = "" if layer.damping_used is None else f"damping {layer.damping_used:g}"
-    return (
-        layer.name or "(model)",
-        shape_cell(layer.shape),
-        str(layer.pattern),
-        layer.method,
-        f"{layer.kept_magnitude:.2%}",
-        f"{layer.zeros_before / layer.weights:.2%}",
-        f"{layer.zeros_after / layer.weights:.2%}",
-        "; ".join(part for part in (damping, layer.note) if part),
-    )
+    return "; ".join(part for part in (damping, layer.note) if part)

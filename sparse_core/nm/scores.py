@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.selection import Select, selected_layers, weight_parameter
 from sparse_core.nm.weights import MASKABLE
+from sparse_core.surgery import Select, choose_layers, weight_parameter
 
 
 def score_dtype(weight: Tensor) -> torch.dtype:
@@ -67,7 +66,7 @@ class GradientScore:
 
     Args:
         model: its layers are watched; where a weight is parametrised, the tensor that is trained.
-        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        select: which layers, see :data:`sparse_core.surgery.Select`.
         momentum: share of the old average that stays, 0 to below 1; 0 keeps only the last update.
 
     Raises:
@@ -87,7 +86,7 @@ class GradientScore:
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}")
         self.momentum = momentum
-        self._layers = selected_layers(model, NMPattern(1, 1), select, types=MASKABLE).layers
+        self._layers = choose_layers(model, MASKABLE, select).layers
         self._averages: dict[str, Tensor] = {}
         self._updates: dict[str, int] = {}
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from sparse_core.nm.forward_pass import evaluation_mode
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.pattern_masks import pattern_mask
-from sparse_core.nm.selection import Select, is_parametrised, selected_layers, weight_parameter
+from sparse_core.nm.selection import PRUNABLE
 from sparse_core.nm.sensitivity_report import Hessian, LayerSensitivity, SensitivityReport
+from sparse_core.surgery import Select, choose_layers, is_parametrised, weight_parameter
 
 # How torch refuses the second derivative of one of its kernels, and of an autograd.Function.
 _ONCE_DIFFERENTIABLE = ("is not implemented", "differentiate twice")
@@ -55,7 +56,7 @@ def layer_sensitivity(
         patterns: one or several; a layer gets an entry for each that fits.
         order: 1 or 2.
         hessian: of the second order.
-        select: which layers, see :data:`sparse_core.nm.selection.Select`.
+        select: which layers, see :data:`sparse_core.surgery.Select`.
         progress: show a bar over the batches.
 
     Returns:
@@ -91,23 +92,19 @@ def _fitting_weights(
     model: nn.Module, patterns: Sequence[Pattern], select: Select
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Weights by name that fit at least one pattern, and why the others are left out."""
-    # Every width can be cut into groups of one, so this only filters by type and name.
-    selection = selected_layers(model, NMPattern(1, 1), select)
-    weights = {}
-    skipped = dict(selection.skipped)
-    for name, module in selection.layers.items():
-        weight = weight_parameter(module)
-        columns = weight[0].numel()
+
+    def obstacle(name: str, module: nn.Module) -> str | None:
+        columns = weight_parameter(module)[0].numel()
         if is_parametrised(module):
-            skipped[name] = "its weight is parametrised: remove masks before measuring"
-        elif not any(_fits(columns, pattern) for pattern in patterns):
-            skipped[name] = f"its input dimension {columns} fits none of {', '.join(map(str, patterns))}"
-        else:
-            weights[name] = weight
-    if not weights:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
-        raise ValueError(f"no selected layer fits {', '.join(map(str, patterns))}: {reasons}")
-    return weights, skipped
+            return "its weight is parametrised: remove masks before measuring"
+        if not any(_fits(columns, pattern) for pattern in patterns):
+            return f"its input dimension {columns} fits none of {', '.join(map(str, patterns))}"
+        return None
+
+    nothing = f"no selected layer fits {', '.join(map(str, patterns))}"
+    selection = choose_layers(model, PRUNABLE, select, rule=obstacle, nothing=nothing)
+    weights = {name: weight_parameter(module) for name, module in selection.layers.items()}
+    return weights, selection.skipped
 
 
 def _fits(columns: int, pattern: Pattern) -> bool:

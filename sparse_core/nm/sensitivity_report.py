@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from sparse_core.nm.pattern import Pattern
-from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.table import Report, Table, left_out
 
 Hessian = Literal["fisher", "exact"]
 
@@ -30,6 +30,7 @@ class LayerSensitivity:
     first: float
     first_absolute: float
     second: float
+    derived: ClassVar = ("predicted", "sensitivity")
 
     @property
     def predicted(self) -> float:
@@ -48,7 +49,7 @@ class LayerSensitivity:
 
 
 @dataclass(frozen=True)
-class SensitivityReport:
+class SensitivityReport(Report):
     """Result of :func:`layer_sensitivity`.
 
     Attributes:
@@ -96,38 +97,17 @@ class SensitivityReport:
         entries = [layer for layer in self.layers if layer.pattern == wanted]
         return tuple(layer.name for layer in sorted(entries, key=lambda layer: layer.sensitivity))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts; patterns as text."""
-        entries = [
-            {
-                **asdict(layer),
-                "pattern": str(layer.pattern),
-                "shape": list(layer.shape),
-                "predicted": layer.predicted,
-                "sensitivity": layer.sensitivity,
-            }
-            for layer in self.layers
-        ]
-        return {
-            "order": self.order,
-            "hessian": self.hessian,
-            "batches": self.batches,
-            "loss": self.loss,
-            "layers": entries,
-            "skipped": dict(self.skipped),
+    def tables(self) -> list[Table | str]:
+        """A row for each layer and pattern, what was left out, and the loss."""
+        columns = {
+            "layer": "name",
+            "shape": "shape",
+            "pattern": "pattern",
+            "Σ g·Δw": "first:.3e",
+            "Σ |g·Δw|": "first_absolute:.3e",
+            "½ Δwᵀ H Δw": "second:.3e",
+            "sensitivity": "sensitivity:.3e",
         }
-
-    def __str__(self) -> str:
-        header = ["layer", "shape", "pattern", "Σ g·Δw", "Σ |g·Δw|", "½ Δwᵀ H Δw", "sensitivity"]
-        rows = []
-        for layer in self.layers:
-            numbers = (layer.first, layer.first_absolute, layer.second, layer.sensitivity)
-            cells = [layer.name, shape_cell(layer.shape), str(layer.pattern)]
-            rows.append([*cells, *(f"{number:.3e}" for number in numbers)])
         second = f", Hessian: {self.hessian}" if self.order == 2 else ""
-        lines = [
-            text_table(header, rows),
-            f"loss {self.loss:.6g} over {self.batches} batches, order {self.order}{second}",
-        ]
-        lines += [f"skipped {name}: {reason}" for name, reason in self.skipped.items()]
-        return "\n".join(lines)
+        loss = f"loss {self.loss:.6g} over {self.batches} batches, order {self.order}{second}"
+        return [Table.of(self.layers, columns), left_out(self.skipped), loss]

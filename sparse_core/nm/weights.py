@@ -12,6 +12,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from sparse_core.surgery import own_weight
+
 
 def _conv1d_class(module: nn.Module) -> type[nn.Module] | None:
     """The class of that name that ``module`` is of or derived from, as parametrised layers are."""
@@ -35,16 +37,6 @@ class Conv1D(nn.Module, metaclass=_ByStructure):
 
 #: Layers that ``prune`` takes, and masks may be attached to.
 MASKABLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, Conv1D, nn.MultiheadAttention)
-
-
-def weight_name(module: nn.Module) -> str:
-    """The attribute that holds the weight matrix of a layer."""
-    return "in_proj_weight" if isinstance(module, nn.MultiheadAttention) else "weight"
-
-
-def own_weight(module: nn.Module) -> Tensor:
-    """The weight as the module has it."""
-    return cast(Tensor, getattr(module, weight_name(module)))
 
 
 def outputs_first(module: nn.Module, tensor: Tensor) -> Tensor:

@@ -332,7 +332,7 @@ PUBLIC = {
     },
     "perception": {"Boxes3D", "Detection", "Detections", "Detector", "PointCloud"},
     "perception.boxes": {"rotated_iou_3d", "rotated_iou_bev"},
-    "perception.run.budget": {
+    "perception.budget": {
         "BudgetedDetector",
         "Level",
         "LevelUse",
@@ -366,7 +366,7 @@ def test_promised_names_exist(module: str) -> None:
         "sparse_core.merging",
         "sparse_core.nm",
         "perception",
-        "perception.run.budget",
+        "perception.budget",
         "perception.scans",
     ],
 )

@@ -13,15 +13,15 @@ import torch
 
 @pytest.fixture
 def options() -> argparse.Namespace:
-    return argparse.Namespace(device="cpu", rounds=2, threads=1, seed=0, quick=True, out=None)
+    return argparse.Namespace(device="cpu", rounds=2, threads=1, seed=0, quick=True, out=None, publish=False)
 
 
 def test_sides_agree_and_are_published(
     load: Any, options: argparse.Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, sides, speed = (
-        load(name) for name in ("bench_dynamic", "dynamic_sides", "published_dynamic_speed")
-    )
+    bench, sides, text = (load(name) for name in ("bench_dynamic", "dynamic_sides", "published_text"))
+    names = ("steps", "forward", "updates", "memory", "speed-bars", "cpu")
+    speed = {name: load("published").BLOCKS[f"dynamic-{name}"] for name in names}
     monkeypatch.setattr(bench, "_MORE", {"cpu": ()})
     shapes = [sides.Shape("64 x 128", (128, 64), 8), sides.Shape("conv", (64, 64), 1, 4)]
     found = {
@@ -44,16 +44,15 @@ def test_sides_agree_and_are_published(
     assert 0 <= values["bars"]["largest_update_share"] < 1
     assert set(values["bars"]["steps_faster"]) == {"64 x 128, 8 rows", "conv, 1 images"}
 
-    monkeypatch.setattr(speed, "load_result", lambda name: values)
-    assert "64 x 128, 8 rows | 90%" in speed.steps()
-    assert len(speed.forward().splitlines()) == 4
-    assert len(speed.updates().splitlines()) == 6
-    assert len(speed.memory().splitlines()) == 4
-    assert "updates take under 2 %" in speed.bars()
-    assert speed.cpu().endswith(speed.forward())
-    monkeypatch.setattr(speed, "load_result", lambda name: None)
-    blocks = (speed.steps, speed.forward, speed.updates, speed.memory, speed.bars, speed.cpu)
-    assert [block() for block in blocks] == [""] * 6
+    monkeypatch.setattr(text, "load_result", lambda name: values)
+    assert "64 x 128, 8 rows | 90%" in speed["steps"]()
+    assert len(speed["forward"]().splitlines()) == 4
+    assert len(speed["updates"]().splitlines()) == 6
+    assert len(speed["memory"]().splitlines()) == 4
+    assert "updates take under 2 %" in speed["speed-bars"]()
+    assert speed["cpu"]().endswith(speed["forward"]())
+    monkeypatch.setattr(text, "load_result", lambda name: None)
+    assert [block() for block in speed.values()] == [""] * 6
 
 
 def test_a_wrong_product_is_found(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from perception.budget import default_levels
 from perception.io.kitti import KittiCalibration, objects_from_boxes, write_calibration, write_objects
 from perception.model.weights import load_weights
-from perception.run.budget import default_levels
 
 ROOT = Path(__file__).resolve().parents[2]
 

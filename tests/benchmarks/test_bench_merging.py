@@ -100,10 +100,10 @@ def test_texts_are_cut_without_overlap(load: Any) -> None:
 
 
 def test_tables_are_made_from_the_results(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    published = load("published_merging")
-    monkeypatch.setattr(published, "load_result", lambda name: None)
-    makers = (published.speed, published.task_vectors, published.files, published.quality)
-    assert [make() for make in makers] == ["", "", "", ""]
+    blocks, text = load("published").BLOCKS, load("published_text")
+    monkeypatch.setattr(text, "load_result", lambda name: None)
+    names = ("merging-speed", "merging-vectors", "merging-files", "merging-quality")
+    assert [blocks[name]() for name in names] == ["", "", "", ""]
     spread = {"mean": 0.5, "std": 0.012, "values": [0.5]}
     means = {"base": 0.5, "TIES": 0.5, "SLERP": 0.4}
     rows = {
@@ -111,7 +111,7 @@ def test_tables_are_made_from_the_results(load: Any, monkeypatch: pytest.MonkeyP
     }
     pair = {"tasks": ["a", "b"], "unit": "accuracy, %", "larger_is_better": True, "rows": rows}
     pair["settings"] = {"TIES": [], "SLERP": []}
-    monkeypatch.setattr(published, "load_result", lambda name: {"pairs": {"x": pair}})
-    assert "| **TIES** | 50.0 ± 1.2 | 50.0 ± 1.2 | 50.0 ± 1.2 |" in published.quality()
+    monkeypatch.setattr(text, "load_result", lambda name: {"pairs": {"x": pair}})
+    assert "| **TIES** | 50.0 ± 1.2 | 50.0 ± 1.2 | 50.0 ± 1.2 |" in blocks["merging-quality"]()
     pair["larger_is_better"] = False
-    assert "**SLERP**" in published.quality()
+    assert "**SLERP**" in blocks["merging-quality"]()

@@ -67,7 +67,8 @@ def test_a_drive_is_the_same_each_time_and_sees_what_is_near(load: Any) -> None:
     assert np.linalg.norm(places - places.mean(axis=0), axis=1).max() < 100
 
 
-def test_quick_runs_write_no_result(load: Any) -> None:
-    bench = load("bench_serve")
-    assert bench._options(["--quick"]).out is None
-    assert bench._options([]).out.name == "serve-cpu.json"
+def test_quick_runs_publish_no_result(load: Any) -> None:
+    bench, results = load("bench_serve"), load("results")
+    quick = bench._options(["--quick"])
+    assert not quick.publish
+    assert quick.out == bench._options([]).out == results.WORKING / "serve-cpu.json"

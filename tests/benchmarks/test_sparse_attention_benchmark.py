@@ -204,10 +204,10 @@ def test_break_even_is_where_selection_wins_for_good(load: Load) -> None:
 
 
 def test_tables_say_what_the_result_says(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    published = load("published_attention")
+    blocks = load("published").BLOCKS
     makers = ("bars", "speedups", "times", "patterns", "selection", "encoder", "gathered")
     monkeypatch.setattr(load("published_text"), "RESULTS", tmp_path)
-    assert [getattr(published, name)() for name in makers] == [""] * 7
+    assert [blocks[f"attention-{name}"]() for name in makers] == [""] * 7
 
     cases = [
         _row(4096, 0.1, 6.125, over_flex={"median": 1.75}),
@@ -233,7 +233,7 @@ def test_tables_say_what_the_result_says(load: Load, tmp_path: Path, monkeypatch
         "bars": load("attention_bars").bars(cases, selection, encoder),
     }
     (tmp_path / "sparse_attention-cuda.json").write_text(json.dumps(values))
-    lines = {name: getattr(published, name)().splitlines() for name in makers}
+    lines = {name: blocks[f"attention-{name}"]().splitlines() for name in makers}
     assert lines["speedups"] == [
         "| length, head size | density 1 | density 0.1 |",
         "|---|---|---|",

@@ -47,6 +47,10 @@ def test_links_and_pictures_lead_somewhere(page: str, repository: Path) -> None:
 
 def test_measured_tables_have_their_place(page: str) -> None:
     assert (
-        len(re.findall(r"<!-- attention-speed:begin -->\n.*?<!-- attention-speed:end -->", page, re.DOTALL))
+        len(
+            re.findall(
+                r"<!-- attention-speedups:begin -->\n.*?<!-- attention-speedups:end -->", page, re.DOTALL
+            )
+        )
         == 1
     )

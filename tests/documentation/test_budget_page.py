@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perception.budget import default_levels
 from perception.cli import main
-from perception.run.budget import default_levels
 
 
 @pytest.fixture

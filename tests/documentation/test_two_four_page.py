@@ -27,10 +27,12 @@ def test_links_lead_somewhere(page: str, repository: Path) -> None:
     assert [link for link in links if not (repository / "docs" / link).exists()] == []
 
 
-@pytest.mark.parametrize("file", ["README.md", "docs/two-four.md"])
-def test_speed_table_is_that_of_the_results(file: str, repository: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "name"), [("README.md", "nm-layers"), ("docs/two-four.md", "nm-layers-detail")]
+)
+def test_speed_table_is_that_of_the_results(file: str, name: str, repository: Path) -> None:
     text = (repository / file).read_text()
-    (block,) = re.findall(r"<!-- nm-layers:begin -->\n(.*?)<!-- nm-layers:end -->", text, flags=re.DOTALL)
+    (block,) = re.findall(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, flags=re.DOTALL)
     cases = json.loads((repository / "benchmarks/results/nm_linear-cuda.json").read_text())["cases"]
     found = {
         (row["out"], row["columns"], row["rows"]): row

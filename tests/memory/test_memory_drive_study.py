@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench_drive, published_drive
+from benchmarks import bench_drive
+from benchmarks.published import BLOCKS
 from memory import Memory, MemoryStore
 from memory.merging import MergeOptions
 from memory.presence import PresenceOptions, look_again
@@ -203,13 +204,13 @@ def test_the_benchmark_runs_and_goes_on_where_it_stopped(
         kinds = first["summary"][name]["kinds"]
         assert sum(kind["right"] for kind in kinds.values()) == store["questions"]["right"]
     monkeypatch.setattr("benchmarks.published_text.RESULTS", tmp_path)
-    for make in (published_drive.stores, published_drive.kinds):
-        assert [line.split("|")[1].strip() for line in make().splitlines()[2:]] == [
+    for name in ("drive", "drive-kinds"):
+        assert [line.split("|")[1].strip() for line in BLOCKS[name]().splitlines()[2:]] == [
             "ours",
             "keeps everything",
             "keeps the most recent",
         ]
-    assert f"Of {one['observations']:,} observations" in published_drive.became()
+    assert f"Of {one['observations']:,} observations" in BLOCKS["drive-became"]()
 
 
 @pytest.mark.parametrize(

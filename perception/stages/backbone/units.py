@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from perception.model.layers import DenseBlock, DenseUnit, SparseBlock, SparseUnit
-from sparse_core.conv.convolution import ConvolutionConfig, pack_weight
+from sparse_core.conv.convolution import ConvolutionConfig, fixed_convolution, pack_weight
 from sparse_core.conv.convolution.choice import chosen_config
 from sparse_core.conv.convolution.plan import Shape
+from sparse_core.dispatch import Impl
 
 __all__ = ["Unit", "pack_block", "pack_unit", "usual_rows"]
 
@@ -27,6 +28,33 @@ class Unit(NamedTuple):
         taps, channels_in, channels_out = self.weight.shape
         shape = Shape(max(1, rows), channels_in, channels_out, taps, self.weight.dtype)
         return chosen_config(shape, self.weight.device)
+
+    def convolve(
+        self,
+        rows: Tensor,
+        table: Tensor,
+        used: Tensor | None,
+        usual: int,
+        *,
+        impl: Impl,
+        residual: Tensor | None = None,
+        zero_empty: bool = False,
+        ready: bool = True,
+    ) -> Tensor:
+        """:func:`~sparse_core.conv.convolution.fixed_convolution` by this layer, tiles for ``usual`` rows."""
+        return fixed_convolution(
+            rows,
+            self.weight,
+            table,
+            used,
+            bias=self.bias,
+            residual=residual,
+            relu=self.relu,
+            zero_empty=zero_empty,
+            ready=ready,
+            impl=impl,
+            config=self.tiles(usual),
+        )
 
 
 def usual_rows(active: int, capacity: int) -> int:

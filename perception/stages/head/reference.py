@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from perception.model.head import BOX_CODE
+from perception.model.head import BOX_CODE, decode_boxes
 from perception.stages.head.types import BoxWeights, HeatWeights, Peaks, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.reference import row_of
@@ -111,13 +111,7 @@ def boxes(
     codes = _layer(hidden, weights.box) + weights.box_bias
     known = label.clamp(min=0)
     codes = codes.gather(1, known[:, None] * BOX_CODE + torch.arange(BOX_CODE, device=device))
-    centres = [
-        (cell + 0.5 + codes[:, axis]) * weights.cell_m + weights.origin_m[axis]
-        for axis, cell in enumerate((x.float(), y.float()))
-    ]
-    sizes = weights.mean_sizes[known] * torch.exp(codes[:, 3:6].clamp(-2.0, 2.0))
-    yaw = torch.atan2(codes[:, 6], codes[:, 7])
-    decoded = torch.cat([torch.stack([*centres, codes[:, 2]], dim=1), sizes, yaw[:, None]], dim=1)
+    decoded = decode_boxes(codes, torch.stack([x, y], dim=1), weights.mean_sizes[known], weights.grid)
     return torch.where(label[:, None] >= 0, decoded, 0.0).view(frames, count, 7)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from perception.geometry import BirdsEyeGrid
 from perception.model.head import BOX_CODE, CentreHead
 from perception.model.layers import DenseUnit, SparseUnit
 
@@ -81,8 +82,7 @@ class BoxWeights(NamedTuple):
         hidden_bias, middle_bias, box_bias: float32, as wide as their layer's output with padding.
         mean_sizes: (classes, 3) float32, metres.
         in_channels, classes: widths without padding.
-        cell_m: edge of a cell of the map in metres.
-        origin_m: x and y of the map's corner in metres.
+        grid: of the map.
     """
 
     hidden: Tensor
@@ -94,8 +94,7 @@ class BoxWeights(NamedTuple):
     mean_sizes: Tensor
     in_channels: int
     classes: int
-    cell_m: float
-    origin_m: tuple[float, float]
+    grid: BirdsEyeGrid
 
 
 class Peaks(NamedTuple):
@@ -182,8 +181,7 @@ def pack_boxes(head: CentreHead, dtype: torch.dtype) -> BoxWeights:
         head.mean_sizes.float().contiguous(),
         in_channels=in_channels,
         classes=box.out_features // BOX_CODE,
-        cell_m=float(head.cell_m),
-        origin_m=(float(head.origin_m[0]), float(head.origin_m[1])),
+        grid=head.grid,
     )
 
 

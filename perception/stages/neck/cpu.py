@@ -1,9 +1,6 @@
 """The neck and the heat map on a CPU, at cells near active ones; elsewhere they are those of an empty scene.
 
-Layer k of the neck differs from what it gives for an empty scene only within k cells of an active one, so
-that is where it is computed, in tiles. What an empty scene gives is computed once, on a small map that has
-every value there is: only the border makes a difference, so a map of twice the neck's reach and one cell
-more is enough.
+See :mod:`perception.stages.neck.near`; here, layers run over tiles of cells.
 """
 
 from __future__ import annotations
@@ -12,12 +9,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from perception.model.head import CentreHead
 from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
+from perception.stages.neck.near import EmptyMaps, dilated, list_reach
 from sparse_core.conv.convolution.blocks import RowPool, rows_product
 from sparse_core.conv.convolution.tiles import TILE_MARGINS, TilePlan, Tiles, tile_convolution, tile_weight
 
@@ -109,13 +106,11 @@ class PlannedNeck:
 
     def __init__(self, neck: Neck, head: CentreHead, shape: tuple[int, int]) -> None:
         self.shape = shape
-        # Two layers a block, and one at the finer resolution.
-        edge = 2 * len(neck.blocks) + 1
-        small = (min(shape[0], 2 * edge + 1), min(shape[1], 2 * edge + 1))
-        self._empty_cells = small[0] * small[1]
-        self._empty_rows, self._empty_fine_rows = _small_cells(shape, small, edge)
+        empty = EmptyMaps(shape, list_reach(len(neck.blocks)))
+        self._empty_cells = empty.cells
+        self._empty_rows, self._empty_fine_rows = empty.every_cell().int(), empty.every_finer_cell().int()
         with torch.inference_mode():
-            self._weights = _pack(neck, head, small)
+            self._weights = _pack(neck, head, empty.small)
 
     def features(self, rows: BackboneRows, pool: RowPool) -> tuple[_Cells, Tensor]:
         """Cells and rows of the map that the head reads; both rows given and returned are the pool's."""
@@ -136,7 +131,7 @@ class PlannedNeck:
             pool.give(values, hidden, skip)
             before, values = after, made
         fine, raised = self._raised(before, values, rows, pool)
-        near = _dilate(fine.near)
+        near = dilated(fine.near)
         last = _Cells(near, near.nonzero(), self._empty_fine_rows, 4 * self._empty_cells)
         made = self._layer(len(convolutions) - 1, fine, raised, last, self._weights.empty_features, pool)
         pool.give(values, raised, rows.fine, rows.coarse)
@@ -155,7 +150,7 @@ class PlannedNeck:
         return whole
 
     def _dilated(self, cells: _Cells) -> _Cells:
-        near = _dilate(cells.near)
+        near = dilated(cells.near)
         return _Cells(near, near.nonzero(), self._empty_rows, self._empty_cells)
 
     def _layer(
@@ -197,25 +192,6 @@ class PlannedNeck:
         raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
         raised[:count].relu_()
         return fine, raised
-
-
-def _small_cells(shape: tuple[int, int], small: tuple[int, int], edge: int) -> tuple[Tensor, Tensor]:
-    """Cell of the small map that is as far from the borders as each of the large one, both row-major.
-
-    Returns:
-        (H, W) int32; (2H, 2W) int32 for the finer cells, ``4 * cell + parity``.
-    """
-    places = []
-    for size, kept in zip(shape, small, strict=True):
-        place = torch.arange(size)
-        places.append(torch.minimum(place, (place - (size - kept)).clamp(min=edge)))
-    cells = (places[0][:, None] * small[1] + places[1]).int()
-    parity = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32).repeat(shape)
-    return cells, 4 * cells.repeat_interleave(2, dim=0).repeat_interleave(2, dim=1) + parity
-
-
-def _dilate(near: Tensor) -> Tensor:
-    return F.max_pool2d(near.float()[:, None], 3, stride=1, padding=1)[:, 0] > 0
 
 
 def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:

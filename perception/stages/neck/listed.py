@@ -10,34 +10,17 @@ import torch
 from torch import Tensor
 
 from perception.stages.backbone.units import Unit, usual_rows
-from perception.stages.head import HeatWeights, UpWeights, fixed_heat, fixed_up
+from perception.stages.head import fixed_heat, fixed_up
 from perception.stages.neck.api import near_lists, near_tables
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list_reach
+from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
 from sparse_core.dispatch import Impl
 
-__all__ = ["NearNeck", "NearPlan", "NeckWeights"]
+__all__ = ["NearNeck", "NearPlan"]
 
 _KERNEL = (3, 3)
-
-
-class NeckWeights(NamedTuple):
-    """Layers from the sparse backbone's last level to the heat map.
-
-    Attributes:
-        down: 3x3 convolution of stride 2 into the neck.
-        blocks: residual blocks, at least one.
-        up: up to the finer map, with the lateral convolution.
-        out: 3x3 convolution there.
-        heat: the heat map's layers.
-    """
-
-    down: Unit
-    blocks: Sequence[tuple[Unit, Unit]]
-    up: UpWeights
-    out: Unit
-    heat: HeatWeights
 
 
 class NearPlan(NamedTuple):
@@ -191,16 +174,13 @@ class NearNeck:
         self.layers = [
             _with_room(capacity, layer) for capacity, layer in zip(self.capacities[1:-1], layers, strict=True)
         ]
-        rows, columns = (2 * size for size in self.empty.shape)
         device = features.device
         order = self._finer_order(device)
         self.raised = _with_room(4 * self.capacities[-2], raised[order])
         empty_features, empty_heat = features[order], heat[0].flatten(1).T[order].contiguous()
-        y, x = torch.meshgrid(
-            torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij"
-        )
-        place = self.empty.finer_cell(y, x).flatten()
-        whole = empty_heat[place].T.view(1, -1, rows, columns)
+        finer = self.empty.every_finer_cell(device)
+        place = finer.flatten()
+        whole = empty_heat[place].T.view(1, -1, *finer.shape)
         self.written = WrittenMaps(
             torch.full((4 * self.capacities[-1],), -1, dtype=torch.int32, device=device),
             empty_features[place].repeat(self.batch_size, 1),

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-__all__ = ["EmptyMaps", "NearTables", "WrittenMaps", "list_reach", "work_share"]
+__all__ = ["EmptyMaps", "NearTables", "WrittenMaps", "dilated", "list_reach", "work_share"]
 
 #: How much a listed cell of the last list costs: its four finer ones, of narrower layers, against one layer.
 _FINE_WEIGHT = 3
@@ -48,6 +49,14 @@ class EmptyMaps(NamedTuple):
         for place, size, small in zip((y, x), self.shape, self.small, strict=True):
             places.append(torch.minimum(place, (place - (size - small)).clamp(min=self.edge)))
         return places[0] * self.small[1] + places[1]
+
+    def every_cell(self, device: torch.device | None = None) -> Tensor:
+        """(H, W) int64: :meth:`cell` of the whole map."""
+        return self.cell(*_places(*self.shape, device))
+
+    def every_finer_cell(self, device: torch.device | None = None) -> Tensor:
+        """(2H, 2W) int64: :meth:`finer_cell` of the whole map."""
+        return self.finer_cell(*_places(2 * self.shape[0], 2 * self.shape[1], device))
 
     def finer_cell(self, y: Tensor, x: Tensor) -> Tensor:
         """Likewise for rows and columns at twice the resolution: ``4 * cell + 2 (y % 2) + x % 2``."""
@@ -90,6 +99,17 @@ class WrittenMaps(NamedTuple):
     heat: Tensor
     empty_features: Tensor
     empty_heat: Tensor
+
+
+def _places(rows: int, columns: int, device: torch.device | None) -> tuple[Tensor, ...]:
+    return torch.meshgrid(
+        torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij"
+    )
+
+
+def dilated(near: Tensor) -> Tensor:
+    """Cells of (B, H, W) bool maps within one cell of those given, diagonals included."""
+    return F.max_pool2d(near.float()[:, None], 3, stride=1, padding=1)[:, 0] > 0
 
 
 def list_reach(blocks: int) -> int:

@@ -7,9 +7,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
+from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, dilated
 from sparse_core.conv.grid import grid_from_cells, linear_cells
 from sparse_core.conv.grid.layout import WORD, FixedGrid
 from sparse_core.conv.grid.reference import row_of
@@ -22,11 +21,11 @@ def near_lists(first: FixedGrid, capacities: Sequence[int]) -> list[FixedGrid]:
     rows, columns = first.spatial_shape
     places = torch.arange(WORD, device=first.words.device, dtype=torch.int32)
     # Bits, not rows: a cell beyond the capacity has neighbours too.
-    near = ((first.words[:, :1] >> places) & 1).view(first.batch_size, 1, rows, -1)[..., :columns].float()
+    near = ((first.words[:, :1] >> places) & 1).view(first.batch_size, rows, -1)[..., :columns] > 0
     made = []
     for capacity in capacities:
-        near = F.max_pool2d(near, 3, stride=1, padding=1)
-        cells = linear_cells(near[:, 0].nonzero(), first.spatial_shape)
+        near = dilated(near)
+        cells = linear_cells(near.nonzero(), first.spatial_shape)
         made.append(grid_from_cells(cells, first.spatial_shape, first.batch_size, capacity, impl="reference"))
     return made
 

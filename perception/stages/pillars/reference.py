@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from perception.config import PillarConfig
+from perception.geometry import BirdsEyeGrid
 from perception.stages.pillars.types import FIXED_POINT, FixedPillars, LocatedPoints, PillarWorkspace
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid, cell_coordinates
@@ -20,26 +21,20 @@ def locate(
     """See :func:`perception.stages.pillars.locate_points`."""
     batch, room = points.shape[:2]
     device = points.device
-    low = torch.tensor(config.range_m[:3], device=device)
-    high = torch.tensor(config.range_m[3:], device=device)
-    size = torch.tensor(config.pillar_size_m, device=device)
+    grid = config.grid
     held = torch.arange(room, device=device) < lengths[:, None]
     finite = torch.isfinite(points).all(2)
-    inside = held & finite & ((points[..., :3] >= low) & (points[..., :3] < high)).all(2)
-    shape = torch.tensor(config.grid_shape, device=device)
-    # What is left out may be too large for an integer.
-    flat = torch.where(inside[..., None], points[..., :2], low[:2])
-    # The division can round a point just below the far edge up into the next cell.
-    places = torch.minimum(torch.floor((flat - low[:2]) / size).int(), (shape.flip(0) - 1).int())
+    inside = held & finite & grid.contains(*points.unbind(2)[:3])
+    row, column = grid.cell_of(points[..., 0], points[..., 1])
     frames = torch.arange(batch, device=device, dtype=torch.int32)[:, None]
-    cells = (frames * config.grid_shape[0] + places[..., 1]) * workspace.line_cells + places[..., 0]
+    cells = (frames * grid.shape[0] + row) * workspace.line_cells + column
     cells = torch.where(inside, cells, -1).flatten()
     kept = cells[cells >= 0].long()
     workspace.invalid.add_((held & ~finite).sum(1))
     workspace.counts.index_add_(0, kept, torch.ones_like(kept, dtype=torch.int32))
     workspace.bits.copy_(bits_of_cells(cells, len(workspace.bits)))
     taken = points.reshape(-1, 4)[cells >= 0]
-    local = _local(taken, _centres(kept, workspace, config.range_m[:2], config.pillar_size_m))
+    local = _local(taken, _centres(kept, workspace, grid))
     ones = torch.ones_like(kept)[:, None]
     workspace.sums.index_add_(0, kept, torch.cat([_whole(local), ones], dim=1))
     copy = (torch.arange(len(cells), device=device) % max(room, 1) % workspace.copies)[cells >= 0]
@@ -80,10 +75,10 @@ def _rows(located: LocatedPoints, grid: FixedGrid) -> tuple[Tensor, Tensor]:
     return rows[rows >= 0].long(), rows >= 0
 
 
-def _centres(cells: Tensor, workspace: PillarWorkspace, low_m: tuple[float, float], size: float) -> Tensor:
+def _centres(cells: Tensor, workspace: PillarWorkspace, grid: BirdsEyeGrid) -> Tensor:
     """(N, 2) x and y of the middle of cells (N,)."""
     coordinates = cell_coordinates(cells, workspace.spatial_shape)
-    return (coordinates[:, 1:].flip(1).float() + 0.5) * size + torch.tensor(low_m, device=cells.device)
+    return grid.metres_of(coordinates[:, 1:].flip(1).float() + 0.5)
 
 
 def _local(points: Tensor, centres: Tensor) -> Tensor:
@@ -98,8 +93,8 @@ def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dty
     points, cells = located.points.view(-1, 4)[kept], located.cells[kept]
     sums = torch.where((grid.cells >= 0)[:, None], workspace.sums[grid.cells.clamp(min=0).long()], 0)
     counts = sums[:, 3].clamp(min=1)
-    size = weights.pillar_size_m
-    local = _local(points, _centres(cells, workspace, weights.low_m, size))
+    size = weights.grid.cell_m
+    local = _local(points, _centres(cells, workspace, weights.grid))
     mean = _mean(sums[:, :3], counts)
     features = torch.cat(
         [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / size, local - mean[rows]], dim=1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from perception.geometry import BirdsEyeGrid
 from perception.model.encoder import POINT_FEATURES, PillarEncoder
 from perception.model.layers import PointUnit, norm_scale_shift
 
@@ -18,8 +19,7 @@ class EncoderWeights:
     """A :class:`~perception.model.encoder.PillarEncoder` in evaluation, float32; ``C`` channels.
 
     Attributes:
-        low_m: x and y of the grid's corner.
-        pillar_size_m: edge of a pillar.
+        grid: of the pillars.
         channels: ``C``.
         point_weight: (9, C / 2) of the layer shared by all points.
         point_bias: (C / 2,).
@@ -28,8 +28,7 @@ class EncoderWeights:
         pillar_bias: (C,).
     """
 
-    low_m: tuple[float, float]
-    pillar_size_m: float
+    grid: BirdsEyeGrid
     channels: int
     point_weight: Tensor
     point_bias: Tensor
@@ -56,8 +55,7 @@ class EncoderWeights:
         pillar_weight, pillar_bias = _folded(encoder.pillars)
         assert point_weight.shape == (POINT_FEATURES, config.channels // 2)
         return cls(
-            (config.range_m[0], config.range_m[1]),
-            config.pillar_size_m,
+            config.grid,
             config.channels,
             *(part.to(device) for part in (point_weight, point_bias, pillar_weight, pillar_bias)),
         )

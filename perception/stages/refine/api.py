@@ -43,7 +43,7 @@ def fixed_refine(
     The result does not depend on the order of the points within their pillars.
 
     Args:
-        pillars: points by pillar, of grids whose corner is ``weights.origin_m``.
+        pillars: points by pillar, of grids of the range of ``weights.grid``.
         features: (B * H * W, C) bird's-eye map, row-major, channels last; float16, bfloat16 or float32.
         boxes: (B, K, 7) float32, LiDAR frame; labels: (B, K) int32 class, -1: no box. What lies in the rows
             without a box does not matter.

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from perception.model.refine import OUTPUTS, apply_residuals, sample_bilinear, segment_max, to_local
+from perception.geometry import BirdsEyeGrid
+from perception.model.refine import (
+    OUTPUTS,
+    apply_residuals,
+    map_spots,
+    point_features,
+    rectangles,
+    sample_bilinear,
+    segment_max,
+    to_local,
+)
 from perception.stages.pillars.types import FixedPillars
 from perception.stages.refine.common import RefinedBoxes
 from perception.stages.refine.weights import PackedRefine
@@ -62,7 +74,9 @@ def _pooled_points(
 ) -> tuple[Tensor, Tensor]:
     """Largest features of the points in each enlarged box (R, P3) and how many there are (R,)."""
     half = boxes[:, 3:6] / 2
-    start, length = _point_runs(pillars, boxes, frames, half + weights.margin_m, weights, pillar_size_m)
+    start, length = _point_runs(
+        pillars, boxes, frames, half + weights.margin_m, replace(weights.grid, cell_m=pillar_size_m)
+    )
     spans = length.shape[1]
     run = torch.repeat_interleave(length.flatten())
     rows = run // max(spans, 1)
@@ -72,18 +86,7 @@ def _pooled_points(
     local = to_local(points[:, :3], boxes[rows])
     inside = (local.abs() <= half[rows] + weights.margin_m).all(dim=1)
     points, local, rows = points[inside], local[inside], rows[inside]
-    distance = torch.linalg.vector_norm(points[:, :2], dim=1, keepdim=True)
-    hidden = torch.cat(
-        [
-            local,
-            half[rows] - local,
-            half[rows] + local,
-            points[:, 3:4],
-            points[:, 2:3],
-            distance / 40.0,
-        ],
-        dim=1,
-    )
+    hidden = point_features(points, local, half[rows])
     hidden = torch.relu(hidden @ weights.points_1[: hidden.shape[1]] + weights.points_bias_1)
     hidden = torch.relu(hidden @ weights.points_2.float() + weights.points_bias_2)
     hidden = torch.relu(hidden @ weights.points_3.float() + weights.points_bias_3)
@@ -96,23 +99,12 @@ def _point_runs(
     boxes: Tensor,
     frames: Tensor,
     half: Tensor,
-    weights: PackedRefine,
-    pillar_size_m: float,
+    pillar_grid: BirdsEyeGrid,
 ) -> tuple[Tensor, Tensor]:
     """First point and length of the run in each pillar row under bounding rectangles: (R, S) int64 each."""
     grid = pillars.grid
     height, width = grid.spatial_shape
-    cosine, sine = torch.cos(boxes[:, 6:]).abs(), torch.sin(boxes[:, 6:]).abs()
-    reach = torch.cat(
-        [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
-    )
-    centre = boxes[:, :2] - torch.tensor(weights.origin_m, device=boxes.device)
-    limit = torch.tensor([width - 1, height - 1], device=boxes.device)
-    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
-    low = torch.clamp(torch.floor((centre - reach) / pillar_size_m).long() - 1, min=0)
-    high = torch.minimum(torch.floor((centre + reach) / pillar_size_m).long() + 1, limit)
-    span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
-    row = low[:, 1:] + torch.arange(span, device=boxes.device)
+    low, high, row = rectangles(boxes, half, pillar_grid, (height, width))
     taken = (row <= high[:, 1:]) & (low[:, :1] <= high[:, :1])
     line = torch.where(taken, (frames[:, None] * height + row) * padded_width(width), 0)
     first = _rows_before(grid.words, torch.where(taken, line + low[:, :1], 0), inclusive=False)
@@ -134,12 +126,6 @@ def _map_samples(
     features: Tensor, boxes: Tensor, frames: Tensor, weights: PackedRefine, map_shape: tuple[int, int]
 ) -> Tensor:
     """Bilinear samples at the centre and the middles of the four sides: (R, 5, C padded) float32."""
-    cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
-    ahead = torch.stack([cosine, sine], dim=1) * boxes[:, 3:4] / 2
-    left = torch.stack([-sine, cosine], dim=1) * boxes[:, 4:5] / 2
-    centre = boxes[:, :2]
-    spots = torch.stack([centre, centre + ahead, centre - ahead, centre + left, centre - left], dim=1)
-    cells = (spots - torch.tensor(weights.origin_m, device=boxes.device)) / weights.cell_m - 0.5
     by_frame = features.view(-1, *map_shape, features.shape[1]).permute(0, 3, 1, 2)
-    samples = sample_bilinear(by_frame, cells, frames)
+    samples = sample_bilinear(by_frame, weights.grid.position_of(map_spots(boxes)) - 0.5, frames)
     return torch.nn.functional.pad(samples, (0, weights.joined_map.shape[1] - features.shape[1]))

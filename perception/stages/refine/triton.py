@@ -73,7 +73,7 @@ def refine(
         pillars.points, pillars.offsets, pillars.grid.words, features, *source,
         workspace.counts, found_points, workspace.context, w.joined_map, w.joined_rest, w.joined_bias,
         items, room, per_frame, proposals, pillars.grid.capacity, grid_height, grid_width,
-        padded_width(grid_width), *map_shape, pillar_size_m, w.cell_m, *w.origin_m, w.margin_m,
+        padded_width(grid_width), *map_shape, pillar_size_m, w.grid.cell_m, *w.grid.origin_m, w.margin_m,
         HAS_INDICES=indices is not None, CLASSES=w.classes, CHANNELS=w.map_channels,
         PADDED=w.joined_map.shape[1], HIDDEN=h1, PARTS=parts, ROWS=tiles.rows, LENGTH=tiles.length,
         SLICE=samples, DEPTH=min(depth, w.joined_map.shape[1]), PRECISION=precision,

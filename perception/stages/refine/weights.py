@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from perception.geometry import BirdsEyeGrid
 from perception.model.layers import PointUnit, norm_scale_shift
 from perception.model.refine import OUTPUTS, POINT_FEATURES, RefineStage
 
@@ -37,7 +38,8 @@ class PackedRefine(NamedTuple):
         hidden: (H1, H2) second hidden layer; ``hidden_bias`` (H2,) float32.
         out: (H2, 16) float32 last layer; ``out_bias`` (16,) float32.
         classes, map_channels: numbers of classes and of the map's channels.
-        margin_m, cell_m, origin_m: crop margin; edge of the map's cells and the corner of the grid (x, y).
+        margin_m: of the crop.
+        grid: of the map.
     """
 
     points_1: Tensor
@@ -57,8 +59,7 @@ class PackedRefine(NamedTuple):
     classes: int
     map_channels: int
     margin_m: float
-    cell_m: float
-    origin_m: tuple[float, float]
+    grid: BirdsEyeGrid
 
     @property
     def dtype(self) -> torch.dtype:
@@ -123,8 +124,7 @@ def pack_refine(
             classes=stage.classes,
             map_channels=channels,
             margin_m=float(stage.config.margin_m),
-            cell_m=float(stage.cell_m),
-            origin_m=(float(stage.origin_m[0]), float(stage.origin_m[1])),
+            grid=stage.grid,
         )
 
 

@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 from torch import nn
 
+from sparse_core.surgery import replace_modules, share_weight
+
 Linears = Literal["dense", "2:4", "2:4-training"]
 """``nn.Linear``, ``sparse_core.nm.SparseLinear`` or ``sparse_core.nm.SparseTrainingLinear``."""
 
@@ -14,16 +16,17 @@ def convert_linears(model: nn.Module, kind: Linears) -> None:
     """Replace the Linear layers within ``model`` by those of a kind, with the same weights.
 
     To ``"2:4"`` the larger weights of each group are kept; of layers in 2:4 training what their next step
-    would keep, also when they become dense. Pruned weights come back as zeros. An optimiser must be made
-    again: parameters may be others. Other subclasses of ``nn.Linear`` stay, and nothing is changed when an
-    error is raised.
+    would keep, also when they become dense. Pruned weights come back as zeros. Layers that share a weight go
+    on sharing it. An optimiser must be made again: parameters may be others. Other subclasses of
+    ``nn.Linear`` stay, and nothing is changed when an error is raised.
 
     Args:
         model: any module.
         kind: what its Linear layers become.
 
     Raises:
-        ValueError: an unknown kind, or the sizes of a layer, which is named, do not fit it.
+        ValueError: an unknown kind, the sizes of a layer, which is named, do not fit it, or the model itself
+            is such a layer.
     """
     from sparse_core.nm.layers import SparseLinear
 
@@ -34,11 +37,19 @@ def convert_linears(model: nn.Module, kind: Linears) -> None:
         for name, module in model.named_modules()
         if isinstance(module, SparseLinear) or type(module) in _linear_types()
     }
+    if "" in found:
+        raise ValueError("the model itself cannot be replaced: put it into a Sequential")
     for name, module in found.items():
         check_sizes(name, module.in_features, module.out_features, kind)
-    converted = {name: _converted(module, kind) for name, module in found.items()}
-    for name, module in converted.items():
-        model.set_submodule(name, module)
+    converted: dict[nn.Module, nn.Module] = {}
+    firsts: dict[int, nn.Module] = {}
+    for module in found.values():
+        layer = converted[module] = _converted(module, kind)
+        held = module.values if isinstance(module, SparseLinear) else module.weight
+        first = firsts.setdefault(id(held), layer)
+        if first is not layer:
+            share_weight(layer, first)
+    replace_modules(model, converted)
 
 
 def check_sizes(name: str, columns: int, rows: int, kind: Linears) -> None:

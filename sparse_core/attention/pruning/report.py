@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from sparse_core.table import Report, Table, cell
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class LayerPruning:
 
 
 @dataclass(frozen=True)
-class PruningReport:
+class PruningReport(Report):
     """A refresh; ``str()`` gives a table.
 
     Attributes:
@@ -35,18 +36,15 @@ class PruningReport:
     step: int
     layers: tuple[LayerPruning, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON."""
-        return asdict(self)
+    def tables(self) -> list[Table | str]:
+        """A row for each layer."""
 
-    def __str__(self) -> str:
-        lines = [
-            f"step {self.step}",
-            f"{'layer':>5}  {'wanted':>7}  {'density':>7}  {'blocks':>9}  {'changed':>7}",
+        def shares(*values: float) -> list[str]:
+            return [cell(value, ".1%") for value in values]
+
+        rows = [
+            (place, *shares(layer.wanted, layer.density), layer.blocks, *shares(layer.changed))
+            for place, layer in enumerate(self.layers)
         ]
-        for number, layer in enumerate(self.layers):
-            lines.append(
-                f"{number:>5}  {layer.wanted:>7.1%}  {layer.density:>7.1%}  {layer.blocks:>9,}"
-                f"  {layer.changed:>7.1%}"
-            )
-        return "\n".join(lines)
+        heads = ("layer", "wanted", "density", "blocks", "changed")
+        return [Table(heads, rows, title=f"step {self.step}")]

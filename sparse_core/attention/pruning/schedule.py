@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from sparse_core.table import Table, cell
+
 Order = Literal["shallow", "deep"]
 
 
@@ -108,8 +110,8 @@ class DensitySchedule:
         return tuple(self.density_at(step, layer) for layer in range(self.layers))
 
     def __str__(self) -> str:
-        lines = [f"{'layer':>5}  {'from step':>9}  {'to step':>9}  {'density':>7}"]
-        for layer, target in enumerate(self.targets):
-            first, last = self.turn(layer)
-            lines.append(f"{layer:>5}  {first:>9.1f}  {last:>9.1f}  {target:>7.1%}")
-        return "\n".join(lines)
+        rows = [
+            (layer, *(cell(step, ".1f") for step in self.turn(layer)), cell(target, ".1%"))
+            for layer, target in enumerate(self.targets)
+        ]
+        return str(Table(("layer", "from step", "to step", "density"), rows))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from sparse_core.choices import replay_times
 from sparse_core.conv.convolution import plan
 from sparse_core.conv.convolution.choice import Choice, row_bucket
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
@@ -18,7 +18,6 @@ __all__ = ["measure"]
 _PRESENT = 0.7
 _LAUNCHES, _ROUNDS, _FINALISTS = 20, 9, 3
 _TOLERANCE = 0.02
-_HEAD_START_CYCLES = 200_000
 
 
 def measure(shape: Shape, device: torch.device) -> Choice:
@@ -87,20 +86,7 @@ class _Bench:
     def times(self, configs: Sequence[ConvolutionConfig]) -> dict[ConvolutionConfig, float]:
         """Median microseconds of a launch; replays are interleaved."""
         graphs = {config: graph for config in configs if (graph := self._captured(config)) is not None}
-        samples: dict[ConvolutionConfig, list[float]] = {config: [] for config in graphs}
-        for _ in range(_ROUNDS):
-            events = {}
-            for config, graph in graphs.items():
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                torch.cuda._sleep(_HEAD_START_CYCLES)  # hides the launch
-                start.record()
-                graph.replay()
-                end.record()
-                events[config] = (start, end)
-            torch.cuda.synchronize()
-            for config, (start, end) in events.items():
-                samples[config].append(start.elapsed_time(end) * 1e3 / _LAUNCHES)
-        return {config: statistics.median(values) for config, values in samples.items()}
+        return replay_times(graphs, self.features.device, rounds=_ROUNDS, calls=_LAUNCHES)
 
     def _captured(self, config: ConvolutionConfig) -> torch.cuda.CUDAGraph | None:
         if not self._right(config):

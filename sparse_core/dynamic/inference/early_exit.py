@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from sparse_core.dynamic.inference.calibration import (
     threshold_for_accuracy,
 )
 from sparse_core.dynamic.ranking import check_batch
-from sparse_core.nm.text_table import text_table
+from sparse_core.table import Report, Table, cell
 
 
 class ExitResult(NamedTuple):
@@ -36,7 +36,7 @@ class ExitResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExitReport:
+class ExitReport(Report):
     """What :meth:`EarlyExit.calibrate` found, an entry an exit.
 
     Attributes:
@@ -52,21 +52,11 @@ class ExitReport:
     taken: tuple[float, ...]
     accuracy: tuple[float, ...]
 
-    def __str__(self) -> str:
+    def tables(self) -> list[Table | str]:
+        """A row for each exit."""
         columns = zip(self.temperatures, self.thresholds, self.taken, self.accuracy, strict=True)
-        rows = [
-            (str(at), f"{temperature:.3f}", f"{threshold:.4f}", f"{taken:.1%}", f"{accuracy:.1%}")
-            for at, (temperature, threshold, taken, accuracy) in enumerate(columns)
-        ]
-        return text_table(("exit", "temperature", "threshold", "rows", "accuracy"), rows)
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as lists; ``None`` for what is infinite or NaN."""
-        fields = ("temperatures", "thresholds", "taken", "accuracy")
-        return {
-            name: [number if abs(number) < float("inf") else None for number in getattr(self, name)]
-            for name in fields
-        }
+        rows = [(at, *map(cell, entries, (".3f", ".4f", ".1%", ".1%"))) for at, entries in enumerate(columns)]
+        return [Table(("exit", "temperature", "threshold", "rows", "accuracy"), rows)]
 
 
 class EarlyExit(nn.Module):

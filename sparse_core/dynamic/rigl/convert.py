@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,50 +13,42 @@ from sparse_core.dynamic.rigl.budgets import Budget, layer_densities
 from sparse_core.dynamic.rigl.grid import Structure
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.stored import Execution
-from sparse_core.nm.convert import replace_modules
-from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.selection import (
-    Select,
-    is_parametrised,
-    selected_layers,
-    weight_parameter,
-    weight_users,
-)
-from sparse_core.nm.text_table import shape_cell, text_table
+from sparse_core.surgery import Select, choose_layers, is_parametrised, replace_modules
+from sparse_core.table import Report, Table, cell, left_out
 
 Keep = Literal["random", "magnitude"]
 
 
+class SparseLayer(NamedTuple):
+    """One layer that trains sparse: shape of its weight, weights stored, and their share."""
+
+    shape: tuple[int, ...]
+    connections: int
+    density: float
+
+
 @dataclass(frozen=True)
-class SparseTrainingReport:
+class SparseTrainingReport(Report):
     """What :func:`sparse_training` made.
 
     Attributes:
-        layers: shape of the weight, connections (weights stored) and density by layer.
+        layers: by name.
         skipped: layers that stay dense, with the reason.
         sparsity: share of the weights of all selected layers that is left out, dense ones among them.
     """
 
-    layers: dict[str, tuple[tuple[int, ...], int, float]]
+    layers: dict[str, SparseLayer]
     skipped: dict[str, str]
     sparsity: float
 
-    def __str__(self) -> str:
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, what stays dense, and the sparsity."""
         rows = [
-            (name, shape_cell(shape), f"{count:,}", f"{density:.2%}")
-            for name, (shape, count, density) in self.layers.items()
+            (name, layer.shape, layer.connections, cell(layer.density, ".2%"))
+            for name, layer in self.layers.items()
         ]
-        lines = [text_table(("layer", "weight", "connections", "density"), rows, align="llrr")]
-        lines += [f"dense: {name}: {reason}" for name, reason in self.skipped.items()]
-        return "\n".join([*lines, f"sparsity of the selected layers: {self.sparsity:.2%}"])
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as numbers and strings."""
-        layers = {
-            name: {"shape": list(shape), "connections": count, "density": density}
-            for name, (shape, count, density) in self.layers.items()
-        }
-        return {"layers": layers, "skipped": self.skipped, "sparsity": self.sparsity}
+        sparsity = f"sparsity of the selected layers: {self.sparsity:.2%}"
+        return [Table(("layer", "weight", "connections", "density"), rows), left_out(self.skipped), sparsity]
 
 
 def sparse_training(
@@ -95,8 +87,6 @@ def sparse_training(
     if keep not in get_args(Keep):
         raise ValueError(f"keep must be one of {get_args(Keep)}, got {keep!r}")
     found, skipped = _candidates(model, select, structure, block_size)
-    if not found:
-        raise ValueError(f"no Linear or Conv2d to replace; skipped: {skipped or 'nothing'}")
     shapes = {name: tuple(module.weight.shape) for name, module in found.items()}
     densities = layer_densities(shapes, sparsity, budget=budget, dense=dense)
     layers, stored = {}, 0
@@ -116,8 +106,8 @@ def sparse_training(
         )
         if keep == "magnitude":
             _keep_largest(layer, module, name)
-        replace_modules(model, {id(module): layer.train(module.training)})
-        layers[name] = (shapes[name], layer.values.numel(), layer.grid.density)
+        replace_modules(model, {module: layer.train(module.training)})
+        layers[name] = SparseLayer(shapes[name], layer.values.numel(), layer.grid.density)
         stored += layer.values.numel()
     total = sum(module.weight.numel() for module in found.values())
     return SparseTrainingReport(layers, skipped, 1 - stored / total)
@@ -125,38 +115,31 @@ def sparse_training(
 
 def dense_training(model: nn.Module) -> nn.Module:
     """Put dense layers with the same weights back, in place; the model itself is returned."""
-    for name, module in list(model.named_modules()):
-        if name and isinstance(module, RigLLinear | RigLConv2d):
-            replace_modules(model, {id(module): module.to_dense()})
+    sparse = [part for part in model.modules() if isinstance(part, RigLLinear | RigLConv2d)]
+    replace_modules(model, {part: part.to_dense() for part in sparse if part is not model})
     return model
 
 
 def _candidates(
     model: nn.Module, select: Select, structure: Structure, block_size: int | tuple[int, int]
 ) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[str, str]]:
-    # Every width can be cut into groups of one, so this only filters by type, name and weight.
-    try:
-        selection = selected_layers(model, NMPattern(1, 1), select, types=(nn.Linear, nn.Conv2d))
-    except ValueError as error:
-        raise ValueError(f"nothing to replace: {error}") from error
-    found: dict[str, nn.Linear | nn.Conv2d] = {}
-    reasons = dict(selection.skipped)
-    users = weight_users(model)
-    for name, module in selection.layers.items():
+    def unfit(name: str, module: nn.Module) -> str | None:
         assert isinstance(module, nn.Linear | nn.Conv2d)
-        reason = _unfit(module, structure, block_size)
-        others = [other for other in users.get(id(weight_parameter(module)), []) if other != name]
         if not name:
-            reason = "the model itself cannot be replaced: put it into a Sequential"
-        elif others:
-            reason = f"tied: its weight is also that of {others[0]!r}"
-        if reason:
-            reasons[name or "model"] = reason
-        else:
-            found[name] = module
+            return "the model itself cannot be replaced: put it into a Sequential"
+        return _unfit(module, structure, block_size)
+
+    selection = choose_layers(
+        model,
+        (nn.Linear, nn.Conv2d),
+        select,
+        rule=unfit,
+        replacing=True,
+        nothing="nothing to replace: no layer matches any pattern",
+    )
     # Those that were not asked for are no news.
-    skipped = {name or "model": why for name, why in reasons.items() if why != "not selected"}
-    return found, skipped
+    skipped = {name or "model": why for name, why in selection.skipped.items() if why != "not selected"}
+    return cast("dict[str, nn.Linear | nn.Conv2d]", selection.layers), skipped
 
 
 def _unfit(
@@ -166,8 +149,6 @@ def _unfit(
         if is_parametrised(module):
             return "its weight is parametrised: torch.nn.utils.parametrize.remove_parametrizations first"
         return f"{type(module).__name__} computes something else than its class, or is read without a call"
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
-        return "it has hooks, which would be lost: remove them first"
     if isinstance(module, nn.Conv2d):
         if module.groups != 1:
             return "grouped convolution"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sparse_core.dynamic.rigl.carry import carry_state
 from sparse_core.dynamic.rigl.exchange import exchange_cells
 from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
-from sparse_core.nm.text_table import text_table
+from sparse_core.table import Report, Table
 
 Method = Literal["rigl", "set"]
 Drop = Literal["magnitude", "magnitude-gradient"]
@@ -32,7 +32,7 @@ def cosine_fraction(step: int, *, initial: float, stop_step: int) -> float:
 
 
 @dataclass(frozen=True)
-class TopologyUpdate:
+class TopologyUpdate(Report):
     """What one update exchanged.
 
     Attributes:
@@ -48,19 +48,15 @@ class TopologyUpdate:
     dropped: dict[str, int]
     fresh: Tensor
 
-    def __str__(self) -> str:
-        fresh = self.fresh.tolist()
-        rows = [
-            (name, f"{count:,}", f"{new:,}")
-            for (name, count), new in zip(self.dropped.items(), fresh, strict=True)
-        ]
-        table = text_table(("layer", "dropped", "new"), rows)
-        return f"step {self.step}: {self.fraction:.1%} of the connections exchanged\n{table}"
+    def tables(self) -> list[Table | str]:
+        """A row for each layer; waits for the device."""
+        rows = list(zip(self.dropped, self.dropped.values(), self.fresh.tolist(), strict=True))
+        title = f"step {self.step}: {self.fraction:.1%} of the connections exchanged"
+        return [Table(("layer", "dropped", "new"), rows, title=title)]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as numbers and strings; waits for the device."""
-        fresh = dict(zip(self.dropped, self.fresh.tolist(), strict=True))
-        return {"step": self.step, "fraction": self.fraction, "dropped": self.dropped, "fresh": fresh}
+        """Plain values, with fresh cells by layer; waits for the device."""
+        return {**super().to_json(), "fresh": dict(zip(self.dropped, self.fresh.tolist(), strict=True))}
 
 
 class RigLScheduler:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from sparse_core.choices import device_name
+from sparse_core.choices import device_name, replay_times
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.library import load
 from sparse_core.nm.cusparselt.trusted import checked_algorithms
-from sparse_core.nm.linear import choice as table
 from sparse_core.nm.linear import decode, execution, vendor
-from sparse_core.nm.linear.choice import Case, Choice
+from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
 
@@ -32,7 +30,6 @@ _ROTATED_BYTES = 150e6
 _MOST_COPIES = 16
 _MOST_ROTATED_ROWS = 2048
 _GRAPH_US = 200.0
-_HEAD_START_CYCLES = 200_000
 
 
 def choose(
@@ -55,22 +52,24 @@ def choose(
         epilogue: what is done to the sums.
     """
     case = case_of(weight, rows, epilogue, unpacks=dense is None)
-    known = table.lookup(case)
     if torch.cuda.is_current_stream_capturing():
-        return _while_capturing(known or table.nearest(case), weight, epilogue.out_dtype)
-    if known is not None and _possible(known, weight, rows, epilogue.out_dtype):
-        return known
-    if table.settings().mode == "table" or not execution.prepared(weight).may_pad:
-        close = table.nearest(case)
-        if close is not None and _possible(close, weight, rows, epilogue.out_dtype):
-            return close
-        return Choice("dense")
+        return _while_capturing(TUNER.lookup(case) or TUNER.nearest(case), weight, epilogue.out_dtype)
+
+    def usable(choice: Choice) -> bool:
+        return _possible(choice, weight, rows, epilogue.out_dtype)
+
+    def fallback() -> Choice:
+        close = TUNER.nearest(case)
+        return close if close is not None and usable(close) else Choice("dense")
+
+    def measured() -> Choice:
+        return measure(weight, case.rows, bias, dense, scale, epilogue)
+
+    may_measure = execution.prepared(weight).may_pad
     try:
-        measured = measure(weight, case.rows, bias, dense, scale, epilogue)
+        return TUNER.choose(case, usable=usable, fallback=fallback, measure=measured if may_measure else None)
     except torch.OutOfMemoryError:
         return Choice("dense")
-    table.remember(case, measured)
-    return measured
 
 
 def _while_capturing(choice: Choice | None, weight: PackedNM, out_dtype: torch.dtype) -> Choice:
@@ -93,8 +92,8 @@ def case_of(weight: PackedNM, rows: int, epilogue: Epilogue, *, unpacks: bool) -
         str(epilogue.out_dtype),
         epilogue.activation or "none",
         *weight.shape,
-        table.row_bucket(rows, vendor.row_step(weight.dtype)),
         "packed" if unpacks else "dense",
+        row_bucket(rows, vendor.row_step(weight.dtype)),
     )
 
 
@@ -256,20 +255,7 @@ def _rotated_times(
                 graph.capture_end()
         graphs[way] = graph
     torch.cuda.current_stream(x.device).wait_stream(stream)
-    samples: dict[Choice, list[float]] = {way: [] for way in ways}
-    for _ in range(_ROUNDS):
-        events = {}
-        for way, graph in graphs.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(_HEAD_START_CYCLES)  # hides the launch
-            start.record()
-            graph.replay()
-            end.record()
-            events[way] = (start, end)
-        torch.cuda.synchronize(x.device)
-        for way, (start, end) in events.items():
-            samples[way].append(start.elapsed_time(end) * 1e3 / count)
-    return {way: statistics.median(times) for way, times in samples.items()}
+    return replay_times(graphs, x.device, rounds=_ROUNDS, calls=count)
 
 
 def _copy(weight: PackedNM) -> PackedNM:

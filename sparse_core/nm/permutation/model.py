@@ -17,7 +17,7 @@ from sparse_core.nm.permutation.graph import ChannelGraph
 from sparse_core.nm.permutation.report import ChannelGroup, PermutationReport
 from sparse_core.nm.permutation.search import permute_channels
 from sparse_core.nm.permutation.stripes import matrix_retained
-from sparse_core.nm.selection import Select, selector
+from sparse_core.surgery import Select, selector
 
 
 def permute_model(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sparse_core.nm.text_table import text_table
+from sparse_core.table import Column, Report, Table, cell
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class ChannelGroup:
 
 
 @dataclass(frozen=True)
-class PermutationReport:
+class PermutationReport(Report):
     """What :func:`~sparse_core.nm.permutation.model.permute_model` did.
 
     Attributes:
@@ -50,28 +49,18 @@ class PermutationReport:
     largest_change: float = 0.0
     tracer: str = "torch.fx"
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers and lists."""
-        return {
-            "tracer": self.tracer,
-            "largest_change": self.largest_change,
-            "groups": [asdict(group) for group in self.groups],
-            "permutations": {name: order.tolist() for name, order in self.permutations.items()},
+    def tables(self) -> list[Table | str]:
+        """A row for each group."""
+        columns: dict[str, Column] = {
+            "channels of": "name",
+            "count": "channels",
+            "kept before": "retained_before:.3f",
+            "kept after": "retained:.3f",
+            "change": _change,
+            "read by / why not": lambda group: group.reason or ", ".join(group.consumers),
         }
+        return [Table.of(self.groups, columns)]
 
-    def __str__(self) -> str:
-        header = ("channels of", "count", "kept before", "kept after", "change", "read by / why not")
-        rows = []
-        for group in self.groups:
-            share = group.retained / group.retained_before - 1 if group.retained_before else 0.0
-            rows.append(
-                (
-                    group.name,
-                    str(group.channels),
-                    f"{group.retained_before:.3f}",
-                    f"{group.retained:.3f}",
-                    f"{share:+.2%}",
-                    group.reason or ", ".join(group.consumers),
-                )
-            )
-        return text_table(header, rows, align="lrrrrl")
+
+def _change(group: ChannelGroup) -> str:
+    return cell(group.retained / group.retained_before - 1 if group.retained_before else 0.0, "+.2%")

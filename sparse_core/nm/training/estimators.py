@@ -9,8 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.selection import is_parametrised, parametrisations, weight_parameter
-from sparse_core.nm.weights import own_weight, weight_name
+from sparse_core.surgery import (
+    Owner,
+    is_parametrised,
+    own_weight,
+    owners,
+    parametrisations,
+    weight_name,
+    weight_parameter,
+)
 
 Estimator = Literal["ste", "sr-ste", "fixed"]
 _ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -220,7 +227,8 @@ def attach_masks(
         raise ValueError("masks is empty: magnitude_masks(model, NMPattern(2, 4)) makes some")
     modules = dict(model.named_modules(remove_duplicate=False))
     layers = {name: _layer(name, mask, modules) for name, mask in masks.items()}
-    owners = {name: _owners(name, layer, model) for name, layer in layers.items()}
+    held = owners(model)
+    tied = {name: _tied(name, held[id(own_weight(layer))]) for name, layer in layers.items()}
     claimed: dict[int, str] = {}
     for name, layer in layers.items():
         other = claimed.setdefault(id(own_weight(layer)), name)
@@ -228,7 +236,7 @@ def attach_masks(
             raise ValueError(f"layers {other!r} and {name!r} share one weight: give one mask for both")
     for name, mask in masks.items():
         masked = MaskedWeight(mask.to(own_weight(layers[name]).device), estimator, float(decay))
-        for module in owners[name]:
+        for module in tied[name]:
             parametrize.register_parametrization(module, weight_name(module), masked)
     return MaskedModel(model)
 
@@ -260,20 +268,15 @@ def _check_mask(name: str, mask: Tensor, shape: torch.Size) -> None:
         )
 
 
-def _owners(name: str, layer: nn.Module, model: nn.Module) -> list[nn.Module]:
-    """Every module whose ``weight`` is that of ``layer``."""
-    found = []
-    for other, module in model.named_modules():
-        for key, parameter in module._parameters.items():
-            if parameter is not own_weight(layer):
-                continue
-            if key != weight_name(module) or isinstance(module, parametrize.ParametrizationList):
-                raise ValueError(
-                    f"the weight of layer {name!r} is tied to {key!r} of {other!r}, which cannot take a mask:"
-                    " leave the layer out"
-                )
-            found.append(module)
-    return found
+def _tied(name: str, sharing: list[Owner]) -> list[nn.Module]:
+    """Every module that holds the weight of a layer."""
+    for other in sharing:
+        if other.key != weight_name(other.module):
+            raise ValueError(
+                f"the weight of layer {name!r} is tied to {other.key!r} of {other.name!r}, which cannot"
+                " take a mask: leave the layer out"
+            )
+    return [other.module for other in sharing]
 
 
 def _masked_weight_of(module: nn.Module) -> MaskedWeight | None:

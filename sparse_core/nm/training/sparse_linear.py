@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.gradients import once_differentiable
-from sparse_core.nm.linear.choice import Choice, settings
+from sparse_core.nm.linear.choice import TUNER, Choice
 from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
 from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.pack.reference import transposable_mask
@@ -161,7 +161,7 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def _pack(x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> tuple[PackedBoth, Choice, Choice]:
     """The packed weight and how the products forward and backward are done; measured once for each shape."""
-    common = (settings().mode, settings().folder, weight.device, weight.dtype, x.shape[0])
+    common = (TUNER.settings, weight.device, weight.dtype, x.shape[0])
     ahead = (*common, tuple(weight.shape), bias is not None)
     back = (*common, tuple(weight.shape)[::-1], False)
     forward, backward = _choices.get(ahead), _choices.get(back)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.run.budget import default_levels
+from perception.budget import default_levels
 from perception.train.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]

@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from perception.config import HeadConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.head import CentreHead, _patches
 
 
 def make_head(top_k: int = 10, channels: int = 6) -> CentreHead:
     torch.manual_seed(0)
     config = HeadConfig(top_k=top_k, channels=channels)
-    return CentreHead(config, in_channels=4, cell_m=0.5, origin_m=(2.0, -4.0))
+    return CentreHead(config, in_channels=4, grid=BirdsEyeGrid((2.0, -4.0, -3.0, 80.0, 40.0, 1.0), 0.5))
 
 
 def cells_and_boxes(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from perception.boxes import points_in_boxes, wrap_angle
 from perception.config import PillarConfig, RefineConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model import refine
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import (
@@ -138,7 +139,10 @@ def test_segment_max_is_zero_for_empty_runs() -> None:
 def make_stage() -> RefineStage:
     torch.manual_seed(0)
     return RefineStage(
-        RefineConfig(channels=(8, 12)), classes=2, map_channels=3, cell_m=0.5, origin_m=(-6.0, -6.0)
+        RefineConfig(channels=(8, 12)),
+        classes=2,
+        map_channels=3,
+        grid=BirdsEyeGrid((-6.0, -6.0, -3.0, 80.0, 40.0, 1.0), 0.5),
     )
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from perception import Detector
 from perception.config import DetectorConfig, PillarConfig
 from perception.model.network import Network
-from perception.run.fixed import FastNetwork
-from perception.run.graph import FrameResult, FrameRunner
+from perception.run.fixed import SparseSteps
+from perception.run.graph import FrameRunner
+from perception.run.results import FrameResult
 from perception.run.stream import stream_frames
 from sparse_core.errors import CapacityWarning
 
@@ -63,10 +64,10 @@ def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.Monke
     monkeypatch.setattr("perception.detector._BATCH", 2)
     clouds = [cloud(200 + 50 * seed, seed) for seed in range(5)]
     expected = [detector(one) for one in clouds]
-    monkeypatch.setattr(detector, "_runner", runner(detector))
+    monkeypatch.setattr(detector, "_graphs", runner(detector))
     assert detector.fast
     found = detector.detect_batch(clouds)
-    assert set(detector._runner._graphs) == {1, 2}  # type: ignore[union-attr]
+    assert set(detector._graphs._graphs) == {1, 2}  # type: ignore[union-attr]
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-4)
         assert mine.labels == theirs.labels
@@ -144,9 +145,9 @@ def test_other_thresholds_share_the_network(detector: Detector) -> None:
 def test_only_dilating_sparse_networks(detector: Detector) -> None:
     dense = Network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval().fold()
     with pytest.raises(ValueError, match="sparse backbones"):
-        FastNetwork(dense, batch_size=1, capacities=(9, 9, 9))
+        SparseSteps(dense, batch_size=1, capacities=(9, 9, 9))
     with pytest.raises(ValueError, match="3 levels need as many capacities"):
-        FastNetwork(detector.network, batch_size=1, capacities=(9,))
+        SparseSteps(detector.network, batch_size=1, capacities=(9,))
     with pytest.raises(ValueError, match="fast=True cannot be: the device is cpu"):
         Detector(Network(CONFIG).eval(), fast=True)
     with pytest.raises(ValueError, match="precision must be"):

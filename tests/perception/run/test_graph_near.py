@@ -10,8 +10,9 @@ from torch import Tensor
 
 from perception.config import BackboneConfig, DetectorConfig, HeadConfig, NeckConfig, PillarConfig
 from perception.model.network import Network
-from perception.run.fixed import FastNetwork
-from perception.run.graph import FrameResult, FrameRunner, Room
+from perception.run.fixed import SparseSteps
+from perception.run.graph import FrameRunner, Room
+from perception.run.results import FrameResult
 from sparse_core.errors import CapacityWarning
 
 #: 24 x 12 cells of the neck.
@@ -156,4 +157,4 @@ def test_rooms_hold_smaller_ones() -> None:
 
 def test_lists_for_another_neck(network: Network) -> None:
     with pytest.raises(ValueError, match="2 blocks need 6 capacities, got 5"):
-        FastNetwork(network, batch_size=1, capacities=(9, 9, 9), nearby=(9,) * 5, impl="reference")
+        SparseSteps(network, batch_size=1, capacities=(9, 9, 9), nearby=(9,) * 5, impl="reference")

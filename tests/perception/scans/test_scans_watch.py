@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from perception import Detector, PointCloud
+from perception.budget import BudgetedDetector
 from perception.config import PillarConfig
 from perception.io import load_point_cloud
 from perception.model.network import Network
-from perception.run.budget import BudgetedDetector
 from perception.scans import ScanTransform
 from perception.scans.watch import ScanWatch
 from perception.train.frames import TrainingFrame

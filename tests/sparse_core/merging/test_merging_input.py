@@ -22,9 +22,13 @@ DELTA = {"w": torch.ones(4)}
         (
             [{"v": torch.ones(4)}],
             {},
-            r"vector 0 has other tensors than the base: 1 missing \(first: 'w'\)",
+            r"vector 0 has other tensors than the base: 1 tensors missing \(first: 'w'\)",
         ),
-        ([DELTA, {"w": torch.ones(3)}], {}, r"vector 1: tensor 'w' has shape \(3,\), the base has \(4,\)"),
+        (
+            [DELTA, {"w": torch.ones(3)}],
+            {},
+            r"vector 1 has other .*: tensor 'w' has shape \(3,\), the base has \(4,\)",
+        ),
         ([{"w": torch.tensor([1, torch.nan, 0, 0])}], {}, "vector 0, tensor 'w', holds NaN or infinity"),
         (
             [{"w": torch.tensor([1, torch.inf, 0, 0])}],

@@ -40,7 +40,7 @@ def test_arithmetic() -> None:
 def test_other_tensors_are_refused() -> None:
     base, tuned = state(0), state(1)
     vector = TaskVector.between(base, tuned)
-    with pytest.raises(ValueError, match=r"1 missing \(first: 'a.bias'\)"):
+    with pytest.raises(ValueError, match=r"1 tensors missing \(first: 'a.bias'\)"):
         TaskVector.between(base, {name: tuned[name] for name in ("a.weight", "count")})
     with pytest.raises(ValueError, match=r"1 that the base does not have \(first: 'extra'\)"):
         TaskVector.between(base, {**tuned, "extra": torch.ones(1)})

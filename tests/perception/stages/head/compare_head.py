@@ -14,6 +14,7 @@ import triton
 from torch import Tensor
 
 from perception.config import BackboneConfig, HeadConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.head import CentreHead
 from perception.model.layers import DenseUnit, SparseUnit, fold_batch_norms
 from perception.stages.head import (
@@ -63,7 +64,9 @@ def make_head(channels: int, width: int, classes: int, device: torch.device) -> 
     torch.manual_seed(1)
     names = tuple(["Car", "Pedestrian", "Cyclist", "Van", "Truck", "Bus"][:classes])
     config = HeadConfig(classes=names, channels=width)
-    head = CentreHead(config, in_channels=channels, cell_m=0.32, origin_m=(0.5, -39.68))
+    head = CentreHead(
+        config, in_channels=channels, grid=BirdsEyeGrid((0.5, -39.68, -3.0, 80.0, 40.0, 1.0), 0.32)
+    )
     torch.nn.init.normal_(head.heat.bias)
     torch.nn.init.normal_(head.box.weight, std=0.5)
     return head.to(device)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from perception.config import DetectorConfig, HeadConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.head import CentreHead
 from perception.model.network import Network
 from perception.stages.head import (
@@ -38,7 +39,9 @@ def as_map(rows: Tensor, frames: int, shape: tuple[int, int]) -> Tensor:
 def make_head(channels: int = 24, width: int = 20, top_k: int = 30) -> CentreHead:
     torch.manual_seed(0)
     config = HeadConfig(top_k=top_k, channels=width)
-    head = CentreHead(config, in_channels=channels, cell_m=0.32, origin_m=(0.0, -39.68)).eval()
+    head = CentreHead(
+        config, in_channels=channels, grid=BirdsEyeGrid((0.0, -39.68, -3.0, 80.0, 40.0, 1.0), 0.32)
+    ).eval()
     # Codes as large as trained ones, so that clamps and headings are exercised.
     torch.nn.init.normal_(head.box.weight, std=1.0)
     return head.requires_grad_(False)

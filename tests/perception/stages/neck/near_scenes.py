@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from perception.config import BackboneConfig, HeadConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.head import CentreHead
 from perception.model.layers import DenseUnit, SparseUnit, fold_batch_norms
 from perception.stages.backbone.units import Unit
@@ -62,7 +63,9 @@ def _up(neck: int, sparse: int, out: int, dtype: torch.dtype, device: torch.devi
 def _heat(channels: int, dtype: torch.dtype, device: torch.device) -> HeatWeights:
     torch.manual_seed(3)
     config = HeadConfig(classes=("Car", "Pedestrian", "Cyclist"), channels=16)
-    head = CentreHead(config, in_channels=channels, cell_m=0.32, origin_m=(0.0, 0.0))
+    head = CentreHead(
+        config, in_channels=channels, grid=BirdsEyeGrid((0.0, 0.0, -3.0, 80.0, 40.0, 1.0), 0.32)
+    )
     torch.nn.init.normal_(head.heat.bias)
     return pack_heat(head.to(device), dtype)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from perception.config import HeadConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.head import CentreHead
 from perception.stages.backbone.units import Unit
 from perception.stages.head import fixed_heat, pack_heat
@@ -41,7 +42,12 @@ def table_of(batch_size: int, shape: tuple[int, int], device: torch.device | str
 def heat_of(channels: int, dtype: torch.dtype, classes: int = 3) -> HeatWeights:
     torch.manual_seed(2)
     config = replace(HeadConfig(), classes=tuple(f"kind {number}" for number in range(classes)))
-    return pack_heat(CentreHead(config, in_channels=channels, cell_m=0.32, origin_m=(0.0, 0.0)).eval(), dtype)
+    return pack_heat(
+        CentreHead(
+            config, in_channels=channels, grid=BirdsEyeGrid((0.0, 0.0, -3.0, 80.0, 40.0, 1.0), 0.32)
+        ).eval(),
+        dtype,
+    )
 
 
 def convolved(features: Tensor, unit: Unit, shape: tuple[int, int], residual: Tensor | None = None) -> Tensor:

@@ -41,8 +41,7 @@ def make_stage(channels: tuple[int, ...], map_channels: int, classes: int) -> Re
         RefineConfig(channels=channels, margin_m=0.4),
         classes=classes,
         map_channels=map_channels,
-        cell_m=GRID.pillar_size_m * 4,
-        origin_m=(GRID.range_m[0], GRID.range_m[1]),
+        grid=GRID.grid.coarser(4),
     )
     for part in stage.modules():
         if isinstance(part, nn.BatchNorm1d):

@@ -32,8 +32,7 @@ def make_stage(widths: tuple[int, ...] = (8, 12, 20)) -> RefineStage:
         RefineConfig(channels=widths, margin_m=0.4),
         classes=CLASSES,
         map_channels=CHANNELS,
-        cell_m=GRID.pillar_size_m * 4,
-        origin_m=(GRID.range_m[0], GRID.range_m[1]),
+        grid=GRID.grid.coarser(4),
     )
     for part in stage.modules():
         if isinstance(part, torch.nn.BatchNorm1d):

@@ -11,6 +11,7 @@ import torch
 from triton_scripts import run_script
 
 from perception.config import PillarConfig, RefineConfig
+from perception.geometry import BirdsEyeGrid
 from perception.model.refine import RefineStage
 from perception.stages.pillars import FixedPillars, fixed_pillars
 from perception.stages.refine import PackedRefine, RefinedBoxes, RefineWorkspace, fixed_refine, pack_refine
@@ -49,9 +50,7 @@ Scene = tuple[FixedPillars, torch.Tensor, torch.Tensor, torch.Tensor, PackedRefi
 
 def scene(device: torch.device) -> Scene:
     generator = torch.Generator().manual_seed(0)
-    stage = RefineStage(
-        RefineConfig(), classes=3, map_channels=96, cell_m=1.28, origin_m=(GRID.range_m[0], GRID.range_m[1])
-    )
+    stage = RefineStage(RefineConfig(), classes=3, map_channels=96, grid=BirdsEyeGrid(GRID.range_m, 1.28))
     points = torch.rand(1, 20_000, 4, generator=generator) * torch.tensor([10.2, 10.2, 4.0, 1.0])
     points[..., :3] -= torch.tensor([0.0, 5.1, 2.0])
     boxes = torch.rand(1, 48, 7, generator=generator) * 4 + torch.tensor(

@@ -66,8 +66,8 @@ def test_targets_of_each_layer() -> None:
 def test_table() -> None:
     lines = str(DensitySchedule(2, [0.5, 0.25], 0, 30)).splitlines()
     assert lines[0].split() == ["layer", "from", "step", "to", "step", "density"]
-    assert lines[1].split() == ["0", "0.0", "20.0", "50.0%"]
-    assert lines[2].split() == ["1", "10.0", "30.0", "25.0%"]
+    assert lines[2].split() == ["0", "0.0", "20.0", "50.0%"]
+    assert lines[3].split() == ["1", "10.0", "30.0", "25.0%"]
     assert len({len(line) for line in lines}) == 1
 
 

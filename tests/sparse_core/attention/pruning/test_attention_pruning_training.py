@@ -141,7 +141,7 @@ def test_layers_follow_the_schedule() -> None:
     assert pruner.report is reports[-1]
     lines = str(reports[0]).splitlines()
     assert lines[0] == "step 3"
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert reports[0].to_json()["layers"][2]["wanted"] == 1.0
 
 

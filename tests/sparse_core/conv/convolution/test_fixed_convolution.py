@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from sparse_core.choices import key_of
 from sparse_core.conv import (
     ConvolutionConfig,
     SparseTensor,
@@ -215,13 +216,13 @@ def test_wrong_configs(wrong: dict[str, Any], message: str) -> None:
 
 def test_choices_persist(tmp_path: Path) -> None:
     with convolution_tuning("table", folder=tmp_path):
-        assert choice.lookup(CASE) is None
-        choice.remember(CASE, choice.Choice(CONFIG, 3.25))
-        choice.remember(CASE._replace(rows=128), choice.Choice(CONFIG, 1.5))
+        assert choice.TUNER.lookup(CASE) is None
+        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
+        choice.TUNER.remember(CASE._replace(rows=128), choice.Choice(CONFIG, 1.5))
     with convolution_tuning("table", folder=tmp_path):
-        assert choice.lookup(CASE) == choice.Choice(CONFIG, 3.25)
+        assert choice.TUNER.lookup(CASE) == choice.Choice(CONFIG, 3.25)
     with convolution_tuning("table", folder=tmp_path / "other"):
-        assert choice.lookup(CASE) is None
+        assert choice.TUNER.lookup(CASE) is None
     with pytest.raises(ValueError, match="mode must be"), convolution_tuning("guess"):  # type: ignore[arg-type]
         pass
 
@@ -230,26 +231,26 @@ def test_choices_persist(tmp_path: Path) -> None:
     "text", ["", "[]", '{"version": 0, "choices": {}}', '{"version": 1, "choices": {"a": [1]}}']
 )
 def test_damaged_files_are_measured_again(tmp_path: Path, text: str) -> None:
-    (tmp_path / f"convolution-{choice.VERSION}.json").write_text(text)
+    (tmp_path / f"convolution-{choice.TUNER.version}.json").write_text(text)
     with convolution_tuning("table", folder=tmp_path):
-        assert choice.lookup(CASE) is None
-        choice.remember(CASE, choice.Choice(CONFIG, 3.25))
-    stored = json.loads((tmp_path / f"convolution-{choice.VERSION}.json").read_text())
-    assert list(stored["choices"]) == [CASE.key()] == ["a GPU|float16|64|32|9|4096"]
+        assert choice.TUNER.lookup(CASE) is None
+        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
+    stored = json.loads((tmp_path / f"convolution-{choice.TUNER.version}.json").read_text())
+    assert list(stored["choices"]) == [key_of(CASE)] == ["a GPU|float16|64|32|9|4096"]
 
 
 def test_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with convolution_tuning("table", folder=tmp_path / "file"):
-        choice.remember(CASE, choice.Choice(CONFIG, 3.25))
-        assert choice.lookup(CASE) == choice.Choice(CONFIG, 3.25)
+        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
+        assert choice.TUNER.lookup(CASE) == choice.Choice(CONFIG, 3.25)
 
 
 def test_choices_go_to_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with convolution_tuning("table"):
-        choice.remember(CASE, choice.Choice(CONFIG, 3.25))
-    assert (tmp_path / "cache" / "sparsight" / f"convolution-{choice.VERSION}.json").is_file()
+        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
+    assert (tmp_path / "cache" / "sparsight" / f"convolution-{choice.TUNER.version}.json").is_file()
 
 
 def test_rows_are_rounded_to_powers_of_two() -> None:
@@ -269,7 +270,7 @@ def test_on_a_cpu_the_default_is_taken() -> None:
 
 
 def test_shipped_choices_can_be_read() -> None:
-    shipped = Path(choice.__file__).with_name("measured.json")
+    shipped = choice.TUNER.shipped
     stored = json.loads(shipped.read_text())
-    assert stored["version"] == choice.VERSION
-    assert len(choice._read(shipped)) == len(stored["choices"])
+    assert stored["version"] == choice.TUNER.version
+    assert len(choice.TUNER.read(shipped)) == len(stored["choices"])

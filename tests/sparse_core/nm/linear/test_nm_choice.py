@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_core.nm.linear import choice as table
+from sparse_core.choices import key_of
 from sparse_core.nm.linear import tuning
-from sparse_core.nm.linear.choice import Case, Choice
+from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 
-CASE = Case("GPU 1", "0.8.0", "torch.bfloat16", "torch.bfloat16", "none", 512, 1024, 64)
+CASE = Case("GPU 1", "0.8.0", "torch.bfloat16", "torch.bfloat16", "none", 512, 1024, "dense", 64)
 VENDOR = Choice("vendor", 3, 12.5, 20.25)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_SHIPPED", tmp_path / "shipped.json")
+    monkeypatch.setattr(TUNER, "shipped", tmp_path / "shipped.json")
 
 
 # Row counts
@@ -29,9 +29,9 @@ def _nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(rows=st.integers(1, 1 << 22), step=st.sampled_from([8, 16]))
 def test_a_bucket_is_a_little_larger_and_its_own_bucket(rows: int, step: int) -> None:
-    bucket = table.row_bucket(rows, step)
+    bucket = row_bucket(rows, step)
     assert rows <= bucket < rows + max(step, rows / 8)
-    assert table.row_bucket(bucket, step) == bucket
+    assert row_bucket(bucket, step) == bucket
     # What needs padding is not measured with what does not.
     assert (bucket % step == 0) == (rows % step == 0)
 
@@ -39,19 +39,19 @@ def test_a_bucket_is_a_little_larger_and_its_own_bucket(rows: int, step: int) ->
 @given(rows=st.integers(1, 1 << 20), step=st.sampled_from([8, 16]))
 def test_buckets_rise_with_the_rows(rows: int, step: int) -> None:
     if rows % step == 0:
-        assert table.row_bucket(rows, step) <= table.row_bucket(rows + step, step)
+        assert row_bucket(rows, step) <= row_bucket(rows + step, step)
     elif (rows + 1) % step:
-        assert table.row_bucket(rows, step) <= table.row_bucket(rows + 1, step)
+        assert row_bucket(rows, step) <= row_bucket(rows + 1, step)
 
 
 def test_there_are_few_buckets() -> None:
-    buckets = {table.row_bucket(rows) for rows in range(1, 1 << 16)}
+    buckets = {row_bucket(rows) for rows in range(1, 1 << 16)}
     assert len(buckets) <= 2 * (8 + 8 * 10)
-    assert {table.row_bucket(rows) for rows in range(1, 8)} == {7}
-    assert table.row_bucket(8) == 8
-    assert table.row_bucket(128) == 128
-    assert table.row_bucket(136) == 144
-    assert table.row_bucket(130) == 143
+    assert {row_bucket(rows) for rows in range(1, 8)} == {7}
+    assert row_bucket(8) == 8
+    assert row_bucket(128) == 128
+    assert row_bucket(136) == 144
+    assert row_bucket(130) == 143
 
 
 # Keys
@@ -70,22 +70,22 @@ def test_keys_tell_every_part_apart() -> None:
         "storage": "packed",
     }
     assert set(changes) == set(Case._fields)
-    keys = {CASE.key(), *(CASE._replace(**{name: part}).key() for name, part in changes.items())}
+    keys = {key_of(CASE), *(key_of(CASE._replace(**{name: part})) for name, part in changes.items())}
     assert len(keys) == 1 + len(changes)
 
 
 def test_the_nearest_row_count_of_the_same_weight(tmp_path: Path) -> None:
     with tuning(folder=tmp_path / "own"):
-        assert table.nearest(CASE) is None
+        assert TUNER.nearest(CASE) is None
         for rows in (8, 56, 512):
-            table.remember(CASE._replace(rows=rows), Choice("vendor", rows))
-        table.remember(CASE._replace(columns=10240, rows=64), Choice("vendor", 1))
-        table.remember(CASE._replace(out=5120), Choice("vendor", 2))
-        table.remember(CASE._replace(activation="relu"), Choice("vendor", 4))
-        table.remember(CASE._replace(storage="packed"), Choice("vendor", 5))
-        assert table.lookup(CASE) is None
+            TUNER.remember(CASE._replace(rows=rows), Choice("vendor", rows))
+        TUNER.remember(CASE._replace(columns=10240, rows=64), Choice("vendor", 1))
+        TUNER.remember(CASE._replace(out=5120), Choice("vendor", 2))
+        TUNER.remember(CASE._replace(activation="relu"), Choice("vendor", 4))
+        TUNER.remember(CASE._replace(storage="packed"), Choice("vendor", 5))
+        assert TUNER.lookup(CASE) is None
         for rows, expected in ((1, 8), (33, 56), (64, 56), (280, 56), (290, 512), (4096, 512)):
-            assert table.nearest(CASE._replace(rows=rows)) == Choice("vendor", expected)
+            assert TUNER.nearest(CASE._replace(rows=rows)) == Choice("vendor", expected)
 
 
 # Files
@@ -107,60 +107,61 @@ cases = st.builds(
     st.sampled_from(["none", "gelu"]),
     st.integers(1, 10**5),
     st.integers(1, 10**5),
+    st.sampled_from(["dense", "packed"]),
     st.integers(1, 10**6),
 )
 
 
-@given(entries=st.dictionaries(cases.map(Case.key), choices, max_size=6))
+@given(entries=st.dictionaries(cases.map(key_of), choices, max_size=6))
 def test_a_file_reads_back_as_written(
     entries: dict[str, Choice], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("tables") / "table.json"
-    table.write_table(path, entries)
-    assert table._read(path) == entries
-    assert json.loads(path.read_text(encoding="utf-8"))["version"] == table.VERSION
+    TUNER.write(path, entries)
+    assert TUNER.read(path) == entries
+    assert json.loads(path.read_text(encoding="utf-8"))["version"] == TUNER.version
     assert [file.name for file in path.parent.iterdir()] == ["table.json"]
 
 
 def test_one_choice_a_line_in_order(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
-    entries = {CASE._replace(rows=rows).key(): VENDOR for rows in (72, 8, 64)}
-    table.write_table(path, entries)
+    entries = {key_of(CASE._replace(rows=rows)): VENDOR for rows in (72, 8, 64)}
+    TUNER.write(path, entries)
     lines = path.read_text().splitlines()
     assert [line for line in lines if "GPU 1" in line] == sorted(line for line in lines if "GPU 1" in line)
     assert len(lines) == 5
-    table.write_table(path, dict(reversed(entries.items())))
+    TUNER.write(path, dict(reversed(entries.items())))
     assert path.read_text().splitlines() == lines
 
 
 def test_choices_are_found_again_in_another_process(tmp_path: Path) -> None:
     with tuning(folder=tmp_path / "deep" / "own"):
-        assert table.lookup(CASE) is None
-        table.remember(CASE, VENDOR)
-        assert table.lookup(CASE) == VENDOR
+        assert TUNER.lookup(CASE) is None
+        TUNER.remember(CASE, VENDOR)
+        assert TUNER.lookup(CASE) == VENDOR
     with tuning(folder=tmp_path / "other"):
-        assert table.lookup(CASE) is None
+        assert TUNER.lookup(CASE) is None
     # As after a start: the table is read anew.
     with tuning("table", folder=tmp_path / "deep" / "own"):
-        assert table.lookup(CASE) == VENDOR
+        assert TUNER.lookup(CASE) == VENDOR
         other = CASE._replace(rows=8)
-        table.remember(other, Choice("dense"))
+        TUNER.remember(other, Choice("dense"))
     with tuning(folder=tmp_path / "deep" / "own"):
-        assert table.lookup(CASE) == VENDOR
-        assert table.lookup(other) == Choice("dense")
+        assert TUNER.lookup(CASE) == VENDOR
+        assert TUNER.lookup(other) == Choice("dense")
 
 
 def test_what_was_measured_here_comes_before_what_was_shipped(tmp_path: Path) -> None:
     other = CASE._replace(rows=8)
-    table.write_table(tmp_path / "shipped.json", {CASE.key(): VENDOR, other.key(): VENDOR})
+    TUNER.write(tmp_path / "shipped.json", {key_of(CASE): VENDOR, key_of(other): VENDOR})
     with tuning(folder=tmp_path / "own"):
-        assert table.lookup(CASE) == VENDOR
-        table.remember(CASE, Choice("dense"))
+        assert TUNER.lookup(CASE) == VENDOR
+        TUNER.remember(CASE, Choice("dense"))
     with tuning(folder=tmp_path / "own"):
-        assert table.lookup(CASE) == Choice("dense")
-        assert table.lookup(other) == VENDOR
+        assert TUNER.lookup(CASE) == Choice("dense")
+        assert TUNER.lookup(other) == VENDOR
     (kept,) = (tmp_path / "own").iterdir()
-    assert list(table._read(kept)) == [CASE.key()]
+    assert list(TUNER.read(kept)) == [key_of(CASE)]
 
 
 @pytest.mark.parametrize(
@@ -187,24 +188,24 @@ def test_what_was_measured_here_comes_before_what_was_shipped(tmp_path: Path) ->
     ],
 )
 def test_a_damaged_or_foreign_file_is_measured_again(tmp_path: Path, content: bytes) -> None:
-    table.write_table(tmp_path / "shipped.json", {CASE._replace(rows=8).key(): VENDOR})
+    TUNER.write(tmp_path / "shipped.json", {key_of(CASE._replace(rows=8)): VENDOR})
     with tuning(folder=tmp_path / "own"):
-        path = table._file()
+        path = TUNER.file
         path.parent.mkdir()
-        path.write_bytes(content.replace(b"KEY", CASE.key().encode()))
-        assert table.lookup(CASE) is None
-        assert table.lookup(CASE._replace(rows=8)) == VENDOR
-        assert table.nearest(CASE) == VENDOR
-        table.remember(CASE, Choice("dense"))
+        path.write_bytes(content.replace(b"KEY", key_of(CASE).encode()))
+        assert TUNER.lookup(CASE) is None
+        assert TUNER.lookup(CASE._replace(rows=8)) == VENDOR
+        assert TUNER.nearest(CASE) == VENDOR
+        TUNER.remember(CASE, Choice("dense"))
     with tuning(folder=tmp_path / "own"):
-        assert table.lookup(CASE) == Choice("dense")
+        assert TUNER.lookup(CASE) == Choice("dense")
 
 
 def test_a_key_that_is_none_is_passed_over(tmp_path: Path) -> None:
-    good = CASE._replace(rows=8).key()
-    table.write_table(tmp_path / "shipped.json", {good: VENDOR, good + "x": VENDOR, good[:-1]: VENDOR})
+    good = key_of(CASE._replace(rows=8))
+    TUNER.write(tmp_path / "shipped.json", {good: VENDOR, good + "x": VENDOR, good[:-1]: VENDOR})
     with tuning(folder=tmp_path / "own"):
-        assert table.nearest(CASE) == VENDOR
+        assert TUNER.nearest(CASE) == VENDOR
 
 
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +216,8 @@ def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Path, "home", no_home)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     with tuning():
-        assert table.folder() == tmp_path / "sparsight"
-        assert table.lookup(CASE) is None
+        assert TUNER.file.parent == tmp_path / "sparsight"
+        assert TUNER.lookup(CASE) is None
 
 
 def test_an_unwritable_folder_is_passed_over(tmp_path: Path) -> None:
@@ -224,38 +225,38 @@ def test_an_unwritable_folder_is_passed_over(tmp_path: Path) -> None:
     blocked.write_text("in the way")
     for folder in (blocked, blocked / "below"):
         with tuning(folder=folder):
-            assert table.lookup(CASE) is None
-            table.remember(CASE, VENDOR)
-            assert table.lookup(CASE) == VENDOR  # in this process
+            assert TUNER.lookup(CASE) is None
+            TUNER.remember(CASE, VENDOR)
+            assert TUNER.lookup(CASE) == VENDOR  # in this process
     assert blocked.read_text() == "in the way"
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tuning(folder=tmp_path / "own"):
-        table.remember(CASE, VENDOR)
-        before = table._file().read_bytes()
+        TUNER.remember(CASE, VENDOR)
+        before = TUNER.file.read_bytes()
 
         def full(*_: object) -> None:
             raise OSError("no space left on device")
 
         monkeypatch.setattr(os, "replace", full)
-        table.remember(CASE._replace(rows=8), VENDOR)
-        assert table._file().read_bytes() == before
-        assert [file.name for file in table.folder().iterdir()] == [table._file().name]
+        TUNER.remember(CASE._replace(rows=8), VENDOR)
+        assert TUNER.file.read_bytes() == before
+        assert [file.name for file in TUNER.file.parent.iterdir()] == [TUNER.file.name]
 
 
 def test_writers_at_the_same_time_leave_a_whole_file(tmp_path: Path) -> None:
     with tuning(folder=tmp_path / "own"):
         threads = [
-            threading.Thread(target=table.remember, args=(CASE._replace(rows=rows), VENDOR))
+            threading.Thread(target=TUNER.remember, args=(CASE._replace(rows=rows), VENDOR))
             for rows in range(8, 8 * 13, 8)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        kept = table._read(table._file())
-        assert kept
+        kept = TUNER.read(TUNER.file)
+        assert len(kept) == len(threads)
         assert set(kept.values()) == {VENDOR}
 
 
@@ -263,47 +264,47 @@ def test_writers_at_the_same_time_leave_a_whole_file(tmp_path: Path) -> None:
 
 
 def test_settings_hold_within_the_block(tmp_path: Path) -> None:
-    before = table.settings()
+    before = TUNER.settings
     with tuning("table", folder=tmp_path) as outer:
-        assert table.settings() is outer
+        assert TUNER.settings is outer
         assert (outer.mode, outer.folder) == ("table", tmp_path)
         with tuning(folder=str(tmp_path / "inner")):
-            assert table.settings().mode == "measure"
-            assert table.folder() == tmp_path / "inner"
-        assert table.settings() is outer
-        assert table.folder() == tmp_path
-    assert table.settings() is before
+            assert TUNER.settings.mode == "measure"
+            assert TUNER.file.parent == tmp_path / "inner"
+        assert TUNER.settings is outer
+        assert TUNER.file.parent == tmp_path
+    assert TUNER.settings is before
 
 
 def test_each_block_sees_its_own_table(tmp_path: Path) -> None:
     with tuning(folder=tmp_path / "outer"):
-        table.remember(CASE, VENDOR)
+        TUNER.remember(CASE, VENDOR)
         with tuning(folder=tmp_path / "inner"):
-            assert table.lookup(CASE) is None
-            table.remember(CASE, Choice("dense"))
-        assert table.lookup(CASE) == VENDOR
+            assert TUNER.lookup(CASE) is None
+            TUNER.remember(CASE, Choice("dense"))
+        assert TUNER.lookup(CASE) == VENDOR
 
 
 def test_settings_are_restored_after_an_error(tmp_path: Path) -> None:
-    before = table.settings()
+    before = TUNER.settings
     with pytest.raises(KeyError), tuning("table", folder=tmp_path):
         raise KeyError("inside")
-    assert table.settings() is before
+    assert TUNER.settings is before
 
 
 @pytest.mark.parametrize("mode", ["", "Measure", "auto", None])
 def test_unknown_modes(mode: str) -> None:
-    before = table.settings()
+    before = TUNER.settings
     with pytest.raises(ValueError, match="mode must be 'measure' or 'table', got"), tuning(mode):
         pass
-    assert table.settings() is before
+    assert TUNER.settings is before
 
 
 def test_the_usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with tuning():
-        assert table.folder() == tmp_path / "cache" / "sparsight"
+        assert TUNER.file.parent == tmp_path / "cache" / "sparsight"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
     with tuning():
-        assert table.folder() == tmp_path / ".cache" / "sparsight"
+        assert TUNER.file.parent == tmp_path / ".cache" / "sparsight"

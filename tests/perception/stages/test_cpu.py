@@ -16,8 +16,9 @@ from perception import Detector
 from perception.config import DetectorConfig
 from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import make_pillars
-from perception.run.planned import PlannedMaps
+from perception.stages.cpu import PlannedMaps
 from perception.train.frames import TrainingFrame
+from sparse_core.conv import SparseTensor
 
 Street = Callable[[int], TrainingFrame]
 
@@ -30,6 +31,11 @@ def assert_alike(made: NetworkMaps, expected: NetworkMaps) -> None:
         torch.testing.assert_close(got, wanted, rtol=0, atol=1e-5 * float(wanted.abs().max()))
 
 
+def maps_of(planned: PlannedMaps, encoded: SparseTensor) -> NetworkMaps:
+    features, heat_logits = planned.neck(planned.backbone(encoded))
+    return NetworkMaps(features, heat_logits())
+
+
 def planned_and_own(network: Network, clouds: list[Tensor]) -> tuple[NetworkMaps, NetworkMaps]:
     network.fold()
     planned = PlannedMaps(network)
@@ -38,10 +44,7 @@ def planned_and_own(network: Network, clouds: list[Tensor]) -> tuple[NetworkMaps
         encoded = network.encoder(pillars)
         assert PlannedMaps.suits(network)
         assert planned.runs(encoded)
-        laps: list[str] = []
-        made = planned(encoded, laps.append)
-        assert laps == ["backbone", "neck"]
-        return made, network.maps(pillars)
+        return maps_of(planned, encoded), network.maps(pillars)
 
 
 def clouds_of(*frames: TrainingFrame) -> list[Tensor]:
@@ -91,7 +94,7 @@ def test_the_same_bits_every_time_and_for_points_in_any_order(tiny_network: Netw
         for seed in range(3):
             shuffled = cloud[torch.randperm(len(cloud), generator=torch.Generator().manual_seed(seed))]
             encoded = tiny_network.encoder(make_pillars([shuffled], tiny_network.config.pillars))
-            found.append(planned(encoded, lambda _: None))
+            found.append(maps_of(planned, encoded))
     for other in found[1:]:
         assert all(torch.equal(left, right) for left, right in zip(found[0], other, strict=True))
 
@@ -104,13 +107,13 @@ def test_memory_used_again_does_not_show(tiny_network: Network, street: Street) 
             tiny_network.encoder(make_pillars([cloud], tiny_network.config.pillars))
             for cloud in (clouds_of(street(0))[0], clouds_of(street(1))[0][::7])
         )
-        expected = PlannedMaps(tiny_network)(small, lambda _: None)
-        planned(large, lambda _: None)
+        expected = maps_of(PlannedMaps(tiny_network), small)
+        maps_of(planned, large)
         for flat in planned._pools[0]._free:
             flat.fill_(math.nan)
-        made = planned(small, lambda _: None)
+        made = maps_of(planned, small)
         kept = [part.clone() for part in made]
-        planned(large, lambda _: None)
+        maps_of(planned, large)
     assert not planned._pools[0]._taken
     for got, later, wanted in zip(made, kept, expected, strict=True):
         assert torch.equal(got, wanted)
@@ -124,13 +127,13 @@ def test_changed_weights_are_packed_again(tiny_network: Network, street: Street,
     with torch.inference_mode():
         pillars = make_pillars(clouds_of(street(0)), tiny_network.config.pillars)
         encoded = tiny_network.encoder(pillars)
-        before = planned(encoded, lambda _: None)
+        before = maps_of(planned, encoded)
     with torch.no_grad():
         for part in (tiny_network.backbone, tiny_network.neck, tiny_network.head):
             for weight in part.parameters():
                 (weight.data if behind else weight).mul_(1.25)
     with torch.inference_mode():
-        after = planned(encoded, lambda _: None)
+        after = maps_of(planned, encoded)
         assert_alike(after, tiny_network.maps(pillars))
     assert not torch.allclose(before.features, after.features)
 

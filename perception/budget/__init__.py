@@ -1,8 +1,8 @@
 """Detection within a time budget: prepared levels of sparsity, and a detector that chooses among them."""
 
+from perception.budget.detector import BudgetedDetector, LevelUse
+from perception.budget.selection import important_points
 from perception.model.level import Level, default_levels
 from perception.model.thinning import thinned
-from perception.run.budget.detector import BudgetedDetector, LevelUse
-from perception.run.budget.selection import important_points
 
 __all__ = ["BudgetedDetector", "Level", "LevelUse", "default_levels", "important_points", "thinned"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from perception import Detector
+from perception.budget import BudgetedDetector, Level, important_points
 from perception.config import PillarConfig
-from perception.run.budget import BudgetedDetector, Level, important_points
 from sparse_core.dynamic import BudgetWarning
 
 pytestmark = [
@@ -52,7 +52,7 @@ def test_levels_on_a_gpu_are_graphs_that_stay() -> None:
     points = random.uniform([0, -30, -1.8, 0], [60, 30, 0.5, 1], (12_000, 4)).astype(np.float32)
     budgeted = BudgetedDetector(whole, 1.0)
     budgeted.measure(points)
-    graphs = {name: dict(made._runner._graphs) for name, made in budgeted._detectors.items() if made._runner}
+    graphs = {name: dict(made._graphs._graphs) for name, made in budgeted._detectors.items() if made._graphs}
     assert len(graphs) == len(budgeted.levels)
     held = torch.cuda.memory_reserved()
     with warnings.catch_warnings():
@@ -64,5 +64,5 @@ def test_levels_on_a_gpu_are_graphs_that_stay() -> None:
     assert len([use for use in budgeted.uses() if use.frames]) >= 2
     assert torch.cuda.memory_reserved() == held
     for name, made in budgeted._detectors.items():
-        assert made._runner is not None
-        assert made._runner._graphs == graphs[name]
+        assert made._graphs is not None
+        assert made._graphs._graphs == graphs[name]

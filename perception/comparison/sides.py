@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from perception.detector import Detector
 from perception.model.weights import load_weights
 from sparse_core.dispatch import module_available
 from sparse_core.errors import ImplementationError
-
-if TYPE_CHECKING:
-    from perception.run.graph import FrameRunner
 
 __all__ = ["DENSE", "SPARSE", "SPCONV", "Side", "sides_for"]
 
@@ -52,8 +49,8 @@ def sides_for(weights: str, dense_weights: str, device: torch.device) -> list[Si
     """
     if device.type == "cuda":
         return [
-            Side(SPARSE, lambda: _of_graphs(_sparse_runner(weights, device))),
-            Side(DENSE, lambda: _of_graphs(_dense_runner(weights, dense_weights, device))),
+            Side(SPARSE, lambda: _of_graphs(weights, device)),
+            Side(DENSE, lambda: _of_graphs(dense_weights, device)),
             Side(SPCONV, lambda: _of_detector(_on_spconv(weights, device)), slow=True),
         ]
     return [
@@ -71,7 +68,11 @@ def _of_detector(detector: Detector) -> Ready:
     return ready
 
 
-def _of_graphs(runner: FrameRunner) -> Ready:
+def _of_graphs(weights: str, device: torch.device) -> Ready:
+    from perception.run.graph import FrameRunner
+
+    runner = FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=torch.float16)
+
     def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
         # The room grows until the clouds fit.
         runner(clouds)
@@ -80,19 +81,6 @@ def _of_graphs(runner: FrameRunner) -> Ready:
         return graph.replay
 
     return ready
-
-
-def _sparse_runner(weights: str, device: torch.device) -> FrameRunner:
-    from perception.run.graph import FrameRunner
-
-    return FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=torch.float16)
-
-
-def _dense_runner(weights: str, dense_weights: str, device: torch.device) -> FrameRunner:
-    from perception.run.dense import DenseRunner
-
-    sparse, dense = (load_weights(name).to(device).eval().fold() for name in (weights, dense_weights))
-    return DenseRunner(dense, sparse, dtype=torch.float16)
 
 
 def _on_spconv(weights: str, device: torch.device) -> Detector:

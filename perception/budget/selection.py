@@ -49,10 +49,13 @@ def important_points(points: Tensor, config: PillarConfig, share: float) -> Tens
         raise ValueError(f"share must be above 0, at most 1, got {share}")
     if share == 1 or len(points) == 0:
         return points
-    rows, columns = config.grid_shape
+    grid = config.grid
+    rows, columns = grid.shape
     outside = rows * columns
-    cells = _cells(points, config, outside)
-    inside = cells < outside
+    inside = torch.isfinite(points[:, 3]) & grid.contains(*points.T[:3])
+    row, column = grid.cell_of(points[:, 0], points[:, 1])
+    # Of the pillars on a CPU, to the bit.
+    cells = torch.where(inside, row * columns + column, outside).long()
     top = points.new_full((outside + 1,), -math.inf)
     top.scatter_reduce_(0, cells, points[:, 2], "amax")
     steps = ((top[cells] - TYPICAL_TOP_M).abs() / _STEP_M).clamp(max=_STEPS - 1)
@@ -70,18 +73,3 @@ def important_points(points: Tensor, config: PillarConfig, share: float) -> Tens
     if points.is_cuda:
         return torch.where((keep | broken)[:, None], points, _AWAY_M)
     return points[keep | broken]
-
-
-def _cells(points: Tensor, config: PillarConfig, outside: int) -> Tensor:
-    """(N,) int64 cell of each point, ``outside`` where it has none: those of the pillars on a CPU."""
-    rows, columns = config.grid_shape
-    low, high = config.range_m[:3], config.range_m[3:]
-    inside = torch.isfinite(points[:, 3])
-    for axis in range(3):
-        inside &= (points[:, axis] >= low[axis]) & (points[:, axis] < high[axis])
-    # By a tensor: on a GPU a division by a number is a multiplication by its inverse, which rounds otherwise.
-    size = torch.full((), config.pillar_size_m, device=points.device)
-    # The division can round a point just below the far edge up into the next cell.
-    column = torch.floor((points[:, 0] - low[0]) / size).clamp(0, columns - 1)
-    row = torch.floor((points[:, 1] - low[1]) / size).clamp(0, rows - 1)
-    return torch.where(inside, row.nan_to_num() * columns + column.nan_to_num(), outside).long()

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import DenseUnit, SparseUnit
-from perception.model.network import Network, NetworkMaps
-from perception.stages.backbone.cpu import PlannedBackbone
+from perception.model.network import Network
+from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
 from perception.stages.neck.cpu import PlannedNeck
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.blocks import RowPool
 from sparse_core.conv.direct import fits
 
-__all__ = ["PlannedMaps"]
+__all__ = ["PlannedLevels", "PlannedMaps"]
 
 #: Layers that are packed; anything else in their place (a pruned or parametrised layer) runs by itself.
 _LAYERS = (SubmanifoldConv2d, SparseConv2d, nn.Conv2d, nn.ConvTranspose2d)
@@ -42,6 +42,14 @@ class _Plan(NamedTuple):
     versions: list[tuple[int, int, int]]
     samples: list[Tensor]
     sampled: Tensor
+
+
+class PlannedLevels(NamedTuple):
+    """What the neck joins, in memory of a pool that goes back when the heat map is computed."""
+
+    plan: _Plan
+    pool: RowPool
+    rows: BackboneRows
 
 
 class PlannedMaps:
@@ -82,12 +90,11 @@ class PlannedMaps:
             and all(_is_plain(part) for part in self._parts())
         )
 
-    def __call__(self, encoded: SparseTensor, lap: Callable[[str], None]) -> NetworkMaps:
-        """The maps of a batch.
+    def backbone(self, encoded: SparseTensor) -> PlannedLevels:
+        """The backbone of a batch.
 
         Args:
             encoded: (M, C) pillar features, cells in key order, at least one.
-            lap: called with ``"backbone"`` and ``"neck"`` when these are done.
         """
         rows, columns = encoded.spatial_shape
         for _ in range(len(self.network.config.backbone.channels)):
@@ -98,14 +105,19 @@ class PlannedMaps:
             pool = self._pools.pop()
         except IndexError:
             pool = RowPool()
-        found = plan.backbone(encoded, pool)
-        lap("backbone")
-        cells, values = plan.neck.features(found, pool)
-        features = cells.whole(values)
-        lap("neck")
-        logits = plan.neck.heat_logits(cells, values, pool)
-        self._pools.append(pool)
-        return NetworkMaps(features, logits)
+        return PlannedLevels(plan, pool, plan.backbone(encoded, pool))
+
+    def neck(self, levels: PlannedLevels) -> tuple[Tensor, Callable[[], Tensor]]:
+        """The map (B, C, H, W) that the head reads, and what computes the logits of its heat map, once."""
+        plan, pool, rows = levels
+        cells, values = plan.neck.features(rows, pool)
+
+        def heat_logits() -> Tensor:
+            logits = plan.neck.heat_logits(cells, values, pool)
+            self._pools.append(pool)
+            return logits
+
+        return cells.whole(values), heat_logits
 
     def _parts(self) -> list[nn.Module]:
         network = self.network

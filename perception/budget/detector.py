@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
+from perception.budget.selection import important_points
 from perception.detector import Detector
 from perception.model.level import Level, default_levels
 from perception.model.thinning import thinned
-from perception.run.budget.selection import important_points
 from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.types import Detections, PointCloud
 from sparse_core.dynamic import LatencyController, measure_levels
@@ -59,7 +59,7 @@ class BudgetedDetector:
     Args:
         detector: the whole one; stays as it is.
         budget_s: seconds a frame, from points to boxes on the host.
-        levels: best first; None: :func:`~perception.run.budget.default_levels`.
+        levels: best first; None: :func:`~perception.budget.default_levels`.
         hysteresis, patience: of the controller.
 
     Attributes:
@@ -213,9 +213,7 @@ class BudgetedDetector:
         return replace(cloud, points=chosen.numpy())
 
     def _holds_something(self, cloud: Cloud) -> bool:
-        positions = as_tensor(cloud)[:, :3]
-        low, high = torch.tensor(self.config.pillars.range_m, device=positions.device).split(3)
-        return bool(((positions >= low) & (positions < high)).all(dim=1).any())
+        return bool(self.config.pillars.grid.contains(*as_tensor(cloud).T[:3]).any())
 
     def _observe(self, controller: LatencyController, name: str, cloud: Cloud) -> None:
         expected = controller.expected(name)

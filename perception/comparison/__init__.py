@@ -1,6 +1,6 @@
 """The sparse detector against its dense twin on the machine at hand; ``perceive bench`` prints it."""
 
-from perception.run.comparison.measure import Comparison, SideTimes, compare
-from perception.run.comparison.sides import Side, sides_for
+from perception.comparison.measure import Comparison, SideTimes, compare
+from perception.comparison.sides import Side, sides_for
 
 __all__ = ["Comparison", "Side", "SideTimes", "compare", "sides_for"]

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perception import Detections, Detector, PointCloud
+from perception.budget import BudgetedDetector, Level, default_levels, important_points, thinned
+from perception.budget import detector as budget_module
+from perception.budget.selection import TYPICAL_TOP_M
 from perception.config import DetectorConfig, PillarConfig
 from perception.model.layers import SparseBlock
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.model.weights import load_weights
-from perception.run.budget import BudgetedDetector, Level, default_levels, important_points, thinned
-from perception.run.budget import detector as budget_module
-from perception.run.budget.selection import TYPICAL_TOP_M
 from perception.train.frames import TrainingFrame
 from sparse_core.dynamic import BudgetWarning
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perception.run.comparison.sides import SPARSE, Side
+from perception.comparison.sides import SPARSE, Side
 
 __all__ = ["Comparison", "SideTimes", "compare", "in_turn", "reserved_bytes"]
 

@@ -1,0 +1,38 @@
+"""What is published where: the maker of every block of README and pages, by the name in its markers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks import published_layers, published_product, published_sparse
+from benchmarks.published_text import (
+    Column,
+    load_result,
+    markdown_table,
+)
+from benchmarks.results import RESULTS
+
+
+def _results() -> str:
+    found = {path: load_result(path.stem) or {} for path in sorted(RESULTS.glob("*.json"))}
+    trees = {True: "uncommitted changes", False: "clean"}
+    columns = (
+        Column("file", lambda row: f"[{row[0].stem}](results/{row[0].name})"),
+        Column("measured on", (1, "hardware", "gpu", "model"), missing="CPU"),
+        Column("threads", (1, "threads")),
+        Column("day", (1, "time"), "{:.10}"),
+        Column("commit", (1, "code", "commit"), "{:.9}", "–"),
+        Column("tree", lambda row: trees.get(row[1]["code"]["dirty"], "not a checkout")),
+    )
+    rows = [(path, values["environment"]) for path, values in found.items()]
+    return markdown_table(
+        [column.head for column in columns], [[c.cell(row) for c in columns] for row in rows]
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "results": _results,
+    **published_sparse.BLOCKS,
+    **published_layers.BLOCKS,
+    **published_product.BLOCKS,
+}

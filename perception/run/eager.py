@@ -1,0 +1,250 @@
+"""Frames computed as they come, step by step, on any device: any network, any number of points."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.config import DetectorConfig
+from perception.model.backbone import BackboneMaps
+from perception.model.head import Proposals
+from perception.model.network import Network
+from perception.model.pillars import Pillars, make_pillars
+from perception.model.refine import RefineStage, turned
+from perception.nms import rotated_nms
+from perception.run.profile import clocked
+from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.results import FrameResult
+from perception.stages.cpu import PlannedLevels, PlannedMaps
+from sparse_core.conv import SparseTensor
+from sparse_core.errors import CapacityWarning
+
+__all__ = ["EagerRunner", "EagerSteps"]
+
+
+class Levels(NamedTuple):
+    """The backbone: pillar features at first, at last what the neck joins."""
+
+    pillars: Pillars
+    features: SparseTensor | BackboneMaps | PlannedLevels
+
+
+class Map(NamedTuple):
+    """The map that head and refinement read.
+
+    Attributes:
+        pillars: points.
+        features: (B, C, H, W).
+        heat_logits: computes the (B, classes, H, W) logits of the heat map.
+    """
+
+    pillars: Pillars
+    features: Tensor
+    heat_logits: Callable[[], Tensor]
+
+
+class Peaks(NamedTuple):
+    """Boxes at the peaks of the heat map, and what they come from."""
+
+    pillars: Pillars
+    features: Tensor
+    proposals: Proposals
+
+
+class Boxes(NamedTuple):
+    """Distinct boxes of all frames, refined so far.
+
+    Attributes:
+        peaks: what they come from.
+        boxes: (R, 7); scores: (R,); labels: (R,) int64.
+        counts: boxes of each frame, which lie side by side.
+        fit_logits: (R,) how well they fit; None before the refinement.
+    """
+
+    peaks: Peaks
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    counts: list[int]
+    fit_logits: Tensor | None = None
+
+
+class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, list[FrameResult]]):
+    """Steps that read sizes back to the host: the network's own layers, on a CPU in its own way.
+
+    Scans are (N_i, 4) float32 each, on the device.
+
+    Args:
+        network: folded.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network, self.config = network, network.config
+        self.planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
+
+    def locate(self, scans: Sequence[Tensor]) -> Pillars:
+        """Points in their order, by pillar."""
+        return make_pillars(scans, self.config.pillars)
+
+    def nothing(self, located: Pillars) -> list[FrameResult] | None:
+        """No boxes for frames of no pillar."""
+        if len(located.table) > 0:
+            return None
+        boxes = located.points.new_zeros((0, 7))
+        labels = boxes.new_zeros(0, dtype=torch.int64)
+        return _results(located, boxes, boxes[:, 0], labels, [0] * located.batch_size)
+
+    def encode(self, located: Pillars) -> Levels:
+        """Features of the pillars."""
+        return Levels(located, self.network.encoder(located))
+
+    @property
+    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+        """The backbone as a whole."""
+        return (("backbone", self._backbone),)
+
+    def _backbone(self, levels: Levels) -> Levels:
+        encoded = levels.features
+        assert isinstance(encoded, SparseTensor)
+        if self.planned is not None and self.planned.runs(encoded):
+            return Levels(levels.pillars, self.planned.backbone(encoded))
+        return Levels(levels.pillars, self.network.backbone(encoded))
+
+    def neck(self, levels: Levels) -> Map:
+        """The neck of whichever backbone ran."""
+        if isinstance(levels.features, PlannedLevels):
+            assert self.planned is not None
+            return Map(levels.pillars, *self.planned.neck(levels.features))
+        features = self.network.neck(levels.features)
+        return Map(levels.pillars, features, partial(self.network.head.heat_logits, features))
+
+    def head(self, features: Map) -> Peaks:
+        """Boxes at the peaks."""
+        proposals = self.network.head.propose(features.features, features.heat_logits())
+        return Peaks(features.pillars, features.features, proposals)
+
+    def propose(self, peaks: Peaks) -> Boxes:
+        """Distinct boxes of each frame; none for a frame without points, as when it comes alone."""
+        nms = self.config.nms
+        occupied = torch.bincount(peaks.pillars.frames, minlength=peaks.pillars.batch_size) > 0
+        usable = (peaks.proposals.scores > nms.proposal_score) & occupied[:, None]
+        kept = [
+            _distinct(frame, mask, iou_threshold=nms.proposal_iou, most=self.config.refine.proposals)
+            for frame, mask in zip(zip(*peaks.proposals, strict=True), usable, strict=True)
+        ]
+        boxes, scores, labels = (torch.cat(parts) for parts in zip(*kept, strict=True))
+        return Boxes(peaks, boxes, scores, labels, [len(frame[0]) for frame in kept])
+
+    @property
+    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+        """One step for each stage of the network; the last turns boxes to their headings."""
+        stages = [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
+        return [partial(self._refine, stage, last=stage is stages[-1]) for stage in stages]
+
+    def _refine(self, stage: RefineStage, boxes: Boxes, *, last: bool) -> Boxes:
+        if len(boxes.boxes) == 0:
+            return boxes
+        frames = torch.repeat_interleave(torch.tensor(boxes.counts, device=boxes.boxes.device))
+        refined, output = stage.refined(
+            boxes.peaks.pillars, boxes.peaks.features, boxes.boxes, frames, boxes.labels
+        )
+        if last:
+            refined = turned(refined, output.flip_logits)
+        return boxes._replace(boxes=refined, fit_logits=output.fit_logits)
+
+    def suppress(self, boxes: Boxes) -> list[FrameResult]:
+        """What is left of boxes that overlap, on the host."""
+        nms, weight = self.config.nms, self.config.head.iou_weight
+        scores = boxes.scores
+        if boxes.fit_logits is not None:
+            scores = scores ** (1 - weight) * torch.sigmoid(boxes.fit_logits) ** weight
+        parts = (part.split(boxes.counts) for part in (boxes.boxes, scores, boxes.labels))
+        kept = [
+            _distinct(frame, frame[1] >= nms.score_threshold, iou_threshold=nms.iou, most=nms.max_boxes)
+            for frame in zip(*parts, strict=True)
+        ]
+        found, scores, labels = (torch.cat(part) for part in zip(*kept, strict=True))
+        return _results(boxes.peaks.pillars, found, scores, labels, [len(frame[0]) for frame in kept])
+
+
+def _distinct(
+    frame: tuple[Tensor, Tensor, Tensor], usable: Tensor, *, iou_threshold: float, most: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes, scores and labels of a frame without those that better ones of their class overlap."""
+    rows = usable.nonzero()[:, 0]
+    boxes, scores, labels = (part[rows] for part in frame)
+    kept = rotated_nms(boxes, scores, iou_threshold=iou_threshold, labels=labels, max_output=most)
+    return boxes[kept], scores[kept], labels[kept]
+
+
+def _results(
+    pillars: Pillars, boxes: Tensor, scores: Tensor, labels: Tensor, counts: list[int]
+) -> list[FrameResult]:
+    active = torch.bincount(pillars.table.coordinates[:, 0], minlength=pillars.batch_size)
+    frames = zip(
+        *(part.cpu().split(counts) for part in (boxes, scores, labels)),
+        *(part.tolist() for part in (pillars.invalid, active, pillars.overflow)),
+        strict=True,
+    )
+    return [
+        FrameResult(found, score, label, invalid, held, left_out=left_out)
+        for found, score, label, invalid, held, left_out in frames
+    ]
+
+
+class EagerRunner:
+    """Detects objects in frames step by step.
+
+    Args:
+        network: folded, on the device to run on.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.steps = EagerSteps(network)
+        self.device = next(network.parameters()).device
+
+    def with_config(self, config: DetectorConfig) -> EagerRunner:
+        """A runner of the same network with other thresholds."""
+        changed = copy.copy(self)
+        changed.steps = copy.copy(self.steps)
+        changed.steps.config = config
+        return changed
+
+    def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
+        """Boxes of (N_i, 4) float32 clouds, on any device.
+
+        On a CPU each frame is computed by itself, as many at a time as there are threads.
+        """
+        with warnings.catch_warnings():
+            # Each frame's result tells of its own overflow.
+            warnings.simplefilter("ignore", CapacityWarning)
+            if self.device.type != "cpu":
+                return self._run(clouds)
+            threads = torch.get_num_threads()
+            together = min(threads, len(clouds))
+            # Autocast is of the thread that asks for it, and layers of other makes may keep a state.
+            if together == 1 or self.steps.planned is None or torch.is_autocast_enabled("cpu"):
+                return [result for cloud in clouds for result in self._run([cloud])]
+            # So is the number of threads.
+            with ThreadPoolExecutor(
+                together, initializer=torch.set_num_threads, initargs=(threads // together,)
+            ) as pool:
+                frames = pool.map(lambda cloud: self._run([cloud]), clouds)
+                return [result for frame in frames for result in frame]
+
+    def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
+        """Milliseconds of each stage of a batch; medians."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CapacityWarning)
+            return clocked(partial(self._run, clouds), self.device, repeats=repeats)
+
+    @torch.inference_mode()
+    def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = at_once) -> list[FrameResult]:
+        return run_frame(self.steps, [cloud.to(self.device) for cloud in clouds], on_stage)

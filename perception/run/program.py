@@ -1,0 +1,97 @@
+"""A frame, step by step: what every way of running the detector does, whatever computes the steps.
+
+Each step takes what the one before made and nothing else; see docs/decisions/0020-one-program.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+__all__ = ["StageRunner", "Steps", "at_once", "run_frame"]
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+Scans = TypeVar("Scans")
+Located = TypeVar("Located")
+Levels = TypeVar("Levels")
+Map = TypeVar("Map")
+Peaks = TypeVar("Peaks")
+Boxes = TypeVar("Boxes")
+Found = TypeVar("Found")
+
+
+class StageRunner(Protocol):
+    """Runs a step, and may measure or capture it."""
+
+    def __call__(self, name: str, step: Callable[[Given], Made], given: Given, /) -> Made:
+        """What ``step(given)`` returns; ``name`` is the stage's in profiles."""
+        ...
+
+
+def at_once(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+    """Run a step and nothing else."""
+    return step(given)
+
+
+class Steps(ABC, Generic[Scans, Located, Levels, Map, Peaks, Boxes, Found]):
+    """The steps of a frame, or of a batch of them, for one network on one device."""
+
+    @abstractmethod
+    def locate(self, scans: Scans) -> Located:
+        """Points by pillar."""
+
+    @abstractmethod
+    def encode(self, located: Located) -> Levels:
+        """Features of the pillars: the level that the backbone starts from."""
+
+    @property
+    @abstractmethod
+    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+        """The backbone: its stages by name."""
+
+    @abstractmethod
+    def neck(self, levels: Levels) -> Map:
+        """The bird's-eye map that head and refinement read."""
+
+    @abstractmethod
+    def head(self, features: Map) -> Peaks:
+        """Boxes at the peaks of the heat map."""
+
+    @abstractmethod
+    def propose(self, peaks: Peaks) -> Boxes:
+        """Distinct boxes among them."""
+
+    @property
+    @abstractmethod
+    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+        """Steps that correct boxes by the points in them."""
+
+    @abstractmethod
+    def suppress(self, boxes: Boxes) -> Found:
+        """What is reported."""
+
+    def nothing(self, located: Located) -> Found | None:
+        """What frames without a pillar give; None where there is one, or where the host cannot know."""
+        return None
+
+
+def run_frame(
+    steps: Steps[Scans, Located, Levels, Map, Peaks, Boxes, Found],
+    scans: Scans,
+    on_stage: StageRunner = at_once,
+) -> Found:
+    """Detect objects: each step through ``on_stage``."""
+    located = on_stage("pillars", steps.locate, scans)
+    if (nothing := steps.nothing(located)) is not None:
+        return nothing
+    levels = on_stage("encoder", steps.encode, located)
+    for name, level in steps.levels:
+        levels = on_stage(name, level, levels)
+    features = on_stage("neck", steps.neck, levels)
+    peaks = on_stage("head", steps.head, features)
+    boxes = on_stage("proposals", steps.propose, peaks)
+    for number, refine in enumerate(steps.refinements, start=1):
+        boxes = on_stage(f"refine {number}", refine, boxes)
+    return on_stage("NMS", steps.suppress, boxes)

@@ -1,0 +1,74 @@
+"""Boxes of a frame on the host, and what a user is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from perception.boxes import wrap_angle
+from perception.config import DetectorConfig
+from perception.scans.tensors import Cloud, raised_m
+from perception.types import Detections, PointCloud
+
+__all__ = ["FrameResult", "described"]
+
+
+class FrameResult(NamedTuple):
+    """Boxes of one frame, on the host.
+
+    Attributes:
+        boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) integers.
+        invalid: points with NaN or infinite values.
+        pillars: pillars of the frame that hold a point.
+        overflow: pillars, cells of coarser levels and listed cells of its batch that a graph left out.
+        left_out: pillars beyond ``pillars.max_pillars``, the farthest ones.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    invalid: int
+    pillars: int
+    overflow: int = 0
+    left_out: int = 0
+
+    def capacity_messages(self) -> list[str]:
+        """What did not fit, in words."""
+        pillars = f"{self.left_out} pillars left out, the farthest ones (raise pillars.max_pillars)"
+        cells = f"{self.overflow} active cells left out: there was no room in the graph (overflow='grow'"
+        return [pillars] * (self.left_out > 0) + [f"{cells} makes room)"] * (self.overflow > 0)
+
+
+def described(
+    result: FrameResult, cloud: Cloud, config: DetectorConfig, remarks: Sequence[str] = ()
+) -> Detections:
+    """Detections of a scan.
+
+    Args:
+        result: of its frame; NMS has left out what is below its own threshold.
+        cloud: the scan; boxes are reported from its sensor's height.
+        config: classes, and the scores from which they are reported.
+        remarks: more warnings.
+    """
+    classes = config.head.classes
+    least = torch.tensor([config.nms.report_thresholds.get(name, 0.0) for name in classes])
+    kept = result.scores >= least[result.labels.long()]
+    boxes = result.boxes[kept].numpy().astype(np.float32)
+    boxes[:, 6] = wrap_angle(boxes[:, 6])
+    # Seen from the height of the training data; reported from the sensor's own.
+    if raised := raised_m(cloud):
+        boxes[:, 2] -= np.float32(raised)
+    messages = [f"{result.invalid} points with NaN or infinite values left out"] if result.invalid else []
+    scan = cloud if isinstance(cloud, PointCloud) else None
+    return Detections(
+        boxes,
+        result.scores[kept].numpy().astype(np.float32),
+        [classes[int(label)] for label in result.labels[kept]],
+        timestamp_ns=scan.timestamp_ns if scan is not None else None,
+        source=scan.source if scan is not None else None,
+        warnings=(*messages, *result.capacity_messages(), *remarks),
+    )

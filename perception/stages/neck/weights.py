@@ -1,0 +1,43 @@
+"""Weights from the backbone's last level to the heat map, as kernels take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from perception.model.network import Network
+from perception.stages.backbone.units import Unit, pack_block, pack_unit
+from perception.stages.head import HeatWeights, UpWeights, pack_heat, pack_up
+
+__all__ = ["NeckWeights"]
+
+
+class NeckWeights(NamedTuple):
+    """Layers from the sparse backbone's last level to the heat map.
+
+    Attributes:
+        down: 3x3 convolution of stride 2 into the neck.
+        blocks: residual blocks, at least one where the neck is computed near active cells only.
+        up: up to the finer map, with the lateral convolution.
+        out: 3x3 convolution there.
+        heat: the heat map's layers.
+    """
+
+    down: Unit
+    blocks: Sequence[tuple[Unit, Unit]]
+    up: UpWeights
+    out: Unit
+    heat: HeatWeights
+
+    @classmethod
+    def of(cls, network: Network, dtype: torch.dtype) -> NeckWeights:
+        """Weights of a folded network in a type of features."""
+        return cls(
+            pack_unit(network.backbone.down, dtype),
+            [pack_block(block, dtype) for block in network.neck.blocks],
+            pack_up(network.neck.up, network.backbone.lateral, dtype),
+            pack_unit(network.neck.out, dtype),
+            pack_heat(network.head, dtype),
+        )
