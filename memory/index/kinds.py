@@ -14,6 +14,7 @@ import torch
 from memory.index.flat import FlatIndex
 from memory.index.lsh import LSHIndex
 from memory.index.neighbours import LongTermIndex
+from sparse_core.table import Column, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,19 @@ _TABLE = (
 KINDS: dict[str, IndexKind] = {kind.name: kind for kind in _TABLE}
 #: Those that a store can have.
 STORE_KINDS: tuple[str, ...] = tuple(kind.name for kind in _TABLE if not kind.why_not)
+
+
+def table_of_kinds() -> Table:
+    """All kinds, to be printed."""
+    columns: dict[str, Column] = {
+        "index": "name",
+        "finds": "finds",
+        "needs": lambda kind: kind.needs + (f" ({kind.missing} is missing)" if kind.missing else ""),
+        "trains": lambda kind: "yes" if kind.trains else "no",
+        "bytes a vector": lambda kind: kind.bytes_a_vector or "",
+        "in a store": lambda kind: kind.why_not or "yes",
+    }
+    return Table.of(KINDS.values(), columns, title="kinds of index, at 256 numbers a vector")
 
 
 def check_store_kind(name: str) -> IndexKind:
