@@ -179,14 +179,21 @@ class PointUnit(nn.Module):
         """(N, C_in) to (N, C_out), not negative."""
         return _activated(_normalised(self.norm, linear_rows(self.linear, rows)), None, relu=True)
 
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weight (C_out, C_in) and bias (C_out,) with the batch norm merged, as in evaluation."""
+        weight, bias = self.linear.weight.detach(), self.linear.bias
+        if isinstance(self.norm, nn.Identity):
+            return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
+        scale, shift = norm_scale_shift(self.norm)
+        return weight * scale.detach()[:, None], shift.detach()
+
     def fold(self) -> None:
         """Merge the batch norm into the linear layer; for evaluation only."""
         if isinstance(self.norm, nn.Identity):
             return
-        with torch.no_grad():
-            scale, shift = norm_scale_shift(self.norm)
-            self.linear.weight.mul_(scale[:, None])
-            self.linear.bias = nn.Parameter(shift, requires_grad=False)
+        weight, bias = self.folded()
+        self.linear.weight.data.copy_(weight)
+        self.linear.bias = nn.Parameter(bias, requires_grad=False)
         self.norm = nn.Identity()
 
 

@@ -12,7 +12,7 @@ from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["near_lists", "near_tables", "restore_empty"]
+__all__ = ["near_lists", "near_tables"]
 
 _MOST_LISTS = 31
 NECK: Op[()] = Op("neck", __package__, by_triton(), by_torch(), gradient=False)
@@ -31,7 +31,7 @@ def near_lists(
     Args:
         first: active cells of two-dimensional grids.
         capacities: rows there is room for in each list, 1 to 31 of them.
-        written: maps to be those of an empty scene again, see :func:`restore_empty`; in the same launch.
+        written: maps whose listed cells get their values of an empty scene again, in the same launch.
         empty: geometry of the small map behind ``written``.
         impl: ``"reference"`` is plain torch; ``"triton"`` takes two launches and can be captured in a CUDA
             graph (CUDA, or Triton's interpreter); ``"auto"`` is Triton for CUDA tensors.
@@ -55,16 +55,6 @@ def near_lists(
     from perception.stages.neck import triton
 
     return triton.near_lists(first, capacities, written, empty)
-
-
-def restore_empty(written: WrittenMaps, empty: EmptyMaps, *, impl: Impl = "auto") -> None:
-    """Give the cells that ``written`` lists their values of an empty scene; one launch.
-
-    Raises:
-        As :func:`near_lists`.
-    """
-    _check_written(written, empty)
-    NECK.pick(impl, written.cells.device).restore_empty(written, empty)
 
 
 def near_tables(

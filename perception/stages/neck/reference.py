@@ -31,7 +31,7 @@ def near_lists(first: FixedGrid, capacities: Sequence[int]) -> list[FixedGrid]:
 
 
 def restore_empty(written: WrittenMaps, empty: EmptyMaps) -> None:
-    """See :func:`perception.stages.neck.restore_empty`."""
+    """Give the cells that ``written`` lists their values of an empty scene."""
     rows, columns = written.heat.shape[2:]
     cells = written.cells[written.cells >= 0].long()
     frame, y, x = cells // (rows * columns), cells // columns % rows, cells % columns

@@ -23,7 +23,7 @@ from sparse_core.conv.grid.layout import WORD, FixedGrid, padded_width
 from sparse_core.conv.grid.levels_triton import rows_kernel
 from sparse_core.conv.grid.triton import popcount, row_of
 
-__all__ = ["lists_kernel", "near_lists", "near_tables", "restore_empty", "tables_kernel"]
+__all__ = ["lists_kernel", "near_lists", "near_tables", "tables_kernel"]
 
 #: Words of a program that spreads bits, finer cells of one that restores, rows of one that makes tables.
 _WORDS, _RESTORED, _ROWS = 32, 32, 64
@@ -123,15 +123,14 @@ def lists_kernel(
     LEVELS: tl.constexpr, WORDS: tl.constexpr, LINE: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     SMALL_HEIGHT: tl.constexpr, SMALL_WIDTH: tl.constexpr, EDGE: tl.constexpr,
     CHANNELS: tl.constexpr, CLASSES: tl.constexpr, CHANNEL_LANES: tl.constexpr, CLASS_LANES: tl.constexpr,
-    SPREAD: tl.constexpr, BLOCK_WORDS: tl.constexpr, RESTORE: tl.constexpr, BLOCK_CELLS: tl.constexpr,
+    BLOCK_WORDS: tl.constexpr, RESTORE: tl.constexpr, BLOCK_CELLS: tl.constexpr,
 ):  # fmt: skip
-    """Words of all lists (if ``SPREAD``), then the cells that are to be restored (if ``RESTORE``)."""
-    SPREADING: tl.constexpr = (WORDS + BLOCK_WORDS - 1) // BLOCK_WORDS if SPREAD else 0
+    """Words of all lists, then the cells that are to be restored (if ``RESTORE``)."""
+    SPREADING: tl.constexpr = (WORDS + BLOCK_WORDS - 1) // BLOCK_WORDS
     program = tl.program_id(0)
+    if program < SPREADING:
+        _lists(source, bits, words, counts, program, LEVELS, WORDS, LINE, HEIGHT, WIDTH, BLOCK_WORDS)
     # One condition would also compile what the launch has no pointers for.
-    if SPREAD:  # noqa: SIM102
-        if program < SPREADING:
-            _lists(source, bits, words, counts, program, LEVELS, WORDS, LINE, HEIGHT, WIDTH, BLOCK_WORDS)
     if RESTORE:  # noqa: SIM102
         if program >= SPREADING:
             _restore(
@@ -234,7 +233,19 @@ def near_lists(
     parts = _carve(first.words.device, lengths)
     words, cells = tuple(parts[:levels]), tuple(parts[levels : 2 * levels])
     bits, totals, counts = parts[2 * levels :]
-    _launch_lists(first, bits, words, counts, written, empty)
+    height, width = first.spatial_shape
+    small, edge = ((1, 1), 0) if empty is None else (empty.small, empty.edge)
+    channels, classes = (1, 1) if written is None else (written.features.shape[1], written.heat.shape[1])
+    maps: tuple[Tensor | None, ...] = (None,) * 5 if written is None else written
+    assert len(maps) == 5
+    listed = 0 if written is None else len(written.cells)
+    lists_kernel[(blocks + triton.cdiv(listed, _RESTORED),)](
+        first.words, bits, words, counts, *maps, listed,
+        LEVELS=levels, WORDS=size, LINE=padded_width(width) // WORD, HEIGHT=height, WIDTH=width,
+        SMALL_HEIGHT=small[0], SMALL_WIDTH=small[1], EDGE=edge, CHANNELS=channels, CLASSES=classes,
+        CHANNEL_LANES=triton.next_power_of_2(channels), CLASS_LANES=triton.next_power_of_2(classes),
+        BLOCK_WORDS=_WORDS, RESTORE=written is not None, BLOCK_CELLS=_RESTORED, num_warps=4,
+    )  # fmt: skip
     # Block, words and words of a program of each list.
     geometry = [number for level in range(levels) for number in (level * blocks, size, _WORDS)]
     rows_kernel[(levels * blocks,)](
@@ -253,38 +264,6 @@ def near_lists(
         )
         for level, capacity in enumerate(capacities)
     ]
-
-
-def restore_empty(written: WrittenMaps, empty: EmptyMaps) -> None:
-    """See :func:`perception.stages.neck.restore_empty`."""
-    _launch_lists(None, None, (), None, written, empty)
-
-
-def _launch_lists(
-    first: FixedGrid | None,
-    bits: Tensor | None,
-    words: tuple[Tensor, ...],
-    counts: Tensor | None,
-    written: WrittenMaps | None,
-    empty: EmptyMaps | None,
-) -> None:
-    size = 0 if first is None else len(first.words)
-    height, width = empty.shape if empty is not None else first.spatial_shape if first is not None else (1, 1)
-    small = empty.small if empty is not None else (1, 1)
-    channels = 1 if written is None else written.features.shape[1]
-    classes = 1 if written is None else written.heat.shape[1]
-    maps: tuple[Tensor | None, ...] = (None,) * 5 if written is None else written
-    assert len(maps) == 5
-    listed = 0 if written is None else len(written.cells)
-    programs = triton.cdiv(size, _WORDS) + triton.cdiv(listed, _RESTORED)
-    lists_kernel[(programs,)](
-        None if first is None else first.words, bits, words if words else None, counts, *maps, listed,
-        LEVELS=len(words), WORDS=size, LINE=padded_width(width) // WORD, HEIGHT=height, WIDTH=width,
-        SMALL_HEIGHT=small[0], SMALL_WIDTH=small[1], EDGE=0 if empty is None else empty.edge,
-        CHANNELS=channels, CLASSES=classes, CHANNEL_LANES=triton.next_power_of_2(channels),
-        CLASS_LANES=triton.next_power_of_2(classes), SPREAD=first is not None, BLOCK_WORDS=_WORDS,
-        RESTORE=written is not None, BLOCK_CELLS=_RESTORED, num_warps=4,
-    )  # fmt: skip
 
 
 def near_tables(lists: Sequence[FixedGrid], empty: EmptyMaps, fine_cells: Tensor) -> NearTables:

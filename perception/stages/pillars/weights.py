@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perception.geometry import BirdsEyeGrid
 from perception.model.encoder import POINT_FEATURES, PillarEncoder
-from perception.model.layers import PointUnit, norm_scale_shift
+from perception.model.layers import PointUnit
 
 __all__ = ["EncoderWeights"]
 
@@ -63,11 +63,5 @@ class EncoderWeights:
 
 def _folded(unit: PointUnit) -> tuple[Tensor, Tensor]:
     """Weight (C_in, C_out) and bias (C_out,) of a unit, copied."""
-    with torch.no_grad():
-        weight = unit.linear.weight.detach().float()
-        if isinstance(unit.norm, nn.Identity):
-            bias = unit.linear.bias.detach().float().clone()
-        else:
-            scale, bias = norm_scale_shift(unit.norm)
-            weight = weight * scale[:, None]
-        return weight.t().contiguous().clone(), bias.detach().float().contiguous()
+    weight, bias = (part.float().clone() for part in unit.folded())
+    return weight.t().contiguous(), bias

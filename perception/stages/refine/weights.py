@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perception.geometry import BirdsEyeGrid
-from perception.model.layers import PointUnit, norm_scale_shift
+from perception.model.layers import PointUnit
 from perception.model.refine import OUTPUTS, POINT_FEATURES, RefineStage
 
 __all__ = ["PackedRefine", "pack_refine"]
@@ -92,8 +92,8 @@ def pack_refine(
         )
     device = stage.out.weight.device if device is None else device
     with torch.no_grad():
-        points = [_folded(layer) for layer in stage.point_layers]
-        joined, hidden = (_folded(layer) for layer in stage.hidden)
+        points = [layer.folded() for layer in stage.point_layers if isinstance(layer, PointUnit)]
+        joined, hidden = (layer.folded() for layer in stage.hidden if isinstance(layer, PointUnit))
         channels = (joined[0].shape[1] - points[-1][0].shape[0] - stage.classes - 4) // SPOTS
         pooled, maps, rest = joined[0].split(
             [points[-1][0].shape[0], SPOTS * channels, stage.classes + 4], dim=1
@@ -126,17 +126,6 @@ def pack_refine(
             margin_m=float(stage.config.margin_m),
             grid=stage.grid,
         )
-
-
-def _folded(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weight (C_out, C_in) and bias (C_out,) of a unit, batch norm included."""
-    assert isinstance(layer, PointUnit)
-    weight, norm = layer.linear.weight, layer.norm
-    if isinstance(norm, nn.BatchNorm1d):
-        scale, shift = norm_scale_shift(norm)
-        return weight * scale[:, None], shift
-    bias = layer.linear.bias
-    return weight, weight.new_zeros(len(weight)) if bias is None else bias
 
 
 def _padded(size: int) -> int:

@@ -18,7 +18,6 @@ from perception.stages.neck import (
     list_reach,
     near_lists,
     near_tables,
-    restore_empty,
     work_share,
 )
 from sparse_core.conv.grid import grid_from_cells, linear_cells
@@ -144,7 +143,8 @@ def test_restored_cells_are_those_of_an_empty_scene() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
     both.listed(*both.scene(random_cells(5, 1, both.finer, 6), 1))
     assert not torch.equal(both.near.written.features, empty[0])
-    restore_empty(both.near.written, both.near.empty)
+    nothing = grid_from_cells(torch.full((1,), -1, dtype=torch.int32), (12, 13), 1, 1)
+    near_lists(nothing, [1], written=both.near.written, empty=both.near.empty)
     for one, other in zip(both.near.written[1:3], empty, strict=True):
         assert torch.equal(one, other)
 
@@ -187,10 +187,11 @@ def test_maps_of_another_size(name: str) -> None:
         "empty_features": torch.zeros(24, 5),
         "empty_heat": torch.zeros(24, 2),
     }
-    restore_empty(WrittenMaps(torch.full((9,), -1, dtype=torch.int32), **maps), empty)
-    wrong = maps | {name: maps[name][..., :-1]}
+    first = grid_from_cells(torch.zeros(1, dtype=torch.int32), (2, 3), 1, 1)
+    near_lists(first, [6], written=WrittenMaps(torch.full((9,), -1, dtype=torch.int32), **maps), empty=empty)
+    wrong = WrittenMaps(torch.full((9,), -1, dtype=torch.int32), **maps | {name: maps[name][..., :-1]})
     with pytest.raises(ValueError, match="must be"):
-        restore_empty(WrittenMaps(torch.full((9,), -1, dtype=torch.int32), **wrong), empty)
+        near_lists(first, [6], written=wrong, empty=empty)
 
 
 def test_first_list_is_what_the_strided_layer_reaches() -> None:
