@@ -331,7 +331,8 @@ def check_covariance(value: object) -> NDArray[np.float64]:
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.shape != (3, 3):
         raise ValueError(f"covariance must have shape (3, 3), got {matrix.shape}")
-    return check_covariances(matrix[None])[0]
+    even: NDArray[np.float64] = check_covariances(matrix[None])[0]
+    return even
 
 
 def check_covariances(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
