@@ -246,17 +246,15 @@ class Care:
             after = int(columns.ids[-1])
         if not parts:
             return {}
-        values = np.concatenate([np.nan_to_num(part.importance, nan=0.5) for part in parts])
         records = Records(
             ids=np.concatenate([part.ids for part in parts]),
             last_used_ns=self._last_used_ns(parts),
             use_count=np.concatenate([part.access_counts for part in parts]),
-            value=values,
+            value=np.concatenate([np.nan_to_num(part.importance, nan=0.5) for part in parts]),
             marked=np.concatenate([part.marked for part in parts]),
             map_ids=[name for part in parts for name in part.map_ids],
         )
-        chosen = select_to_forget(records, policy, capacity, now_ns)
-        return dict(zip(chosen.ids.tolist(), chosen.reasons, strict=True))
+        return select_to_forget(records, policy, capacity, now_ns)
 
     def _last_used_ns(self, parts: Sequence[Columns]) -> NDArray[np.int64]:
         """When memories were last given as an answer or seen, whichever is later."""

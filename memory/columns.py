@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.filters import in_circle, in_polygon
+from memory.persistence.filters import judge
 from memory.persistence.scanning import Columns
 from memory.persistence.sqlite import Database
 from memory.query import Filter
@@ -246,10 +246,4 @@ def _within(points: NDArray[np.float64], filter: Filter, candidates: NDArray[np.
     assert filter.bounds is not None
     x0, y0, x1, y1 = filter.bounds
     x, y = points[:, 0], points[:, 1]
-    kept = candidates & (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)
-    if filter.circle is not None:
-        kept &= in_circle(points, filter.circle)
-    if filter.polygon is not None:
-        rows = np.flatnonzero(kept)
-        kept[rows] = in_polygon(points[rows], filter.polygon)
-    return kept
+    return judge(points, filter, candidates & (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1))

@@ -1,24 +1,5 @@
 """Exceptions of memory.
 
-    RecallError
-    ├── StoreError                    the files of a store
-    │   ├── NotAStoreError            nothing there, or a file of another program
-    │   ├── StoreVersionError         written by a newer release, or to be migrated by a writer first
-    │   ├── CorruptStoreError         damaged or cut off
-    │   ├── StoreLockedError          another process writes, or holds on to what is needed
-    │   ├── StoreReadOnlyError        opened for reading only, or the folder cannot be written
-    │   ├── StoreFullError            no room on the disk
-    │   └── StoreClosedError          used after ``close()``, or in a process that was forked
-    ├── UnknownMemoryError            no memory has this id (also a ``KeyError``)
-    ├── DimensionError                a vector of another length than the store's (also a ``ValueError``)
-    ├── UndoError                     an operation that cannot be taken back
-    ├── QueryInterruptedError         reading took longer than it may, or the store is to be closed
-    ├── EraseError                    removed, but old bytes may still be in the files
-    └── DataError                     a file to import, or of poses, cannot be used (also a ``ValueError``)
-
-    UserWarning
-    └── RecallWarning                 an index finds clearly less than searches aim at
-
 Bad arguments raise the built-in ``ValueError`` and ``TypeError``; the command line's own ``UsageError``
 (:mod:`memory.cli.console`) is a ``ValueError`` too. Files outside the database that the disk refuses raise
 ``OSError``.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,11 +67,6 @@ class Records:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def age_s(self, now_ns: int) -> NDArray[np.float64]:
-        """(N,) float64, seconds since last used; negative where the clock went backwards."""
-        # As floats: the difference of two times of 64 bits need not fit into 64 bits.
-        return (np.float64(now_ns) - self.last_used_ns.astype(np.float64)) / 1e9
-
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
@@ -103,78 +98,22 @@ class Policy:
                 raise ValueError(f"least must be finite and not negative, got {self.least}")
 
     def keep_values(self, records: Records, now_ns: int) -> NDArray[np.float64]:
-        """(N,) float64, larger is kept longer."""
-        if self.name == "lru":
-            return lru(records, now_ns)
-        if self.name == "frequency":
-            return frequency(records)
-        if self.name == "decay":
-            return decay(records, now_ns, half_life_s=self.half_life_s)
-        return value_freshness(records, now_ns, half_life_s=self.half_life_s)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Policy:
-        """What :meth:`to_json` gave.
-
-        Raises:
-            ValueError: a name that a policy does not have.
+        """(N,) float64, larger is kept longer: minus the seconds since last used, how often used, one half to
+        the power of half-lives since last used, or value times that.
         """
-        for name in values:
-            if name not in ("name", "half_life_s", "least"):
-                raise ValueError(f"{name!r} is not part of a policy")
-        return cls(**values)
-
-
-def lru(records: Records, now_ns: int) -> NDArray[np.float64]:
-    """Minus the seconds since last used, (N,) float64."""
-    return -records.age_s(now_ns)
-
-
-def frequency(records: Records) -> NDArray[np.float64]:
-    """How often used, (N,) float64."""
-    return records.use_count.astype(np.float64)
-
-
-def decay(records: Records, now_ns: int, *, half_life_s: float) -> NDArray[np.float64]:
-    """One half to the power of half-lives since last used, (N,) float64 from 0 to 1."""
-    return np.exp2(-np.maximum(records.age_s(now_ns), 0.0) / half_life_s)
-
-
-def value_freshness(records: Records, now_ns: int, *, half_life_s: float) -> NDArray[np.float64]:
-    """Value times :func:`decay`, (N,) float64."""
-    return records.value * decay(records, now_ns, half_life_s=half_life_s)
-
-
-@dataclass(frozen=True, eq=False)
-class ToForget:
-    """What goes, the least worth keeping first within each map.
-
-    Attributes:
-        ids: (M,) int64.
-        keep_values: (M,) float64.
-        reasons: M of them.
-        over: by map, how many memories are above the capacity because the user marked them.
-    """
-
-    ids: NDArray[np.int64]
-    keep_values: NDArray[np.float64]
-    reasons: tuple[Reason, ...]
-    over: Mapping[str, int]
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        # As floats: the difference of two times of 64 bits need not fit into 64 bits.
+        age_s = (np.float64(now_ns) - records.last_used_ns.astype(np.float64)) / 1e9
+        if self.name == "lru":
+            return -age_s
+        if self.name == "frequency":
+            return records.use_count.astype(np.float64)
+        decayed = np.exp2(-np.maximum(age_s, 0.0) / self.half_life_s)
+        return decayed if self.name == "decay" else records.value * decayed
 
 
 def select_to_forget(
-    records: Records,
-    policy: Policy,
-    capacity: int | Mapping[str, int] | None,
-    now_ns: int,
-) -> ToForget:
+    records: Records, policy: Policy, capacity: int | None, now_ns: int
+) -> dict[int, Reason]:
     """Choose what goes so that every map fits its capacity; marked memories never go.
 
     Equal keep-values are decided by the earlier last use, then by the lower id.
@@ -182,59 +121,42 @@ def select_to_forget(
     Args:
         records: all memories of the maps.
         policy: how they are compared.
-        capacity: most memories of a map: one number for all, or by map (others have no limit), or ``None``.
+        capacity: most memories of a map, or ``None``.
         now_ns: the time by the robot's clock; last uses after it count as now.
+
+    Returns:
+        The reason for each, by id; the least worth keeping first within each map.
 
     Raises:
         ValueError: a negative capacity.
     """
     check_integer("now_ns", now_ns)
     names = sorted(set(records.map_ids))
-    limits = _limits(names, capacity)
+    if capacity is not None and check_integer("capacity", capacity) < 0:
+        raise ValueError(f"capacity must not be negative, got {capacity}")
     values = policy.keep_values(records, now_ns)
     order = np.lexsort((records.ids, records.last_used_ns, values))
     number = {name: index for index, name in enumerate(names)}
     map_index = np.array([number[name] for name in records.map_ids], dtype=np.int64)
-    rows: list[NDArray[np.int64]] = []
-    reasons: list[Reason] = []
-    over: dict[str, int] = {}
+    found: dict[int, Reason] = {}
     for name in names:
         ranked = order[map_index[order] == number[name]]
         free = ranked[~records.marked[ranked]]
-        limit = limits.get(name)
-        excess = 0 if limit is None else max(0, len(ranked) - limit)
-        if excess > len(free):
-            over[name] = excess - len(free)
+        excess = 0 if capacity is None else max(0, len(ranked) - capacity)
         faded = 0 if policy.least is None else int((values[free] < policy.least).sum())
-        chosen = free[: max(excess, faded)]
-        rows.append(chosen)
-        for place, row in enumerate(chosen.tolist()):
+        for place, row in enumerate(free[: max(excess, faded)].tolist()):
             full = place < excess
-            reasons.append(
-                Forgotten(
-                    sort="full" if full else "faded",
-                    policy=policy.name,
-                    half_life_s=policy.half_life_s,
-                    keep_value=float(values[row]),
-                    value=float(records.value[row]),
-                    unused_s=max(0.0, (now_ns - int(records.last_used_ns[row])) / 1e9),
-                    uses=int(records.use_count[row]),
-                    held=len(ranked) if full else None,
-                    most=limit if full else None,
-                    least=None if full else policy.least,
-                    map_id=name,
-                )
+            found[int(records.ids[row])] = Forgotten(
+                sort="full" if full else "faded",
+                policy=policy.name,
+                half_life_s=policy.half_life_s,
+                keep_value=float(values[row]),
+                value=float(records.value[row]),
+                unused_s=max(0.0, (now_ns - int(records.last_used_ns[row])) / 1e9),
+                uses=int(records.use_count[row]),
+                held=len(ranked) if full else None,
+                most=capacity if full else None,
+                least=None if full else policy.least,
+                map_id=name,
             )
-    picked = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
-    return ToForget(records.ids[picked], values[picked], tuple(reasons), over)
-
-
-def _limits(names: Sequence[str], capacity: int | Mapping[str, int] | None) -> dict[str, int]:
-    """Capacity by map."""
-    if capacity is None:
-        return {}
-    limits = dict(capacity) if isinstance(capacity, Mapping) else dict.fromkeys(names, capacity)
-    for name, limit in limits.items():
-        if check_integer(f"capacity of map {name!r}", limit) < 0:
-            raise ValueError(f"capacity of map {name!r} must not be negative, got {limit}")
-    return limits
+    return found

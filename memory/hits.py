@@ -29,16 +29,13 @@ def hits_of(
         half_life_s: in which recency halves.
     """
     parts: list[dict[str, float]] = [{} for _ in memories]
-    if found.similarity is not None:
-        for part, value in zip(parts, found.similarity, strict=True):
-            part["similarity"] = float(value)
-    if found.text is not None:
-        for part, value in zip(parts, found.text, strict=True):
-            part["text"] = float(value)
+    away = None
     if query.near is not None and memories:
         away = distances(np.array([memory.position for memory in memories]), query.near)
-        for part, value in zip(parts, away, strict=True):
-            part["distance_m"] = float(value)
+    for name, values in (("similarity", found.similarity), ("text", found.text), ("distance_m", away)):
+        if values is not None:
+            for part, value in zip(parts, values, strict=True):
+                part[name] = float(value)
     if memories and (query.aggregate or query.ordered_by == "recency"):
         newest = newest_ns()
         for part, memory in zip(parts, memories, strict=True):

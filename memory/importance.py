@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,23 +55,6 @@ class ImportanceWeights:
         if self.reward_scale == 0.0:
             raise ValueError("reward_scale must be above 0")
 
-    def to_json(self) -> dict[str, float]:
-        """Plain numbers by name."""
-        return {name: float(value) for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> ImportanceWeights:
-        """What :meth:`to_json` gave; names that are missing keep their default.
-
-        Raises:
-            ValueError: a name that is not a weight.
-        """
-        known = [entry.name for entry in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise ValueError(f"{name!r} is no weight; there are {', '.join(known)}")
-        return cls(**values)
-
 
 @dataclass(frozen=True, eq=False)
 class Importance:
@@ -87,9 +69,6 @@ class Importance:
     total: NDArray[np.float64]
     parts: Mapping[str, NDArray[np.float64]]
     contributions: Mapping[str, NDArray[np.float64]]
-
-    def __len__(self) -> int:
-        return len(self.total)
 
     def explain(self, row: int = 0) -> Scored:
         """The total of one memory, and what added to it, the most first."""

@@ -105,9 +105,7 @@ class StoreReader:
             ValueError: the query has no vector to attend with.
         """
         hits = self.query(dataclasses.replace(query, aggregate=True))
-        vector = query.embedding
-        if vector is None and query.like is not None:
-            vector = self._database.vectors([query.like], query.encoder).halves[0].astype(np.float32)
+        vector = self._retriever.vector_of(query)
         if vector is None:
             raise ValueError("context needs a query with an embedding or like")
         ids = [int(hit.memory.id) for hit in hits if hit.memory.id is not None]
@@ -177,8 +175,8 @@ class StoreReader:
             limit: most of them; those that were seen first within that time.
             vectors: with their vectors; without, it takes less time.
         """
-        found = self._database.seen(filter, limit=limit)
-        return self._database.present(found.ids.tolist(), vectors=vectors), found.total
+        ids, total = self._database.seen(filter, limit=limit)
+        return self._database.present(ids.tolist(), vectors=vectors), total
 
     def count(self, filter: Filter) -> int:
         """How many pass a filter, exactly."""

@@ -75,7 +75,7 @@ class Retriever:
     def find(self, query: Query) -> Found:
         """The ids that answer a query, at most ``query.k``."""
         filter = query.filter
-        vector = self._vector_of(query)
+        vector = self.vector_of(query)
         if vector is None and query.text is not None:
             # In another order than how well the words fit, all that have them count.
             best_first = query.ordered_by == "relevance"
@@ -100,15 +100,7 @@ class Retriever:
         map_id: str | None = None,
         aim: float = HIGH,
     ) -> Neighbours:
-        """The k most similar memories of each of (queries, dim) vectors, by the index alone.
-
-        Args:
-            vectors: (queries, dim).
-            k: of each.
-            encoder: which vectors are compared.
-            map_id: of which map.
-            aim: share of the ten nearest that is to be found.
-        """
+        """See :meth:`memory.reader.StoreReader.search`; with ``map_id`` only those of that map."""
         with self._lock:
             columns = self._follow()
             index = self.indexes.of(encoder, len(columns))
@@ -141,7 +133,8 @@ class Retriever:
             names = columns.names("labels")
             return {names[code]: int(count) for code, count in zip(codes, counts, strict=True)}
 
-    def _vector_of(self, query: Query) -> NDArray[np.float32] | None:
+    def vector_of(self, query: Query) -> NDArray[np.float32] | None:
+        """What a query compares with, its own or that of a memory; ``None`` where it compares none."""
         if query.embedding is not None:
             return query.embedding
         if query.like is None:

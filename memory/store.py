@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -103,12 +102,7 @@ class MemoryStore(StoreReader):
         """The store."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close it."""
         self.close()
 
@@ -257,6 +251,10 @@ class MemoryStore(StoreReader):
             yaws: (n,) radians.
             covariances: (n, 3, 3) square metres, or those of before.
             reason: for :meth:`explain`.
+
+        Raises:
+            ValueError: shapes differ, a number is not finite, or an id occurs twice.
+            UnknownMemoryError: one is not there; nothing was changed.
         """
         detail = {"reason": reason} if reason else None
         return self._database.repose(ids, positions, yaws, covariances=covariances, detail=detail)

@@ -34,8 +34,7 @@ class TierOptions:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
         for name, least in (("recent", 0), ("portion", 1)):
-            value = getattr(self, name)
-            check_integer(name, value)
+            value = check_integer(name, getattr(self, name))
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         budget = check_numbers("budget", (self.budget,), 1)[0]

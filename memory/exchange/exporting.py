@@ -11,7 +11,6 @@ from typing import Literal, TextIO, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import UnknownMemoryError
 from memory.exchange.geojson import Origin, write_geojson
 from memory.exchange.parquet import write_parquet
 from memory.exchange.records import record_of
@@ -110,15 +109,6 @@ def _batches(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[list[Memory]]:
     for start in range(0, len(ids), PORTION):
-        yield _still_there(database, ids[start : start + PORTION].tolist(), vectors)
+        yield database.present(ids[start : start + PORTION].tolist(), vectors=vectors)
         if progress is not None:
             progress(min(start + PORTION, len(ids)), len(ids))
-
-
-def _still_there(database: Database, ids: list[int], vectors: bool) -> list[Memory]:
-    while True:
-        try:
-            return database.get(ids, vectors=vectors)
-        except UnknownMemoryError:
-            present = set(database.columns(ids).ids.tolist())
-            ids = [id for id in ids if id in present]

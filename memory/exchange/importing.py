@@ -100,7 +100,7 @@ def import_source(
         DataError: a line cannot be used; those before it are stored, and passed over when the import is
             repeated. Names file and line.
     """
-    known = [] if again else _known_stretches(source, _logged_stretches(target, source.sort))
+    known = [] if again else sorted(_matching(source, _logged_stretches(target, source.sort)))
     report = ImportReport(source.path)
     keep = _Storing(target, report) if isinstance(target, Database) else _Observing(target, report)
     stretch = _Stretch(keep, source, report)
@@ -266,13 +266,11 @@ def _logged_stretches(database: Database | MemoryStore, sort: str) -> Stretches:
     return found
 
 
-def _known_stretches(source: Source, logged: Stretches) -> list[tuple[int, int]]:
-    """First and last lines of the stretches of a file that are among the logged ones, rising."""
-    return sorted(_matching(source, logged)) if logged else []
-
-
 def _matching(source: Source, logged: Stretches) -> Iterator[tuple[int, int]]:
-    still_to_come = max(max(lasts) for lasts in logged.values())
+    """First and last lines of the stretches of a file that are among the logged ones."""
+    if not logged:
+        return
+    still_to_come = max(map(max, logged.values()))
     running: dict[int, Any] = {}
     for entry in source.entries(content=False):
         if entry.number > still_to_come:

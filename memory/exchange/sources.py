@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -181,11 +182,9 @@ def _guess(path: Path) -> SourceFormat:
         if line.raw.startswith(b"PAR1"):
             return "parquet"
         if line.raw.strip():
-            try:
+            # What is no JSON the import names, or leaves out.
+            with contextlib.suppress(DataError):
                 return "detections" if is_detections(parse_object(path, line)) else "memories"
-            except DataError:
-                # The import says so, or leaves the line out.
-                continue
     return "memories"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.visits import join_visits, known_visits
-from memory.types import Memory, Visit, saturated
+from memory.types import Memory, saturated
 
 
 def position_covariances(
@@ -125,17 +126,11 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
         count=saturated(sum(memory.count for memory in ordered)),
         first_seen_ns=min(memory.first_sight_ns for memory in ordered),
         last_seen_ns=max(memory.last_sight_ns for memory in ordered),
-        visits=_joined_visits(ordered),
+        # None for one sight, which its time tells all of.
+        visits=latest.visits if len(ordered) == 1 else join_visits(chain(*map(known_visits, ordered))),
         state=latest.state,
         importance=max(importances, default=None),
     )
-
-
-def _joined_visits(memories: Sequence[Memory]) -> tuple[Visit, ...]:
-    """Those of all of them; none for one sight, which its time tells all of."""
-    if len(memories) == 1:
-        return memories[0].visits
-    return join_visits(visit for memory in memories for visit in known_visits(memory))
 
 
 def _fused_position(

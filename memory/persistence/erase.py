@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 
 from memory.errors import CorruptStoreError, EraseError
 from memory.persistence import meta, places
@@ -59,15 +60,23 @@ def scrub_now(connection: sqlite3.Connection) -> str | None:
     """
     if not is_pending(connection):
         return None
+    try:
+        with _without_waiting(connection):
+            scrub(connection)
+    except (EraseError, sqlite3.Error, CorruptStoreError) as error:
+        return f"{WAITS}: {error}"
+    return None
+
+
+@contextlib.contextmanager
+def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
+    """Locks of others are errors at once."""
     (waits_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute("PRAGMA busy_timeout = 0")
     try:
-        scrub(connection)
-    except (EraseError, sqlite3.Error, CorruptStoreError) as error:
-        return f"{WAITS}: {error}"
+        yield
     finally:
         connection.execute(f"PRAGMA busy_timeout = {waits_ms}")
-    return None
 
 
 #: Said while an erasure is not finished.
@@ -84,13 +93,8 @@ def tidy(connection: sqlite3.Connection) -> bool:
 
     Nor is anything else an error here, a full disk as little: the log is copied another time.
     """
-    with contextlib.suppress(sqlite3.Error):
-        (waits_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
-        connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            return checkpoint(connection)
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {waits_ms}")
+    with contextlib.suppress(sqlite3.Error), _without_waiting(connection):
+        return checkpoint(connection)
     return True
 
 

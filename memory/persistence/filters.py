@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence.deadline import check_deadline
-from memory.persistence.places import Placed
 from memory.query import Filter
 from memory.types import distinct_words
 
@@ -52,10 +51,8 @@ def is_any(column: str, values: Sequence[Any]) -> Condition:
     return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
-def judge(placed: Placed, filter: Filter) -> NDArray[np.bool_]:
-    """Which of the memories within the filter's bounds are within its circle and polygon."""
-    points = placed.points
-    kept = np.ones(len(points), np.bool_)
+def judge(points: NDArray[np.float64], filter: Filter, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of the kept (n, 2) points, within the filter's bounds, are within its circle and polygon."""
     if filter.circle is not None:
         kept &= in_circle(points, filter.circle)
     if filter.polygon is not None:

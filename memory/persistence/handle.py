@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from memory.errors import StoreClosedError, StoreReadOnlyError
@@ -100,13 +99,7 @@ class Handle:
         readonly: bool = False,
         create: bool = True,
     ) -> Self:
-        """Open or make a store.
-
-        Args:
-            folder: of the store.
-            dim: length of the vectors; needed for a new store, checked for an old one.
-            readonly: never change anything; may be while another process writes.
-            create: make the store where there is none, unless ``readonly``.
+        """Open or make a store, see :meth:`memory.store.MemoryStore.open`.
 
         Raises:
             NotAStoreError, StoreVersionError, CorruptStoreError: the file is not one that this release reads.
@@ -161,9 +154,7 @@ class Handle:
         """The database itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close it."""
         self.close()
 

@@ -184,13 +184,10 @@ def read_entries(
         " WHERE generation > ? AND generation <= ? ORDER BY generation LIMIT ?",
         (after, 2**62 if until is None else until, -1 if limit is None else limit),
     )
-    return [entry_of(row) for row in rows]
-
-
-def entry_of(row: Sequence[Any]) -> LogEntry:
-    """From the columns of ``log``."""
-    generation, time_ns, operation, first, following, undoes, detail = row
-    return LogEntry(generation, time_ns, operation, range(first, following), undoes, json.loads(detail))
+    return [
+        LogEntry(generation, time_ns, operation, range(first, following), undoes, json.loads(detail))
+        for generation, time_ns, operation, first, following, undoes, detail in rows
+    ]
 
 
 def read_history(connection: sqlite3.Connection, id: int) -> list[LogEntry]:

@@ -232,15 +232,7 @@ def repose(
     table: NDArray[np.float64],
     detail: Mapping[str, Any],
 ) -> Applied:
-    """Give memories new poses.
-
-    Args:
-        connection: to write to.
-        counters: of the store.
-        ids: (n,), rising.
-        table: (n, ``POSE``), or (n, ``POSE_COLUMNS``) with covariances, float64.
-        detail: for the log.
-    """
+    """Give memories new poses, as of :func:`memory.persistence.poses.check_poses`."""
     generation = write_entry(connection, counters, "repose", detail)
     move(connection, counters, generation, ids, table)
     update_places(connection, counters)

@@ -116,14 +116,7 @@ def loosen(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
 def follow(
     connection: sqlite3.Connection, ids: NDArray[np.int64], points: NDArray[np.float64], last_id: int
 ) -> bool:
-    """Take in that memories moved; whether all blocks were made anew.
-
-    Args:
-        connection: to write to.
-        ids: (n,) of memories, each once.
-        points: (n, 2 or more) where they are now.
-        last_id: that was given to a memory.
-    """
+    """Take in that (n,) memories moved to (n, 2 or more) points; whether all blocks were made anew."""
     blocks = connection.execute("SELECT count(*) FROM block").fetchone()[0]
     if REBUILD * len(ids) > last_id or BLOCK * blocks > STALE * last_id + TAIL:
         rebuild(connection, last_id)
@@ -136,16 +129,9 @@ def follow(
 
 
 def update_blocks_if_many(connection: sqlite3.Connection, last_id: int, placed: int, *, moved: bool) -> int:
-    """Make blocks when many memories wait for them.
+    """Make blocks when many memories wait for them; the last id that is in a block now, which was ``placed``.
 
-    Args:
-        connection: to write to.
-        last_id: that was given to a memory.
-        placed: the last that is in a block.
-        moved: whether some may have become loose.
-
-    Returns:
-        The last id that is in a block now.
+    With ``moved``, memories that became loose are counted too.
     """
     waiting = last_id - placed
     if waiting <= TAIL and moved:
@@ -161,17 +147,12 @@ def update_blocks(connection: sqlite3.Connection, last_id: int) -> None:
     ids = poses.distinct(tail(connection))
     write_runs(connection, ids, poses.read(connection, ids), large=False)
     connection.execute("DELETE FROM loose")
-    note_placed(connection, last_id)
+    meta.write(connection, PLACED, last_id)
     small = connection.execute("SELECT run FROM run WHERE NOT large").fetchall()
     if len(small) >= SMALL_RUNS:
         # With the oldest one, so that what was removed or moved disappears from all of them in turn.
         oldest = connection.execute("SELECT run FROM run WHERE large ORDER BY run LIMIT 1").fetchall()
         compact(connection, [run for (run,) in small + oldest])
-
-
-def note_placed(connection: sqlite3.Connection, last_id: int) -> None:
-    """Remember up to where there are blocks."""
-    meta.write(connection, PLACED, last_id)
 
 
 def write_runs(
@@ -246,7 +227,7 @@ def rebuild(connection: sqlite3.Connection, last_id: int) -> None:
     for table in ("block", "run", "loose"):
         connection.execute(f"DELETE FROM {table}")
     write_runs(connection, *poses.scan(connection), large=True)
-    note_placed(connection, last_id)
+    meta.write(connection, PLACED, last_id)
 
 
 def clamp(value: float) -> float:

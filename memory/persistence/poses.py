@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory import types
 from memory.errors import CorruptStoreError, UnknownMemoryError
 from memory.persistence import checksums
 from memory.persistence.ids import id_array
-from memory.types import MOST_COVARIANCE
 
 #: Ids in a row: as many poses as fit on a page of 4096 bytes.
 CHUNK = 126
@@ -70,20 +70,7 @@ def check_covariances(values: ArrayLike, count: int) -> NDArray[np.float64]:
     matrices = np.asarray(values, dtype=np.float64)
     if matrices.shape != (count, 3, 3):
         raise ValueError(f"covariances do not fit {count} ids: their shape is {matrices.shape}")
-    if not (np.abs(matrices) <= MOST_COVARIANCE).all():
-        raise ValueError(f"covariance must be finite, and at most {MOST_COVARIANCE:g} square metres")
-    scale = np.maximum(np.abs(matrices).max(axis=(1, 2), initial=0.0), 1e-12)
-    turned = matrices.transpose(0, 2, 1)
-    if (np.abs(matrices - turned).max(axis=(1, 2), initial=0.0) > 1e-6 * scale).any():
-        raise ValueError("covariance must be symmetric")
-    even = (matrices + turned) / 2
-    try:
-        # Much quicker than eigenvalues, where all is well.
-        np.linalg.cholesky(even / scale[:, None, None] + 1e-6 * np.eye(3))
-    except np.linalg.LinAlgError as error:
-        if (np.linalg.eigvalsh(even).min(axis=1) < -1e-6 * scale).any():
-            raise ValueError("covariance must be positive semidefinite") from error
-    packed: NDArray[np.float64] = even.reshape(count, 9)[:, UPPER]
+    packed: NDArray[np.float64] = types.check_covariances(matrices).reshape(count, 9)[:, UPPER]
     return packed
 
 

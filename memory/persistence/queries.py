@@ -12,7 +12,7 @@ from memory.persistence import journal, meta, poses, reading, scanning, sights, 
 from memory.persistence.handle import Handle
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
-from memory.persistence.reading import Order, Seen, TextHits
+from memory.persistence.reading import Order, TextHits
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.scanning import Columns
 from memory.persistence.sights import Sighted
@@ -56,8 +56,10 @@ class Queries(Handle):
         with self._read() as connection:
             return reading.select_ids(connection, filter, order=order, limit=limit)
 
-    def seen(self, filter: Filter, *, limit: int | None = None) -> Seen:
-        """What matches and was seen within ``between_ns``, merged memories by each of their visits."""
+    def seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
+        """What matches and was seen within ``between_ns``, see
+        :func:`memory.persistence.reading.select_seen`.
+        """
         with self._read() as connection:
             return reading.select_seen(connection, filter, limit=limit)
 
@@ -95,11 +97,9 @@ class Queries(Handle):
         known = check_ids(ids)
         with self._read() as connection:
             found = tables.read_slots(connection).get(slot)
-            return (
-                tables.as_vectors([], [], 0)
-                if found is None
-                else tables.read_vectors(connection, known, found)
-            )
+            if found is None:
+                return tables.as_vectors([], [], 0)
+            return tables.read_vectors(connection, known, found)
 
     def scan_vectors(self, after_id: int = 0, limit: int = 65536, slot: str = DEFAULT_SLOT) -> Vectors:
         """The next vectors in the order of their ids, for building an index; empty at the end."""

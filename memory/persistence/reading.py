@@ -49,18 +49,6 @@ class TextHits(NamedTuple):
     scores: NDArray[np.float64]
 
 
-class Seen(NamedTuple):
-    """Memories that were seen within a time.
-
-    Attributes:
-        ids: (n,) int64, in the order of when they were first seen within it; ties by id.
-        total: how many there are, whatever the limit.
-    """
-
-    ids: NDArray[np.int64]
-    total: int
-
-
 def where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
     """A WHERE clause and its parameters."""
     if not conditions:
@@ -93,7 +81,7 @@ def place_ids(connection: sqlite3.Connection, filter: Filter) -> NDArray[np.int6
     if filter.bounds is None:
         return None
     placed = places.within(connection, filter.bounds)
-    return placed.ids[judge(placed, filter)]
+    return placed.ids[judge(placed.points, filter, np.ones(len(placed.ids), np.bool_))]
 
 
 def word_ids(
@@ -182,16 +170,17 @@ def select_ids(
     return ids if allowed is None else ids[among(ids, allowed)][:limit]
 
 
-def select_seen(connection: sqlite3.Connection, filter: Filter, *, limit: int | None = None) -> Seen:
+def select_seen(
+    connection: sqlite3.Connection, filter: Filter, *, limit: int | None = None
+) -> tuple[NDArray[np.int64], int]:
     """Memories that match, with the filter's time as that of any of their sights that is known.
 
     A memory with visits is there where one of them shares a nanosecond with the time; others, and those of
     stores from before there were visits, by ``time_ns``.
 
-    Args:
-        connection: to read from.
-        filter: with ``between_ns``.
-        limit: most of them.
+    Returns:
+        (n,) int64 ids in the order of when they were first seen within it, ties by id; and how many there
+        are, whatever the limit.
     """
     if filter.between_ns is None:
         raise ValueError("between_ns is needed: it says when the memories were seen")
@@ -203,14 +192,14 @@ def select_seen(connection: sqlite3.Connection, filter: Filter, *, limit: int | 
     kept = select_among(connection, replace(filter, between_ns=None), merged.ids)
     merged_ids, merged_first = merged.ids[kept], merged.first_ns[kept]
     if not len(merged_ids):
-        return Seen(ids, total)
+        return ids, total
     own = times_of(connection, merged_ids)
     total += int(((own < first) | (own > last)).sum())
     # Of the others the limit left all that count: merged ones only move to the front, or come in addition.
     ids = ids[~among(ids, merged_ids)]
     found = np.concatenate([ids, merged_ids])
     when = np.concatenate([times_of(connection, ids), merged_first])
-    return Seen(found[np.lexsort((found, when))][:limit], total)
+    return found[np.lexsort((found, when))][:limit], total
 
 
 def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -291,16 +280,16 @@ def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
         return 0 if expression is None else int(connection.execute(sql, (expression,)).fetchone()[0])
     allowed = indexed_ids(connection, filter)
-    if allowed is None:
-        clause, parameters = where(conditions_of(connection, filter))
-        return int(connection.execute(f"SELECT count(*) FROM memory AS m{clause}", parameters).fetchone()[0])
     conditions = column_conditions(filter)
-    if not conditions:
+    if allowed is not None and not conditions:
         return len(allowed)
-    if len(allowed) <= FEW:
-        clause, parameters = where([id_condition(allowed), *conditions])
+    if allowed is not None and len(allowed) <= FEW:
+        conditions, allowed = [id_condition(allowed), *conditions], None
+    else:
+        conditions = conditions_of(connection, filter)
+    clause, parameters = where(conditions)
+    if allowed is None:
         return int(connection.execute(f"SELECT count(*) FROM memory AS m{clause}", parameters).fetchone()[0])
-    clause, parameters = where(conditions_of(connection, filter))
     ids = fetch_ids(connection, f"SELECT m.id AS id FROM memory AS m{clause}", parameters)
     return int(among(ids, allowed).sum())
 

@@ -89,61 +89,30 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
     for position, row in enumerate(rows):
         if not isinstance(row, Memory):
             raise TypeError(f"rows[{position}] must be a Memory, got {type(row).__name__}")
-    if len(rows) == 1:
-        return _prepare_one(rows[0], slots)
-    scalars: dict[str, list[Any]] = {
-        "time_ns": [int(row.time_ns) for row in rows],
-        "map_id": [row.map_id for row in rows],
-        "kind": [row.kind for row in rows],
-        "label": [row.label for row in rows],
-        "confidence": [row.confidence for row in rows],
-        "reward": [row.reward for row in rows],
-        "marked": [int(row.marked) for row in rows],
-        "count": [int(row.count) for row in rows],
-        "first_seen_ns": [None if row.first_seen_ns is None else int(row.first_seen_ns) for row in rows],
-        "last_seen_ns": [None if row.last_seen_ns is None else int(row.last_seen_ns) for row in rows],
-        "state": [row.state for row in rows],
-        "importance": [None if row.importance is None else float(row.importance) for row in rows],
-    }
-    texts = {
-        "caption": [row.caption for row in rows],
-        "payload": [dump(row.payload) if row.payload else "{}" for row in rows],
-        "evidence": [row.evidence for row in rows],
-        "provenance": [row.provenance for row in rows],
-    }
-    visits = {position: row.visits for position, row in enumerate(rows) if row.visits}
-    return Prepared(len(rows), scalars, texts, poses_of(rows), encode(rows, slots), visits)
+    values = [_columns(row) for row in rows]
+    names = (*SCALARS, *TEXTS)
+    columns = {name: [each[at] for each in values] for at, name in enumerate(names)}
+    return Prepared(
+        len(rows),
+        {name: columns[name] for name in SCALARS},
+        {name: columns[name] for name in TEXTS},
+        poses_of(rows),
+        encode(rows, slots),
+        {position: row.visits for position, row in enumerate(rows) if row.visits},
+    )
 
 
-def _prepare_one(row: Memory, slots: Mapping[str, Slot]) -> Prepared:
-    """The same for one memory: what a robot stores most often, in few steps."""
-    scalars: dict[str, list[Any]] = {
-        "time_ns": [int(row.time_ns)],
-        "map_id": [row.map_id],
-        "kind": [row.kind],
-        "label": [row.label],
-        "confidence": [row.confidence],
-        "reward": [row.reward],
-        "marked": [int(row.marked)],
-        "count": [int(row.count)],
-        "first_seen_ns": [None if row.first_seen_ns is None else int(row.first_seen_ns)],
-        "last_seen_ns": [None if row.last_seen_ns is None else int(row.last_seen_ns)],
-        "state": [row.state],
-        "importance": [None if row.importance is None else float(row.importance)],
-    }
-    texts = {
-        "caption": [row.caption],
-        "payload": [dump(row.payload) if row.payload else "{}"],
-        "evidence": [row.evidence],
-        "provenance": [row.provenance],
-    }
-    visits = {0: row.visits} if row.visits else {}
-    if row.embedding is None or row.embeddings:
-        vectors = encode([row], slots)
-    else:
-        dim = slots[DEFAULT_SLOT].dim if DEFAULT_SLOT in slots else len(row.embedding)
-        vectors = {DEFAULT_SLOT: ([0], [_half_of(row.embedding, 0, DEFAULT_SLOT, dim)], dim)}
-    return Prepared(1, scalars, texts, poses_of([row]), vectors, visits)
+def _columns(row: Memory) -> tuple[Any, ...]:
+    """``SCALARS`` and ``TEXTS`` of a memory."""
+    return (
+        int(row.time_ns), row.map_id, row.kind, row.label, row.confidence, row.reward, int(row.marked),
+        int(row.count),
+        None if row.first_seen_ns is None else int(row.first_seen_ns),
+        None if row.last_seen_ns is None else int(row.last_seen_ns),
+        row.state,
+        None if row.importance is None else float(row.importance),
+        row.caption, dump(row.payload) if row.payload else "{}", row.evidence, row.provenance,
+    )  # fmt: skip
 
 
 def _half_of(vector: NDArray[np.float32], at: int, name: str, dim: int) -> bytes:

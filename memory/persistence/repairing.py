@@ -55,7 +55,7 @@ def repair_files(folder: Path) -> CheckReport:
     lock = WriterLock(folder / files.LOCK_NAME)
     try:
         found = wal.read(log)
-        fresh, salvaged = _salvaged_beside(file, file, found.beyond, lock.left)
+        fresh, salvaged = _salvaged_beside(file, file, found.pages, lock.left)
         # The damaged one keeps its bytes under another name before anything takes its place.
         aside = keep_aside(file)
         os.link(file, aside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ from memory.persistence.lock import Acknowledged
 from memory.persistence.migrations import APPLICATION_ID, migrate
 from memory.persistence.pages import Pages
 from memory.persistence.records import DEFAULT_SLOT, SLOTS, Slot
-from memory.persistence.sorting import AT_ONCE, take_rows
-from memory.persistence.tables import SELECT_VECTORS, add_slot
+from memory.persistence.sorting import take_rows
+from memory.persistence.tables import SELECT_VECTORS, add_slot, chunks
 
 #: The operation that a repair is in the log, and what stands for operations that are lost.
 OPERATION, LOST = "repair", "lost"
@@ -60,8 +60,8 @@ def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salva
         migrate(connection, name=str(file))
         connection.execute("BEGIN")
         connection.execute("DELETE FROM meta")
-        rows = take_rows(connection, pages)
-        found = _complete(connection, left)._replace(found=rows.found, put_right=rows.put_right)
+        count, put_right = take_rows(connection, pages)
+        found = _complete(connection, left)._replace(found=count, put_right=put_right)
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")
         return found
@@ -172,17 +172,14 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
         keys = [key for (key,) in connection.execute(f"SELECT row FROM {layout.table} ORDER BY row")]
         moved = [(at, key) for at, key in enumerate(keys, 1) if at != key]
         connection.executemany(f"UPDATE {layout.table} SET row = ? WHERE row = ?", moved)
-        for start in range(0, len(moved), AT_ONCE):
-            checksums.renew(connection, layout, [at for at, _ in moved[start : start + AT_ONCE]])
+        for part in chunks(at for at, _ in moved):
+            checksums.renew(connection, layout, part)
     return missing
 
 
 def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[str]:
-    """Vectors, visits and covariances that there were and are no more; the rows that say so are set right.
-
-    Args:
-        connection: to write to.
-        touched: gets the ids of memories that are without vectors or visits now.
+    """Vectors, visits and covariances that there were and are no more; the rows that say so are set right,
+    and ``touched`` gets the ids of memories that are without vectors or visits now.
     """
     vectors: dict[int, list[int]] = {}
     changed = []
@@ -204,7 +201,7 @@ def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[
         lost.append(f"covariances, where they had some, of {spans(first.ravel().tolist())}")
     touched |= {*changed, *unseen}
     for layout, keys in ((checksums.MEMORY, [*changed, *unseen]), (checksums.POSE, rows)):
-        for part in _parts(keys):
+        for part in chunks(keys):
             checksums.note_parts(connection, layout, part)
             checksums.renew(connection, layout, part)
     return lost
@@ -279,7 +276,7 @@ def _readable(connection: sqlite3.Connection, id: int, missing: Sequence[str]) -
 
 def _leave_out(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     """Take everything of memories out of the tables."""
-    for part in _parts(ids):
+    for part in chunks(ids):
         bound = (json.dumps(part),)
         some = "IN (SELECT value FROM json_each(?))"
         for table in ("memory", "body", "visited"):
@@ -289,11 +286,6 @@ def _leave_out(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     lone = poses.spread_ids(connection)
     bare = lone[np.isnan(poses.read(connection, lone)[:, 0])]
     poses.clear(connection, bare)
-
-
-def _parts(ids: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(ids), AT_ONCE):
-        yield list(ids[start : start + AT_ONCE])
 
 
 def spans(ids: Iterable[int], what: str = "memory") -> str:

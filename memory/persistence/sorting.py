@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from memory.persistence import checksums, meta
 from memory.persistence.checksums import LAYOUTS, Layout, kind_of
@@ -12,18 +11,6 @@ from memory.persistence.pages import ERRORS, Pages, Record, Value
 
 #: Rows that are written at once.
 AT_ONCE = 1024
-
-
-class Taken(NamedTuple):
-    """Rows that were found.
-
-    Attributes:
-        found: how many.
-        put_right: of these, with a bit turned back.
-    """
-
-    found: int
-    put_right: int
 
 
 class Sorter:
@@ -82,8 +69,8 @@ def _bytes_of(value: Value) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", ERRORS)
 
 
-def take_rows(connection: sqlite3.Connection, pages: Pages) -> Taken:
-    """Insert every row that has its checksum, or lacks one bit of it."""
+def take_rows(connection: sqlite3.Connection, pages: Pages) -> tuple[int, int]:
+    """Insert every row that has its checksum, or lacks one bit of it: how many, and of how many a bit."""
     count = 0
     sorter = Sorter(connection)
     waiting: dict[str, list[tuple[Value, ...]]] = {}
@@ -101,7 +88,7 @@ def take_rows(connection: sqlite3.Connection, pages: Pages) -> Taken:
                 rows.clear()
     for table, rows in waiting.items():
         _insert(connection, table, rows)
-    return Taken(count, sorter.put_right)
+    return count, sorter.put_right
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Value, ...]]) -> None:

@@ -45,14 +45,9 @@ class Database(Queries):
     def add(
         self, rows: Sequence[Memory], *, operation: str = "add", detail: Mapping[str, Any] | None = None
     ) -> list[int]:
-        """Store memories; return their ids once they are on the disk. All of them or none.
+        """See :meth:`memory.store.MemoryStore.add`.
 
-        Threads that add at the same time share a commit. Nothing is logged where there is nothing to add,
-        unless ``detail`` says why.
-
-        Raises:
-            ValueError, TypeError, DimensionError: a row is not right; nothing was stored.
-            StoreFullError: no room; nothing was stored.
+        Nothing is logged where there is nothing to add, unless ``detail`` says why.
         """
         prepared = prepare(rows, self._counters.slots)
         check_new(rows)
@@ -178,11 +173,7 @@ class Database(Queries):
         self._write(lambda connection: meta.write(connection, SETTINGS, text))
 
     def undo(self, generation: int) -> int:
-        """Take an operation back, with the ids that the memories had; return the generation of doing so.
-
-        Raises:
-            UndoError: unknown, undone already, built upon since, trimmed or erased.
-        """
+        """See :meth:`memory.store.MemoryStore.undo`; the memories have the ids again that they had."""
         check_integer("generation", generation)
         return self._write(
             lambda connection: operations.undo(connection, self._counters, generation)
@@ -197,19 +188,7 @@ class Database(Queries):
         covariances: ArrayLike | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> int:
-        """Give many memories new poses, as after a loop closure; return the generation.
-
-        Args:
-            ids: n of them, each once.
-            positions: (n, 3) metres in the map.
-            yaws: (n,) radians.
-            covariances: (n, 3, 3) square metres; without them those of before stay.
-            detail: for the log.
-
-        Raises:
-            ValueError: shapes differ, a number is not finite, or an id occurs twice.
-            UnknownMemoryError: one is not there; nothing was changed.
-        """
+        """See :meth:`memory.store.MemoryStore.repose`; ``detail`` is for the log."""
         known, table = poses.check_poses(ids, positions, yaws, covariances)
 
         def work(connection: sqlite3.Connection) -> Applied:
@@ -245,13 +224,8 @@ class Database(Queries):
         keep_operations: int = 0,
         until: int = 2**62,
     ) -> Trimmed:
-        """Drop what is kept for undoing old operations; the room is used again.
-
-        Args:
-            generation: all up to this one; without it, what follows decides.
-            before_ns: only what is older than this, by the computer's clock.
-            keep_operations: the last so many stay.
-            until: none after this one.
+        """Drop what is kept for undoing old operations, up to a generation; without one, up to that of
+        :func:`memory.persistence.operations.last_trimmable`. The room is used again.
         """
         last = None if generation is None else check_integer("generation", generation)
 
@@ -282,11 +256,6 @@ class Database(Queries):
         with self._alone() as writer:
             erase.scrub(writer.connection)
 
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database file, as far as readers let it."""
-        with self._alone() as writer:
-            erase.checkpoint(writer.connection)
-
     def backup(
         self,
         folder: str | os.PathLike[str],
@@ -294,26 +263,12 @@ class Database(Queries):
         *,
         beside: Mapping[str, bytes] | None = None,
     ) -> Path:
-        """Copy the store as it is now into another folder, while it is used; return the file.
-
-        Args:
-            folder: made where there is none. It holds a store only once the copy is whole.
-            progress: called with the pages that are copied and the pages that there are.
-            beside: contents of further files, by name, that belong to the copy.
-
-        Raises:
-            FileExistsError: there is a store already.
-        """
+        """See :func:`memory.persistence.copying.copy_store`."""
         with self._read() as connection:
             return copy_store(connection, Path(folder).absolute(), progress, beside)
 
     def check(self, repair: bool = False) -> integrity.CheckReport:
-        """Look at every row for damage; with ``repair`` bring back what can be read.
-
-        Indexes are rebuilt in place. Where rows are damaged, a new database is made of all that are as they
-        were stored, and takes the place of the damaged one, which is kept beside it; the report says what is
-        lost.
-        """
+        """See :meth:`memory.store.MemoryStore.check`."""
         if self.readonly and not repair:
             with self._read() as connection:
                 return integrity.look(connection, self.folder)

@@ -25,13 +25,11 @@ class Wal(NamedTuple):
     """What a write-ahead log holds.
 
     Attributes:
-        pages: by number, the newest of each that was committed, as SQLite sees them.
-        beyond: the same with the frames behind the damage.
+        pages: by number, the newest of each, with the frames behind a damage.
         damaged: whether commits that had been synced are behind a damage.
     """
 
     pages: dict[int, bytes]
-    beyond: dict[int, bytes]
     damaged: bool
 
 
@@ -44,11 +42,11 @@ def read(log: Path) -> Wal:
     data = log.read_bytes() if log.exists() else b""
     size = int.from_bytes(data[8:12], "big")
     if len(data) < HEADER or size not in (512, 1024, 2048, 4096, 8192, 16384, 32768):
-        return Wal({}, {}, False)
+        return Wal({}, False)
     order = ">" if int.from_bytes(data[:4], "big") & 1 else "<"
     count = (len(data) - HEADER) // (FRAME_HEADER + size)
     if count == 0:
-        return Wal({}, {}, False)
+        return Wal({}, False)
     frames = np.frombuffer(data, np.uint8, count * (FRAME_HEADER + size), HEADER).reshape(count, -1)
     heads = np.ascontiguousarray(frames[:, :FRAME_HEADER]).view(">u4").astype(np.uint64)
     covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1)
@@ -68,9 +66,9 @@ def read(log: Path) -> Wal:
     damaged = sound_head and bool(
         len(commits) and (commits >= end).any() and later[-1] > commits[commits >= end][0]
     )
-    pages = {int(heads[at, 0]): frames[at, FRAME_HEADER:].tobytes() for at in range(last)}
-    beyond = {int(heads[at, 0]): frames[at, FRAME_HEADER:].tobytes() for at in later.tolist()}
-    return Wal(pages, {**pages, **beyond} if sound_head else pages, damaged)
+    # As SQLite sees them, then what it does not.
+    kept = [*range(last), *(later.tolist() if sound_head else ())]
+    return Wal({int(heads[at, 0]): frames[at, FRAME_HEADER:].tobytes() for at in kept}, damaged)
 
 
 def _parts(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

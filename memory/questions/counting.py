@@ -45,7 +45,7 @@ def tally_of(memories: Iterable[Memory]) -> Tally:
 def tally(store: MemoryStore, filter: Filter) -> Tally:
     """Of what passes a filter, merged memories by each of their visits: only these few are read."""
     database = store.database
-    ids = database.ids(filter) if filter.between_ns is None else database.seen(filter).ids
+    ids = database.ids(filter) if filter.between_ns is None else database.seen(filter)[0]
     columns = database.columns(ids.tolist())
     there = set(columns.ids.tolist())
     merged = [m for m in store.find_merged(replace(filter, between_ns=None)) if m.id in there]

@@ -216,18 +216,11 @@ class Reservoir:
         """Whether a kept memory is unique: it stands for what is like it."""
         return bool(self._members[self._numbers[key]].unique)
 
-    def drop_empty_windows(self) -> int:
-        """Free windows of which nothing is kept: after an erasure not even their map and place stay.
-
-        Returns:
-            How many windows were freed.
-        """
+    def drop_empty_windows(self) -> None:
+        """Free windows of which nothing is kept: after an erasure not even their map and place stay."""
         used = {member.window for member in self._members.values()}
-        empty = [key for key in self._windows if key not in used]
-        for key in empty:
-            del self._windows[key]
+        self._windows = {key: window for key, window in self._windows.items() if key in used}
         self._last_event = {key: last for key, last in self._last_event.items() if key in self._things}
-        return len(empty)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write settings and state as one .npz file, replaced only when complete."""

@@ -1,6 +1,5 @@
 """Importance: its parts, their weights, and the words."""
 
-import json
 import math
 
 import numpy as np
@@ -39,13 +38,13 @@ def test_arrays_and_numbers_are_broadcast() -> None:
     rewards = np.array([0.0, 1.0, -1.0])
     scored = importance(nearest_similarity=0.5, reward=rewards)
     alone = [importance(nearest_similarity=0.5, reward=reward).total[0] for reward in rewards]
-    assert len(scored) == 3
+    assert len(scored.total) == 3
     np.testing.assert_array_equal(scored.total, alone)
     assert scored.total[1] == scored.total[2] > scored.total[0]
 
 
 def test_nothing_gives_nothing() -> None:
-    assert len(importance(nearest_similarity=np.zeros(0))) == 0
+    assert len(importance(nearest_similarity=np.zeros(0)).total) == 0
 
 
 def test_the_largest_contribution_comes_first_and_those_of_zero_are_not_named() -> None:
@@ -102,14 +101,6 @@ def test_rarity_falls_with_the_count_and_is_highest_for_a_new_label(counts: dict
 def test_rarity_is_minus_the_log_of_the_frequency() -> None:
     found = rarities(["a", "b"], {"a": 89, "b": 9})
     np.testing.assert_allclose(found, [-math.log(0.9) / math.log(100), -math.log(0.1) / math.log(100)])
-
-
-def test_weights_go_through_json() -> None:
-    weights = ImportanceWeights(novelty=1, rarity=0.125, reward_scale=7.0)
-    assert ImportanceWeights.from_json(json.loads(json.dumps(weights.to_json()))) == weights
-    assert ImportanceWeights.from_json({}) == ImportanceWeights()
-    with pytest.raises(ValueError, match="'novelity' is no weight"):
-        ImportanceWeights.from_json({"novelity": 1.0})
 
 
 @pytest.mark.parametrize(

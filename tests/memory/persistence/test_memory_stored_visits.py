@@ -53,7 +53,7 @@ def test_written_changed_removed_and_undone(tmp_path: Path) -> None:
         assert database.check().ok
     with Database.open(tmp_path, readonly=True) as database:
         assert database.get([id])[0].visits == VISITS
-        assert database.seen(Filter(between_ns=(50, 100))).ids.tolist() == [id]
+        assert database.seen(Filter(between_ns=(50, 100)))[0].tolist() == [id]
 
 
 def test_one_sight_takes_no_row_and_no_page(tmp_path: Path) -> None:
