@@ -53,9 +53,7 @@ def sample_cyclist(rng: np.random.Generator) -> Mesh:
 
 
 def _centered(mesh: Mesh) -> Mesh:
-    low, high = mesh.vertices.min(0), mesh.vertices.max(0)
-    length, width, height = (float(value) for value in high - low)
-    return mesh.resized(length, width, height)
+    return mesh.resized(*(mesh.vertices.max(0) - mesh.vertices.min(0)).tolist())
 
 
 def _legs(stride_m: float, reflectivity: float) -> list[Mesh]:
