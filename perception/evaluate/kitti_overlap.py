@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from perception.boxes import circles_meet, circumscribed_radius, rotated_iou_bev_pairs
+from perception.boxes import circles_meet, circumscribed_radius, rotated_iou_pairs
 from perception.evaluate.kitti_frames import Float64Array, ObjectTable
 from perception.evaluate.kitti_protocol import OVERLAP_METRICS, OverlapMetric
 
@@ -129,7 +129,7 @@ def _ground_shared(labels: ObjectTable, detections: ObjectTable, label: Rows, de
     reach = circumscribed_radius(first) + circumscribed_radius(second)
     near = circles_meet(first[:, 0] - second[:, 0], first[:, 1] - second[:, 1], reach).numpy()
     iou = np.zeros(len(label))
-    iou[near] = rotated_iou_bev_pairs(label_boxes[label[near]], detection_boxes[detection[near]])
+    iou[near] = rotated_iou_pairs(label_boxes[label[near]], detection_boxes[detection[near]], metric="bev")
     label_area = (label_boxes[:, 3] * label_boxes[:, 4])[label]
     detection_area = (detection_boxes[:, 3] * detection_boxes[:, 4])[detection]
     return _Shared(iou * (label_area + detection_area) / (1 + iou), label_area, detection_area)

@@ -174,7 +174,7 @@ def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
 def unit_intensity(
     place: str, raw: RawCloud, *, advice: str = "", least: float = 1.0
 ) -> tuple[FloatArray, float]:
-    """(N,) float32 intensity in [0, 1], and its divisor; zeros where there is none; NaN and infinity are kept.
+    """(N,) float32 intensity in [0, 1] and its divisor; zeros where there is none; NaN, infinity are kept.
 
     Args:
         place: of the column, for messages.
