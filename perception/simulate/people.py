@@ -25,12 +25,12 @@ def sample_pedestrian(rng: np.random.Generator, *, walking: bool | None = None) 
     swing = float(rng.uniform(0.15, 0.4)) if walks else float(rng.choice([0.02, 0.02, 0.9]))
     bag = str(rng.choice(["none", "backpack", "hand"], p=[0.6, 0.25, 0.15]))
     cloth = rng.uniform(0.06, 0.5, 2)
-    parts = [
-        *_legs(stride, float(cloth[0])),
-        *_torso_and_head(float(cloth[1])),
-        *_arms(stride, swing, float(cloth[1])),
-        *_bag(bag),
-    ]
+    parts = [*_legs(stride, float(cloth[0])), *_torso_and_head(float(cloth[1]))]
+    parts += _arms(stride, swing, float(cloth[1]))
+    if bag == "backpack":
+        parts.append(capsule((-0.2, 0, 1.1), (-0.2, 0, 1.32), 0.14, Material.CLOTH, 0.2))
+    elif bag == "hand":
+        parts.append(capsule((-0.1, 0.36, 0.55), (0.12, 0.36, 0.55), 0.11, Material.CLOTH, 0.35))
     scale = height / 1.75
     turn = np.diag([scale, scale * float(rng.uniform(0.82, 1.04)), scale, 1.0])
     return _centered(merge_meshes(parts).transformed(turn))
@@ -90,14 +90,6 @@ def _arms(stride_m: float, swing_rad: float, reflectivity: float) -> list[Mesh]:
         parts.append(capsule(shoulder, elbow, 0.055, Material.CLOTH, reflectivity, sides=6))
         parts.append(capsule(elbow, hand, 0.045, Material.CLOTH, reflectivity, sides=6))
     return parts
-
-
-def _bag(kind: str) -> list[Mesh]:
-    if kind == "backpack":
-        return [capsule((-0.2, 0, 1.1), (-0.2, 0, 1.32), 0.14, Material.CLOTH, 0.2)]
-    if kind == "hand":
-        return [capsule((-0.1, 0.36, 0.55), (0.12, 0.36, 0.55), 0.11, Material.CLOTH, 0.35)]
-    return []
 
 
 def bicycle_parts(reflectivity: float = 0.3) -> list[Mesh]:
