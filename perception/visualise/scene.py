@@ -89,7 +89,7 @@ def labelled(ground_truth: Boxes3D | None) -> DrawnBoxes:
 
 def _drawn(boxes: FloatArray, scores: FloatArray | None, labels: list[str], least: float = 0.0) -> DrawnBoxes:
     boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 7)
-    keep = np.isfinite(boxes).all(axis=1)
+    keep = np.asarray(np.isfinite(boxes).all(axis=1))
     if scores is not None:
         keep &= scores >= least
         scores = scores[keep]
