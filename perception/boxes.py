@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ ArrayRows = npt.NDArray[Any] | Sequence[Sequence[float]]
 Rows = Tensor | ArrayRows
 FloatResult = npt.NDArray[np.floating[Any]]
 Metric = Literal["bev", "3d"]
+Angle = TypeVar("Angle", Tensor, npt.NDArray[Any], float)
 
 #: Names of the seven columns of a box, in order.
 BOX_FIELDS = ("x", "y", "z", "length", "width", "height", "yaw")
@@ -51,13 +52,7 @@ _TABLE_ENTRIES_PER_CHUNK = 1 << 18
 _CIRCLE_SLACK = 1.0 + 1e-9
 
 
-@overload
-def wrap_angle(angle_rad: Tensor) -> Tensor: ...
-@overload
-def wrap_angle(angle_rad: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
-@overload
-def wrap_angle(angle_rad: float) -> float: ...
-def wrap_angle(angle_rad: Tensor | npt.NDArray[Any] | float) -> Tensor | npt.NDArray[Any] | float:
+def wrap_angle(angle_rad: Angle) -> Angle:
     """Wrap angles to (-pi, pi].
 
     An angle that is already in the interval comes back unchanged, bit for bit. The ends are pi rounded to
@@ -73,8 +68,7 @@ def wrap_angle(angle_rad: Tensor | npt.NDArray[Any] | float) -> Tensor | npt.NDA
         return _wrap(angle_rad if angle_rad.is_floating_point() else angle_rad.double())
     if isinstance(angle_rad, np.ndarray):
         native = angle_rad if angle_rad.dtype.kind == "f" else angle_rad.astype(np.float64)
-        wrapped: npt.NDArray[Any] = _wrap(torch.from_numpy(np.array(native))).numpy()
-        return wrapped
+        return np.asarray(_wrap(torch.from_numpy(np.array(native))).numpy())
     return float(_wrap(torch.tensor(angle_rad, dtype=torch.float64)))
 
 
@@ -200,43 +194,27 @@ def rotated_iou_3d(a: Rows, b: Rows) -> Tensor | FloatResult:
 
 
 @overload
-def rotated_iou_bev_pairs(a: Tensor, b: Tensor) -> Tensor: ...
+def rotated_iou_pairs(a: Tensor, b: Tensor, *, metric: Metric) -> Tensor: ...
 @overload
-def rotated_iou_bev_pairs(a: ArrayRows, b: ArrayRows) -> FloatResult: ...
-def rotated_iou_bev_pairs(a: Rows, b: Rows) -> Tensor | FloatResult:
-    """Exact bird's-eye intersection over union of row i of ``a`` with row i of ``b``.
+def rotated_iou_pairs(a: ArrayRows, b: ArrayRows, *, metric: Metric) -> FloatResult: ...
+def rotated_iou_pairs(a: Rows, b: Rows, *, metric: Metric) -> Tensor | FloatResult:
+    """Exact intersection over union of row i of ``a`` with row i of ``b``.
 
     Args:
         a: (N, 7), LiDAR frame.
         b: (N, 7), LiDAR frame.
+        metric: ``"bev"`` compares areas seen from above, ``"3d"`` volumes.
 
     Returns:
-        (N,) in [0, 1]; 0 wherever a box has no area. A tensor when either input is one.
+        (N,) in [0, 1]; 0 wherever a box has no area or volume. A tensor when either input is one.
 
     Raises:
         ValueError: as ``rotated_iou_bev``, or ``a`` and ``b`` differ in length.
     """
-    return _iou_rows(a, b, metric="bev")
-
-
-@overload
-def rotated_iou_3d_pairs(a: Tensor, b: Tensor) -> Tensor: ...
-@overload
-def rotated_iou_3d_pairs(a: ArrayRows, b: ArrayRows) -> FloatResult: ...
-def rotated_iou_3d_pairs(a: Rows, b: Rows) -> Tensor | FloatResult:
-    """Exact volumetric intersection over union of row i of ``a`` with row i of ``b``.
-
-    Args:
-        a: (N, 7), LiDAR frame.
-        b: (N, 7), LiDAR frame.
-
-    Returns:
-        (N,) in [0, 1]; 0 wherever a box has no volume. A tensor when either input is one.
-
-    Raises:
-        ValueError: as ``rotated_iou_bev``, or ``a`` and ``b`` differ in length.
-    """
-    return _iou_rows(a, b, metric="3d")
+    first, second = _checked_pair(a, b)
+    if len(first) != len(second):
+        raise ValueError(f"a and b must have as many boxes as each other, got {len(first)} and {len(second)}")
+    return _in_kind_of(iou_of_checked_pairs(first, second, metric=metric), a, b)
 
 
 def checked_boxes(boxes: Rows, *, name: str = "boxes") -> Tensor:
@@ -301,8 +279,7 @@ def circles_meet(offset_x: Tensor, offset_y: Tensor, reach: Tensor) -> Tensor:
 
 
 def _iou_matrix(a: Rows, b: Rows, *, metric: Metric) -> Tensor | FloatResult:
-    first, second = checked_boxes(a, name="a"), checked_boxes(b, name="b")
-    _require_one_device(first, second, names=("a", "b"))
+    first, second = _checked_pair(a, b)
     result = first.new_zeros((len(first), len(second)))
     for rows in _chunks(len(first), max(1, _TABLE_ENTRIES_PER_CHUNK // max(1, len(second)))):
         row, column = _candidates(first[rows], second)
@@ -312,12 +289,10 @@ def _iou_matrix(a: Rows, b: Rows, *, metric: Metric) -> Tensor | FloatResult:
     return _in_kind_of(result, a, b)
 
 
-def _iou_rows(a: Rows, b: Rows, *, metric: Metric) -> Tensor | FloatResult:
+def _checked_pair(a: Rows, b: Rows) -> tuple[Tensor, Tensor]:
     first, second = checked_boxes(a, name="a"), checked_boxes(b, name="b")
     _require_one_device(first, second, names=("a", "b"))
-    if len(first) != len(second):
-        raise ValueError(f"a and b must have as many boxes as each other, got {len(first)} and {len(second)}")
-    return _in_kind_of(iou_of_checked_pairs(first, second, metric=metric), a, b)
+    return first, second
 
 
 def _candidates(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

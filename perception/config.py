@@ -7,6 +7,7 @@ values out of range are errors that name the field.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import typing
 from collections.abc import Mapping
@@ -331,16 +332,7 @@ class TrainConfig:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A configuration as plain nested dicts and lists, ready for YAML or JSON."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return [plain(entry) for entry in value]
-        if isinstance(value, dict):
-            return {key: plain(entry) for key, entry in value.items()}
-        return value
-
-    result = plain(dataclasses.asdict(config))
-    assert isinstance(result, dict)
+    result: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     return result
 
 

@@ -14,7 +14,7 @@ few boxes, all circles are tested in one table instead; only the number of boxes
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ from perception.boxes import (
     iou_of_checked_pairs,
 )
 
-ArrayValues = npt.NDArray[Any] | list[float] | list[int]
-Values = Tensor | ArrayValues
+Values = Tensor | npt.NDArray[Any] | list[float] | list[int]
 IndexArray = npt.NDArray[np.int64]
 
 # Up to this many boxes, testing all circles at once is quicker than building the hash.
@@ -50,6 +49,12 @@ _CELL_SLACK = 1.0 + 1e-6
 
 # Cell indices are clamped to 26 bits. Clamping never separates neighbours: boxes beyond share border cells.
 _CELL_BITS = 26
+
+
+class _Options(TypedDict, total=False):
+    max_output: int | None
+    labels: Values | None
+    metric: Metric
 
 
 class _Ranked(NamedTuple):
@@ -82,23 +87,11 @@ class _Proposals(NamedTuple):
 
 @overload
 def rotated_nms(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: float,
-    *,
-    max_output: int | None = None,
-    labels: Tensor | None = None,
-    metric: Metric = "bev",
+    boxes: Tensor, scores: Values, iou_threshold: float, **options: Unpack[_Options]
 ) -> Tensor: ...
 @overload
 def rotated_nms(
-    boxes: ArrayRows,
-    scores: ArrayValues,
-    iou_threshold: float,
-    *,
-    max_output: int | None = None,
-    labels: ArrayValues | None = None,
-    metric: Metric = "bev",
+    boxes: ArrayRows, scores: Values, iou_threshold: float, **options: Unpack[_Options]
 ) -> IndexArray: ...
 def rotated_nms(
     boxes: Rows,
@@ -141,23 +134,11 @@ def rotated_nms(
 
 @overload
 def rotated_nms_exact(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: float,
-    *,
-    max_output: int | None = None,
-    labels: Tensor | None = None,
-    metric: Metric = "bev",
+    boxes: Tensor, scores: Values, iou_threshold: float, **options: Unpack[_Options]
 ) -> Tensor: ...
 @overload
 def rotated_nms_exact(
-    boxes: ArrayRows,
-    scores: ArrayValues,
-    iou_threshold: float,
-    *,
-    max_output: int | None = None,
-    labels: ArrayValues | None = None,
-    metric: Metric = "bev",
+    boxes: ArrayRows, scores: Values, iou_threshold: float, **options: Unpack[_Options]
 ) -> IndexArray: ...
 def rotated_nms_exact(
     boxes: Rows,
@@ -239,7 +220,8 @@ def _suppress(ranked: _Ranked, *, iou_threshold: float, max_output: int | None, 
     if limit == 0:
         return np.zeros(0, dtype=np.int64)
     if total <= _BOXES_IN_ONE_TABLE.get(ranked.boxes.device.type, 0):
-        first, second = _exceeding(ranked, *_all_pairs(total, ranked.boxes.device), iou_threshold, metric)
+        pairs = torch.triu_indices(total, total, offset=1, device=ranked.boxes.device)
+        first, second = _exceeding(ranked, pairs[0], pairs[1], iou_threshold, metric)
         kept = _resolve(np.arange(total), first, second, np.ones(total, dtype=np.bool_))
     else:
         kept = _suppress_hashed(ranked, iou_threshold, limit, metric)
@@ -304,12 +286,6 @@ def _exceeding(
     iou = iou_of_checked_pairs(ranked.boxes[first], ranked.boxes[second], metric=metric)
     over = torch.stack((first, second))[:, iou > iou_threshold].cpu().numpy()
     return over[0], over[1]
-
-
-def _all_pairs(total: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Every pair of ranks, the better one first and ascending."""
-    first, second = torch.triu_indices(total, total, offset=1, device=device)
-    return first, second
 
 
 def _expand(proposals: _Proposals, block: Tensor) -> tuple[Tensor, Tensor]:

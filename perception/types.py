@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from perception.boxes import BOX_FIELDS
+
 FloatArray = npt.NDArray[np.float32]
 
 #: What chooses rows: numbers, or a mask.
 RowChoice = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
-#: What the seven numbers of a box are.
-BOX_COLUMNS = ("x", "y", "z", "length", "width", "height", "yaw")
 
 #: Name of the frame whose axes are x forward, y left, z up, origin at the sensor.
 LIDAR_FRAME = "lidar"
@@ -232,7 +232,7 @@ class Detections:
             import pandas
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas") from error
-        columns = dict(zip(BOX_COLUMNS, self.boxes.T, strict=True))
+        columns = dict(zip(BOX_FIELDS, self.boxes.T, strict=True))
         return pandas.DataFrame({"label": self.labels, "score": self.scores, **columns})
 
     def plot(self, path: str | Path, cloud: PointCloud | None = None, **options: Any) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +82,7 @@ def run(options: argparse.Namespace) -> int:
         fine_tune=fine_tune,
     )
     if options.json:
-        record = {
-            "step": outcome.step,
-            "finished": outcome.finished,
-            "directory": str(outcome.directory),
-            "metrics": outcome.metrics,
-        }
-        print(json.dumps(record))
+        print(json.dumps(asdict(outcome), default=str))
         return 0
     if not outcome.finished:
         OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")

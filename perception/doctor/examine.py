@@ -79,7 +79,10 @@ def examine_data_set(
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
     names = None if columns is None else parse_columns(columns)
     data_set = open_data_set(root, having="scan or labels")
-    frame_ids = _spread_evenly(data_set.frame_ids, max_frames)
+    frame_ids = data_set.frame_ids
+    if max_frames is not None and max_frames < len(frame_ids):
+        places = np.linspace(0, len(frame_ids) - 1, max_frames).round().astype(int)
+        frame_ids = [frame_ids[place] for place in places]
     survey = _Survey(names, transform or ScanTransform())
     for done, frame_id in enumerate(frame_ids, 1):
         _survey_frame(data_set.frame(frame_id), survey)
@@ -92,12 +95,6 @@ def examine_data_set(
     findings += _judge(survey, classes, data_set) if frame_ids else []
     found = sorted_findings(findings)
     return DoctorReport(str(root), found, _statistics(survey), survey.transform)
-
-
-def _spread_evenly(frame_ids: list[str], limit: int | None) -> list[str]:
-    if limit is None or limit >= len(frame_ids):
-        return frame_ids
-    return [frame_ids[index] for index in np.linspace(0, len(frame_ids) - 1, limit).round().astype(int)]
 
 
 def _survey_frame(frame: Frame, survey: _Survey) -> None:

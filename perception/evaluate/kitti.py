@@ -1,31 +1,8 @@
 """The KITTI object benchmark: 2-D, bird's-eye and 3-D average precision and orientation similarity.
 
 It reproduces ``evaluate_object.cpp`` of the KITTI object development kit (2017 and later; AP over 40 recall
-positions since October 2019). Where that program and its documentation differ, the program is followed.
-docs/decisions/0003-kitti-evaluation.md gives the reasons; in short, for one class and one difficulty:
-
-*Labels.* Counted: of the class (case ignored), image box higher than 40/25/25 px, occlusion at most 0/1/2,
-truncation at most 0.15/0.30/0.50. Ignored: of the class but harder than that, and Van for Car and
-Person_sitting for Pedestrian. Everything else takes no part.
-
-*Detections.* Ignored if the image box is less than 40/25/25 px high, in every metric and *whatever the
-class*; otherwise those of the class count. A match needs an overlap greater than 0.7 (Car) or 0.5.
-
-*Thresholds.* Labels take, in the order of the file, their free candidate of the highest score (the first
-among equals). Scores of the true positives are sampled at up to 41 recall positions.
-
-*Precision.* For each threshold, with lower scores left out, labels take their free candidate of the largest
-overlap; only if there is none, the first ignored one. A counted label with a counted detection is a true
-positive; a match in which either is ignored uses the detection up and counts for nothing. Counted detections
-that are left over are false positives unless a DontCare region covers more of them than the minimum overlap.
-That rule is the same in all metrics; as KITTI's DontCare regions have no position in space, it excuses
-detections in the image only. Each sample is then raised to the largest precision at a higher recall.
-
-*AOS.* The sum of (1 + cos(difference of alpha)) / 2 over true positives takes the place of their count.
-Undefined as soon as one detection of any class in any frame has alpha -10.
-
-*AP.* AP40 is the mean of samples 1 to 40, AP11 that of 0, 4, ..., 40. Without counted labels or without
-detections it is 0. With fewer than 41 counted labels the curve has fewer samples and the rest is 0.
+positions since October 2019). Where that program and its documentation differ, the program is followed:
+docs/decisions/0003-kitti-evaluation.md has every rule and the reasons.
 """
 
 from __future__ import annotations
@@ -55,7 +32,9 @@ from perception.evaluate.kitti_protocol import (
     MIN_OVERLAPS,
     OVERLAP_METRICS,
     Difficulty,
+    DifficultyName,
     OverlapMetric,
+    Roles,
     detection_roles,
     has_orientation,
     label_roles,
@@ -99,18 +78,17 @@ def evaluate_kitti(
     _check_classes(classes, labels)
     scene = _compare(labels, detections)
     curves: dict[CurveKey, Float64Array] = {}
+    counts: dict[tuple[str, DifficultyName], int] = {}
     for name in classes:
         for difficulty in DIFFICULTIES:
-            curves |= _curves_of(scene, name, difficulty, min_overlap=overlap_limits[name])
+            roles = label_roles(scene.labels, name, difficulty)
+            counts[name, difficulty.name] = int((roles == EVALUATED).sum())
+            curves |= _curves_of(scene, name, difficulty, roles, min_overlap=overlap_limits[name])
     return KittiResult(
         classes=tuple(classes),
         frame_ids=frame_ids_used,
         curves=curves,
-        label_counts={
-            (name, difficulty.name): _label_count(scene, name, difficulty)
-            for name in classes
-            for difficulty in DIFFICULTIES
-        },
+        label_counts=counts,
         unreported=frozenset(
             (name, metric)
             for name in classes
@@ -152,12 +130,26 @@ def _compare(labels: ObjectTable, detections: ObjectTable) -> _Scene:
 
 
 def _curves_of(
-    scene: _Scene, class_name: str, difficulty: Difficulty, *, min_overlap: float
+    scene: _Scene, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
 ) -> dict[CurveKey, Float64Array]:
     """The four curves of a class at a difficulty, (41,) each."""
     curves: dict[CurveKey, Float64Array] = {}
     for metric in OVERLAP_METRICS:
-        found = precision_curves(_task(scene, class_name, difficulty, metric, min_overlap=min_overlap))
+        overlap = scene.overlaps.over_union[metric]
+        matches = overlap > min_overlap
+        task = MatchTask(
+            pair_label=scene.overlaps.label[matches],
+            pair_detection=scene.overlaps.detection[matches],
+            pair_overlap=overlap[matches],
+            label_role=roles,
+            label_frame=scene.labels.frame,
+            label_alpha=scene.labels.alpha,
+            detection_role=detection_roles(scene.detections, class_name, difficulty),
+            detection_score=scene.detections.score,
+            detection_alpha=scene.detections.alpha,
+            excused=scene.coverage[metric] > min_overlap,
+        )
+        found = precision_curves(task)
         curves[class_name, metric, difficulty.name] = found.precision
         if metric == "2d":
             defined = has_orientation(scene.detections)
@@ -165,29 +157,6 @@ def _curves_of(
                 found.orientation if defined else np.full(SAMPLE_COUNT, np.nan)
             )
     return curves
-
-
-def _task(
-    scene: _Scene, class_name: str, difficulty: Difficulty, metric: OverlapMetric, *, min_overlap: float
-) -> MatchTask:
-    overlap = scene.overlaps.over_union[metric]
-    matches = overlap > min_overlap
-    return MatchTask(
-        pair_label=scene.overlaps.label[matches],
-        pair_detection=scene.overlaps.detection[matches],
-        pair_overlap=overlap[matches],
-        label_role=label_roles(scene.labels, class_name, difficulty),
-        label_frame=scene.labels.frame,
-        label_alpha=scene.labels.alpha,
-        detection_role=detection_roles(scene.detections, class_name, difficulty),
-        detection_score=scene.detections.score,
-        detection_alpha=scene.detections.alpha,
-        excused=scene.coverage[metric] > min_overlap,
-    )
-
-
-def _label_count(scene: _Scene, class_name: str, difficulty: Difficulty) -> int:
-    return int((label_roles(scene.labels, class_name, difficulty) == EVALUATED).sum())
 
 
 def _overlap_limits(classes: Sequence[str], min_overlaps: Mapping[str, float] | None) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -61,22 +61,14 @@ class ObjectTable:
         return ObjectTable(**{name: column[which] for name, column in vars(self).items()})
 
 
-class FramePair(NamedTuple):
-    """Labels and detections of the frames that are evaluated."""
-
-    frame_ids: tuple[str, ...]
-    labels: ObjectTable
-    detections: ObjectTable
-
-
 def load_frames(
     labels: FrameSource,
     results: FrameSource,
     *,
     frame_ids: Iterable[str] | None = None,
     missing_results: MissingResults = "error",
-) -> FramePair:
-    """Read labels and results of the frames to evaluate.
+) -> tuple[tuple[str, ...], ObjectTable, ObjectTable]:
+    """Names, labels and results of the frames to evaluate.
 
     Args:
         labels: folder, sequence or mapping; it defines the frames.
@@ -107,11 +99,8 @@ def load_frames(
         )
     if missing_results == "skip":
         wanted = [frame_id for frame_id in wanted if frame_id in present]
-    return FramePair(
-        frame_ids=tuple(wanted),
-        labels=_read_table(label_frames, wanted, scored=False),
-        detections=_read_table(result_frames, wanted, scored=True),
-    )
+    found = _read_table(label_frames, wanted, scored=False), _read_table(result_frames, wanted, scored=True)
+    return tuple(wanted), *found
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,13 +59,6 @@ class Curves(NamedTuple):
     orientation: Float64Array
 
 
-class _Step(NamedTuple):
-    """At most one label of each frame, with its candidates, best first; -1 fills up the rows."""
-
-    label: Rows
-    candidates: Rows
-
-
 def precision_curves(task: MatchTask) -> Curves:
     """Precision and orientation similarity at the protocol's recall positions."""
     task = _relevant_pairs(task)
@@ -112,18 +105,11 @@ def _recall_thresholds(scores: Float64Array, label_count: int) -> Float64Array:
     return np.array(thresholds, dtype=np.float64)
 
 
-class _Counts(NamedTuple):
-    """At each threshold, (T,): true positives, false positives, sum of orientation similarities."""
+def _count_at(task: MatchTask, thresholds: Float64Array) -> tuple[Rows, Rows, Float64Array]:
+    """True positives, false positives and the sum of orientation similarities at each threshold, (T,).
 
-    true: npt.NDArray[np.int64]
-    false: npt.NDArray[np.int64]
-    similarity: Float64Array
-
-
-def _count_at(task: MatchTask, thresholds: Float64Array) -> _Counts:
-    """Counts when labels take their candidate of the largest overlap among scores >= threshold.
-
-    Ignored detections come last, in the order of the file.
+    Labels take their candidate of the largest overlap among scores >= threshold. Ignored detections come
+    last, in the order of the file.
     """
     ignored = task.detection_role[task.pair_detection] == IGNORED
     preference = np.where(ignored, np.inf, -task.pair_overlap)
@@ -136,7 +122,7 @@ def _count_at(task: MatchTask, thresholds: Float64Array) -> _Counts:
         turn = task.label_alpha[label] - task.detection_alpha[detection]
         np.add.at(similarity, threshold, (1.0 + np.cos(turn)) / 2.0)
     accountable = (task.detection_role == EVALUATED) & ~task.excused
-    return _Counts(true, (~taken[:, accountable]).sum(axis=1), similarity)
+    return true, (~taken[:, accountable]).sum(axis=1), similarity
 
 
 def _walk(task: MatchTask, order: Rows, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows, Rows]]:
@@ -150,18 +136,21 @@ def _walk(task: MatchTask, order: Rows, taken: npt.NDArray[np.bool_]) -> Iterato
     Yields:
         Threshold, label and detection of true positives.
     """
-    for step in _steps(task, order):
-        free = ~taken[:, step.candidates] & (step.candidates >= 0)
-        best = step.candidates[np.arange(len(step.label)), free.argmax(axis=2)]
+    for labels, candidates in _steps(task, order):
+        free = ~taken[:, candidates] & (candidates >= 0)
+        best = candidates[np.arange(len(labels)), free.argmax(axis=2)]
         threshold, position = np.nonzero(free.any(axis=2))
-        label, detection = step.label[position], best[threshold, position]
+        label, detection = labels[position], best[threshold, position]
         taken[threshold, detection] = True
         counts = (task.label_role[label] == EVALUATED) & (task.detection_role[detection] == EVALUATED)
         yield threshold[counts], label[counts], detection[counts]
 
 
-def _steps(task: MatchTask, order: Rows) -> Iterator[_Step]:
-    """The first label of each frame that has candidates, then the second, and so on."""
+def _steps(task: MatchTask, order: Rows) -> Iterator[tuple[Rows, Rows]]:
+    """The first label of each frame that has candidates, with these, best first; then the second, and so on.
+
+    -1 fills up the rows of candidates.
+    """
     labels, start, count = np.unique(task.pair_label[order], return_index=True, return_counts=True)
     if len(labels) == 0:
         return
@@ -172,7 +161,7 @@ def _steps(task: MatchTask, order: Rows) -> Iterator[_Step]:
         chosen = np.flatnonzero(turn == number)
         rank = np.arange(int(count[chosen].max()))
         place = np.minimum(start[chosen, None] + rank, len(detections) - 1)
-        yield _Step(labels[chosen], np.where(rank < count[chosen, None], detections[place], -1))
+        yield labels[chosen], np.where(rank < count[chosen, None], detections[place], -1)
 
 
 def _envelope(values: Float64Array) -> Float64Array:

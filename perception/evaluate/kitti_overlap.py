@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from perception.boxes import rotated_iou_bev_pairs
+from perception.boxes import circles_meet, circumscribed_radius, rotated_iou_pairs
 from perception.evaluate.kitti_frames import Float64Array, ObjectTable
 from perception.evaluate.kitti_protocol import OVERLAP_METRICS, OverlapMetric
 
 Rows = npt.NDArray[np.int64]
 
 _PAIRS_PER_CHUNK = 1 << 18
-# Widens the circle test so that rounding never drops a pair that overlaps.
-_CIRCLE_SLACK = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +125,11 @@ def _image_area(box: Float64Array) -> Float64Array:
 
 def _ground_shared(labels: ObjectTable, detections: ObjectTable, label: Rows, detection: Rows) -> _Shared:
     label_boxes, detection_boxes = _ground_boxes(labels), _ground_boxes(detections)
-    near = _circles_meet(label_boxes[label], detection_boxes[detection])
+    first, second = torch.from_numpy(label_boxes[label]), torch.from_numpy(detection_boxes[detection])
+    reach = circumscribed_radius(first) + circumscribed_radius(second)
+    near = circles_meet(first[:, 0] - second[:, 0], first[:, 1] - second[:, 1], reach).numpy()
     iou = np.zeros(len(label))
-    iou[near] = rotated_iou_bev_pairs(label_boxes[label[near]], detection_boxes[detection[near]])
+    iou[near] = rotated_iou_pairs(label_boxes[label[near]], detection_boxes[detection[near]], metric="bev")
     label_area = (label_boxes[:, 3] * label_boxes[:, 4])[label]
     detection_area = (detection_boxes[:, 3] * detection_boxes[:, 4])[detection]
     return _Shared(iou * (label_area + detection_area) / (1 + iou), label_area, detection_area)
@@ -164,9 +165,3 @@ def _ground_boxes(objects: ObjectTable) -> Float64Array:
     boxes[:, 5] = 1.0
     boxes[:, 6] = -objects.rotation_y
     return boxes
-
-
-def _circles_meet(a: Float64Array, b: Float64Array) -> npt.NDArray[np.bool_]:
-    reach = (np.hypot(a[:, 3], a[:, 4]) + np.hypot(b[:, 3], b[:, 4])) / 2
-    meet: npt.NDArray[np.bool_] = np.hypot(a[:, 0] - b[:, 0], a[:, 1] - b[:, 1]) <= reach * _CIRCLE_SLACK
-    return meet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -111,14 +111,12 @@ class KittiResult:
         return {metric: self._metric_table(name, metric) for metric in METRICS}
 
     def _metric_table(self, name: str, metric: Metric) -> MetricTable:
-        columns = cast("tuple[RecallPoints, ...]", (11, 40))
-        return {
-            f"AP{points}": {
-                difficulty: _number_or_none(self.ap(name, metric, difficulty, points))
-                for difficulty in DIFFICULTY_NAMES
-            }
-            for points in columns
-        }
+        table: MetricTable = {}
+        for points in get_args(RecallPoints):
+            values = [self.ap(name, metric, difficulty, points) for difficulty in DIFFICULTY_NAMES]
+            numbers = [None if math.isnan(value) else value for value in values]
+            table[f"AP{points}"] = dict(zip(DIFFICULTY_NAMES, numbers, strict=True))
+        return table
 
     def _curve(self, class_name: str, metric: Metric, difficulty: DifficultyName) -> Float64Array:
         name = self._class_name(class_name)
@@ -133,7 +131,3 @@ class KittiResult:
             if name.lower() == wanted.lower():
                 return name
         raise ValueError(f"class must be one of {', '.join(self.classes)}; got {wanted!r}")
-
-
-def _number_or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value

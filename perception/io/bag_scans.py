@@ -11,8 +11,8 @@ import numpy as np
 from perception.errors import DataError
 from perception.io import foxglove, ros
 from perception.io.bags import Bag, BagMessage, Topic, listed
-from perception.io.raw import RawCloud, intensity_divisor, transformed
-from perception.io.transform import ScanTransform, scaled_intensity
+from perception.io.raw import transformed, unit_intensity
+from perception.io.transform import ScanTransform
 from perception.types import PointCloud
 
 #: Types of messages that are scans.
@@ -111,24 +111,10 @@ def _cloud(
     decode = ros.ros_cloud if message.topic.type == ros.CLOUD else foxglove.foxglove_cloud
     found = decode(message, place)
     raw = transformed(found.raw, transform)
-    intensity, divisor = _unit_intensity(raw, place, least)
+    intensity, divisor = unit_intensity(f"{place}:", raw, least=least)
     cloud = PointCloud(
         np.column_stack([raw.xyz, intensity]),
         timestamp_ns=found.time_ns,
         sensor_height_m=transform.sensor_height_m,
     )
     return cloud, found.frame_id.lstrip("/"), divisor
-
-
-def _unit_intensity(raw: RawCloud, place: str, least: float) -> tuple[np.ndarray, float]:
-    if raw.intensity is None:
-        return np.zeros(len(raw.xyz), np.float32), least
-    divisor = intensity_divisor(raw.intensity)
-    if divisor is None:
-        finite = raw.intensity[np.isfinite(raw.intensity)]
-        raise DataError(
-            f"{place}: intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
-            " expected 0..1, 0..255 or 0..65535"
-        )
-    divisor = max(divisor, least)
-    return scaled_intensity(raw.intensity, divisor), divisor

@@ -145,20 +145,13 @@ def _open_rosbag(path: Path) -> Iterator[Bag]:
         reader.open()
     try:
         with _damage(path):
-            topics = _ros_topics(reader)
+            topics = _topics(
+                (one.topic, one.msgtype, getattr(one.ext, "serialization_format", "") or "cdr", one.msgcount)
+                for one in reader.connections
+            )
         yield _RosBag(path, topics, reader)
     finally:
         reader.close()
-
-
-def _ros_topics(reader: Any) -> tuple[Topic, ...]:
-    found: dict[str, Topic] = {}
-    for connection in reader.connections:
-        encoding = getattr(connection.ext, "serialization_format", "") or "cdr"
-        before = found.get(connection.topic)
-        count = connection.msgcount + (before.size if before else 0)
-        found[connection.topic] = Topic(connection.topic, connection.msgtype, encoding, count)
-    return _sorted(found)
 
 
 class _BoundedReader(io.BufferedReader):
@@ -204,24 +197,11 @@ def _open_mcap(path: Path) -> Iterator[Bag]:
                 counts = Counter(summary.statistics.channel_message_counts if summary.statistics else {})
             else:
                 schemas, channels, counts = _scanned(stream)
-            topics = _mcap_topics(schemas, channels, counts)
+            topics = _topics(
+                (one.topic, _type_name(schemas.get(one.schema_id)), one.message_encoding, counts[number])
+                for number, one in channels.items()
+            )
         yield _McapBag(path, topics, stream, indexed)
-
-
-def _mcap_topics(
-    schemas: dict[int, Any], channels: dict[int, Any], counts: Counter[int]
-) -> tuple[Topic, ...]:
-    found: dict[str, Topic] = {}
-    for number, channel in channels.items():
-        schema = schemas.get(channel.schema_id)
-        before = found.get(channel.topic)
-        found[channel.topic] = Topic(
-            channel.topic,
-            _type_name("" if schema is None else schema.name),
-            channel.message_encoding,
-            counts[number] + (before.size if before else 0),
-        )
-    return _sorted(found)
 
 
 def _scanned(stream: Any) -> tuple[dict[int, Any], dict[int, Any], Counter[int]]:
@@ -258,13 +238,19 @@ def _damage(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _type_name(name: str) -> str:
+def _type_name(schema: Any) -> str:
     """``sensor_msgs/PointCloud2``, as ROS 1 has it, is ``sensor_msgs/msg/PointCloud2``."""
+    name = "" if schema is None else schema.name
     package, slash, rest = name.partition("/")
     return f"{package}/msg/{rest}" if slash and "/" not in rest else name
 
 
-def _sorted(found: dict[str, Topic]) -> tuple[Topic, ...]:
+def _topics(known: Iterable[tuple[str, str, str, int]]) -> tuple[Topic, ...]:
+    """Topics by name, from name, type, encoding and messages of each of their connections."""
+    found: dict[str, Topic] = {}
+    for name, kind, encoding, size in known:
+        before = found[name].size if name in found else 0
+        found[name] = Topic(name, kind, encoding, before + size)
     if not all(isinstance(name, str) for name in found):
         raise ValueError("a topic has no name")
     return tuple(found[name] for name in sorted(found))

@@ -85,15 +85,7 @@ def _decoded(message: BagMessage, place: str, read: Callable[[Any], Any]) -> Any
         )
     try:
         return read(read_message(message.data) if encoding == "protobuf" else json.loads(message.data))
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{place}: damaged, {len(message.data)} bytes are no {message.topic.type} ({error})"
         ) from error

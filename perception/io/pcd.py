@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.lzf import decompress_lzf
-from perception.io.raw import RawCloud, raw_from_fields, read_bytes, restore_bytes
+from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
 from perception.io.text import parse_count
 from perception.types import FloatArray
 
@@ -60,7 +60,8 @@ def read_pcd(path: Path) -> RawCloud:
     if header.encoding == "ascii":
         return raw_from_fields(path, _ascii_fields(path, header, bytes(body)))
     if header.encoding == "binary":
-        return raw_from_fields(path, _binary_fields(path, header, body))
+        fields = [(field.name, field.dtype, field.count) for field in header.fields]
+        return raw_from_fields(path, packed_columns(path, body, fields, header.points))
     return raw_from_fields(path, _compressed_fields(path, header, body))
 
 
@@ -194,23 +195,6 @@ def _ascii_column(
             text = row[column].decode("ascii", errors="replace")[:40]
             raise DataError(f"{path}: line {number}: field {field.name} is {text!r}, not a number") from error
     return restore_bytes(values, field.dtype)
-
-
-def _binary_fields(path: Path, header: _Header, body: memoryview) -> dict[str, npt.NDArray[Any]]:
-    needed = header.points * header.row_bytes
-    if len(body) < needed:
-        raise DataError(
-            f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing; copy it again"
-        )
-    table = np.frombuffer(body[:needed], np.uint8).reshape(header.points, header.row_bytes)
-    fields: dict[str, npt.NDArray[Any]] = {}
-    offset = 0
-    for field in header.fields:
-        if field.count == 1 and field.name != "_":
-            column = np.ascontiguousarray(table[:, offset : offset + field.width_bytes])
-            fields.setdefault(field.name, column.reshape(-1).view(field.dtype))
-        offset += field.width_bytes
-    return fields
 
 
 def _compressed_fields(path: Path, header: _Header, body: memoryview) -> dict[str, npt.NDArray[Any]]:

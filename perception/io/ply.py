@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io.raw import RawCloud, raw_from_fields, read_bytes, restore_bytes
+from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
 from perception.io.text import parse_count
 from perception.types import FloatArray
 
@@ -33,9 +33,9 @@ class _Element:
     properties: list[tuple[str, str]] = field(default_factory=list)  #: name and numpy's code of the type
     has_list: bool = False
 
-    def dtypes(self, order: str) -> list[tuple[str, np.dtype[Any]]]:
-        """Name and type of each property; the order of the bytes is known once the header is read."""
-        return [(name, np.dtype(order + code)) for name, code in self.properties]
+    def fields(self, order: str) -> list[tuple[str, np.dtype[Any], int]]:
+        """Name, type and 1 of each property; the order of the bytes is known once the header is read."""
+        return [(name, np.dtype(order + code), 1) for name, code in self.properties]
 
 
 @dataclass
@@ -59,7 +59,9 @@ def read_ply(path: Path) -> RawCloud:
     if header.encoding == "ascii":
         return raw_from_fields(path, _ascii_fields(path, header, before, vertex, body))
     order = _ORDERS[header.encoding]
-    return raw_from_fields(path, _binary_fields(path, before, vertex, order, memoryview(body)))
+    start = sum(part.count * sum(dtype.itemsize for _, dtype, _ in part.fields(order)) for part in before)
+    columns = packed_columns(path, memoryview(body), vertex.fields(order), vertex.count, start)
+    return raw_from_fields(path, columns)
 
 
 def write_ply(path: Path, points: FloatArray) -> None:
@@ -152,31 +154,6 @@ def _ascii_fields(
         except ValueError as error:
             raise DataError(f"{path}: line {number}: a value is not a number ({str(error)[:80]})") from error
     fields: dict[str, npt.NDArray[Any]] = {}
-    for column, (name, dtype) in enumerate(vertex.dtypes(_ORDERS["ascii"])):
+    for column, (name, dtype, _) in enumerate(vertex.fields(_ORDERS["ascii"])):
         fields.setdefault(name, restore_bytes(table[:, column], dtype))
-    return fields
-
-
-def _binary_fields(
-    path: Path, before: list[_Element], vertex: _Element, order: str, body: memoryview
-) -> dict[str, npt.NDArray[Any]]:
-    properties = vertex.dtypes(order)
-    row_bytes = sum(dtype.itemsize for _, dtype in properties)
-    start = sum(
-        element.count * sum(dtype.itemsize for _, dtype in element.dtypes(order)) for element in before
-    )
-    needed = start + vertex.count * row_bytes
-    if len(body) < needed:
-        raise DataError(
-            f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing; copy it again"
-        )
-    fields: dict[str, npt.NDArray[Any]] = {}
-    if not properties:
-        return fields
-    table = np.frombuffer(body[start:needed], np.uint8).reshape(vertex.count, row_bytes)
-    offset = 0
-    for name, dtype in properties:
-        column = np.ascontiguousarray(table[:, offset : offset + dtype.itemsize])
-        fields.setdefault(name, column.reshape(-1).view(dtype))
-        offset += dtype.itemsize
     return fields

@@ -69,12 +69,17 @@ def load_point_cloud(
     path = Path(path)
     transform = transform or ScanTransform()
     raw = transformed(read_raw_cloud(path, columns=columns), transform)
-    advice = f"; mended by {NUSCENES_TRANSFORM.options} (say --axes x,y,z if that has been done)"
+    advice = (
+        ": rescale it or leave it out, or say what it is: the columns (--columns x,y,z,intensity,ring) or the"
+        " value that stands for 1 (--intensity-scale 255)"
+    )
+    intensity, _ = unit_intensity(f"{path}: field", raw, advice=advice)
+    mended = f"; mended by {NUSCENES_TRANSFORM.options} (say --axes x,y,z if that has been done)"
     return PointCloud(
-        np.column_stack([raw.xyz, unit_intensity(path, raw)]),
+        np.column_stack([raw.xyz, intensity]),
         source=str(path),
         sensor_height_m=transform.sensor_height_m,
-        warnings=(NUSCENES_AXES + advice,) if has_other_axes(path, transform) else (),
+        warnings=(NUSCENES_AXES + mended,) if has_other_axes(path, transform) else (),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
+from perception.io.columns import SKIPPED
 from perception.io.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
@@ -88,6 +89,38 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
     return RawCloud(xyz, None if name is None else fields[name])
 
 
+def packed_columns(
+    path: Path, body: memoryview, fields: Sequence[tuple[str, np.dtype[Any], int]], rows: int, start: int = 0
+) -> dict[str, npt.NDArray[Any]]:
+    """The columns of rows that lie packed in a file; of equal names the first counts.
+
+    Args:
+        path: the file, for messages.
+        body: where the rows are.
+        fields: name, type and how many numbers; those of several numbers, and named ``_``, are skipped.
+        rows: how many.
+        start: bytes before them.
+
+    Raises:
+        DataError: bytes are missing.
+    """
+    row_bytes = sum(dtype.itemsize * numbers for _, dtype, numbers in fields)
+    needed = start + rows * row_bytes
+    if len(body) < needed:
+        raise DataError(
+            f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing; copy it again"
+        )
+    table = np.frombuffer(body[start:needed], np.uint8).reshape(rows, row_bytes)
+    columns: dict[str, npt.NDArray[Any]] = {}
+    offset = 0
+    for name, dtype, numbers in fields:
+        if numbers == 1 and name != SKIPPED:
+            column = np.ascontiguousarray(table[:, offset : offset + dtype.itemsize])
+            columns.setdefault(name, column.reshape(-1).view(dtype))
+        offset += dtype.itemsize * numbers
+    return columns
+
+
 def raw_from_table(table: npt.NDArray[Any], columns: Sequence[str]) -> RawCloud:
     """Pick x, y, z and intensity from the columns of a table.
 
@@ -138,20 +171,28 @@ def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
     return next((divisor for divisor in (255.0, 65535.0) if high <= divisor), None)
 
 
-def unit_intensity(path: Path, raw: RawCloud) -> FloatArray:
-    """(N,) float32 intensity in [0, 1]; zeros where the file has none; NaN and infinity are kept.
+def unit_intensity(
+    place: str, raw: RawCloud, *, advice: str = "", least: float = 1.0
+) -> tuple[FloatArray, float]:
+    """(N,) float32 intensity in [0, 1] and its divisor; zeros where there is none; NaN, infinity are kept.
+
+    Args:
+        place: of the column, for messages.
+        raw: as stored.
+        advice: what to do about an unknown range, for messages.
+        least: the divisor is not less.
 
     Raises:
         DataError: the range is not one that ``intensity_divisor`` knows.
     """
     if raw.intensity is None:
-        return np.zeros(len(raw.xyz), np.float32)
+        return np.zeros(len(raw.xyz), np.float32), least
     divisor = intensity_divisor(raw.intensity)
     if divisor is None:
         finite = raw.intensity[np.isfinite(raw.intensity)]
         raise DataError(
-            f"{path}: field intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
-            " expected 0..1, 0..255 or 0..65535: rescale it or leave it out, or say what it is: the columns"
-            " (--columns x,y,z,intensity,ring) or the value that stands for 1 (--intensity-scale 255)"
+            f"{place} intensity spans {float(finite.min()):g} to {float(finite.max()):g};"
+            f" expected 0..1, 0..255 or 0..65535{advice}"
         )
-    return scaled_intensity(raw.intensity, divisor)
+    divisor = max(divisor, least)
+    return scaled_intensity(raw.intensity, divisor), divisor

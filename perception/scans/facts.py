@@ -79,13 +79,6 @@ def sample_places(rows: int) -> npt.NDArray[np.intp] | None:
     return (_SAMPLE_PLACES * rows).astype(np.intp) if rows > _SAMPLE_ROWS else None
 
 
-def _sampled(raw: RawCloud) -> RawCloud:
-    places = sample_places(len(raw.xyz))
-    if places is None:
-        return raw
-    return RawCloud(raw.xyz[places], None if raw.intensity is None else raw.intensity[places])
-
-
 def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -> ScanFacts:
     """Measure one scan; everything is zero for an empty one.
 
@@ -95,6 +88,8 @@ def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -
         count_repeated: also look for repeated points, which takes longer than everything else.
     """
     xyz = finite_xyz(raw)
+    places = sample_places(len(raw.xyz))
+    rows = slice(None) if places is None else places
     at_origin = int((xyz == 0).all(axis=1).sum())
     percentiles = np.percentile(xyz, (0, 2, 50, 98, 100), axis=0) if len(xyz) else np.zeros((5, 3))
     bearing = np.arctan2(xyz[:, 1], xyz[:, 0])
@@ -116,7 +111,7 @@ def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -
         concentration=float(np.hypot(mean_x, mean_y)),
         intensity=_intensity_range(raw.intensity),
         divisor=intensity_divisor(raw.intensity),
-        sample=_sampled(raw),
+        sample=RawCloud(raw.xyz[rows], None if raw.intensity is None else raw.intensity[rows]),
     )
 
 

@@ -20,7 +20,6 @@ from perception.types import FloatArray, PointCloud
 
 #: Fewer finite points than this show neither axes nor ground.
 _FEW_POINTS = 100
-_UNIT_TOLERANCE = 0.01
 #: Of a full turn half lies behind; of what a camera sees a few in a hundred are too far.
 _MUCH_OUTSIDE = 0.4
 #: Where frames take a fraction of a millisecond, these are looked at: the first, and from then on some.
@@ -114,15 +113,14 @@ def _about_intensity(facts: ScanFacts) -> list[str]:
     if facts.intensity is None:
         return []
     low, _, high = facts.intensity
-    if low >= -_UNIT_TOLERANCE and 0 < high <= 1 + _UNIT_TOLERANCE:
+    if facts.divisor == 1 and high > 0:
         return []
     if low == high == 0:
         return ["intensity is zero or missing: these weights expect the sensor's, and find less without it"]
-    scale = next((full for full in (255.0, 65535.0) if low >= -_UNIT_TOLERANCE and high <= full), None)
     message = f"intensity spans {low:.4g} to {high:.4g}; expected 0 to 1"
-    if scale is None:
+    if facts.divisor is None:
         return [f"{message}: rescale it"]
-    return [f"{message}{_mended(ScanTransform(intensity_scale=scale))}"]
+    return [f"{message}{_mended(ScanTransform(intensity_scale=max(facts.divisor, 255.0)))}"]
 
 
 def _worded(finding: Finding) -> str:

@@ -58,7 +58,8 @@ def export_kitti(
     if hold_out < 0 or hold_out == 1:
         raise ValueError(f"hold_out must be 0 or at least 2, as frames to train on are left; got {hold_out}")
     writer = KittiWriter(Path(directory), CAMERA_SCANS if field_of_view_only else WHOLE_SCANS)
-    model = _default_sensor(field_of_view_only) if sensor is None else sensor
+    azimuth = _CAMERA_AZIMUTH_DEG if field_of_view_only else (-180.0, 180.0)
+    model = sensor or replace(SensorModel.preset("64", azimuth_deg=azimuth), range_max_m=80.0)
     names = [f"{seed:06d}" for seed in seeds]
     for done, (seed, name) in enumerate(zip(seeds, names, strict=True), 1):
         if not writer.holds(name):
@@ -69,11 +70,6 @@ def export_kitti(
     writer.write_split("train", [name for name in names if name not in held])
     writer.write_split("val", sorted(held) or names)
     return names
-
-
-def _default_sensor(field_of_view_only: bool) -> SensorModel:
-    azimuth = _CAMERA_AZIMUTH_DEG if field_of_view_only else (-180.0, 180.0)
-    return replace(SensorModel.preset("64", azimuth_deg=azimuth), range_max_m=80.0)
 
 
 def _write_frame(writer: KittiWriter, name: str, scan: SimulatedScan, field_of_view_only: bool) -> None:

@@ -103,11 +103,8 @@ def _plots(layout: SceneLayout, street: Street, side: float, rng: np.random.Gene
 
 
 def _claim_plot(layout: SceneLayout, spot: Spot, length_m: float, depth_m: float) -> bool:
-    half = (length_m / 2, depth_m / 2)
-    half_u, half_v = half if abs(np.cos(spot.heading_rad)) > 0.5 else half[::-1]
-    if not layout.plots.is_free(spot.u, spot.v, half_u, half_v):
-        return False
-    return layout.taken.claim(spot, length_m, depth_m)
+    free = layout.plots.is_free(spot.u, spot.v, *_halves(spot, length_m, depth_m))
+    return free and layout.taken.claim(spot, length_m, depth_m)
 
 
 def _boundaries(layout: SceneLayout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
@@ -122,7 +119,7 @@ def _boundaries(layout: SceneLayout, street: Street, side: float, rng: np.random
         spot = _front(street, side, along + length / 2, street.sidewalk_m + 0.6)
         if (
             kind != "none"
-            and layout.roads.is_free(spot.u, spot.v, *_halves(spot, length))
+            and layout.roads.is_free(spot.u, spot.v, *_halves(spot, length, 0.8))
             and layout.taken.claim(spot, length, 0.9, margin_m=0.0)
         ):
             meshes.append(_placed(layout, _boundary(kind, length, rng), spot))
@@ -130,8 +127,10 @@ def _boundaries(layout: SceneLayout, street: Street, side: float, rng: np.random
     return meshes
 
 
-def _halves(spot: Spot, length_m: float) -> tuple[float, float]:
-    return (length_m / 2, 0.4) if abs(np.cos(spot.heading_rad)) > 0.5 else (0.4, length_m / 2)
+def _halves(spot: Spot, length_m: float, depth_m: float) -> tuple[float, float]:
+    """Half sizes along u and v."""
+    along = abs(np.cos(spot.heading_rad)) > 0.5
+    return (length_m / 2, depth_m / 2) if along else (depth_m / 2, length_m / 2)
 
 
 def _boundary(kind: str, length_m: float, rng: np.random.Generator) -> Mesh:

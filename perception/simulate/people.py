@@ -25,12 +25,12 @@ def sample_pedestrian(rng: np.random.Generator, *, walking: bool | None = None) 
     swing = float(rng.uniform(0.15, 0.4)) if walks else float(rng.choice([0.02, 0.02, 0.9]))
     bag = str(rng.choice(["none", "backpack", "hand"], p=[0.6, 0.25, 0.15]))
     cloth = rng.uniform(0.06, 0.5, 2)
-    parts = [
-        *_legs(stride, float(cloth[0])),
-        *_torso_and_head(float(cloth[1])),
-        *_arms(stride, swing, float(cloth[1])),
-        *_bag(bag),
-    ]
+    parts = [*_legs(stride, float(cloth[0])), *_torso_and_head(float(cloth[1]))]
+    parts += _arms(stride, swing, float(cloth[1]))
+    if bag == "backpack":
+        parts.append(capsule((-0.2, 0, 1.1), (-0.2, 0, 1.32), 0.14, Material.CLOTH, 0.2))
+    elif bag == "hand":
+        parts.append(capsule((-0.1, 0.36, 0.55), (0.12, 0.36, 0.55), 0.11, Material.CLOTH, 0.35))
     scale = height / 1.75
     turn = np.diag([scale, scale * float(rng.uniform(0.82, 1.04)), scale, 1.0])
     return _centered(merge_meshes(parts).transformed(turn))
@@ -53,9 +53,7 @@ def sample_cyclist(rng: np.random.Generator) -> Mesh:
 
 
 def _centered(mesh: Mesh) -> Mesh:
-    low, high = mesh.vertices.min(0), mesh.vertices.max(0)
-    length, width, height = (float(value) for value in high - low)
-    return mesh.resized(length, width, height)
+    return mesh.resized(*(mesh.vertices.max(0) - mesh.vertices.min(0)).tolist())
 
 
 def _legs(stride_m: float, reflectivity: float) -> list[Mesh]:
@@ -94,14 +92,6 @@ def _arms(stride_m: float, swing_rad: float, reflectivity: float) -> list[Mesh]:
     return parts
 
 
-def _bag(kind: str) -> list[Mesh]:
-    if kind == "backpack":
-        return [capsule((-0.2, 0, 1.1), (-0.2, 0, 1.32), 0.14, Material.CLOTH, 0.2)]
-    if kind == "hand":
-        return [capsule((-0.1, 0.36, 0.55), (0.12, 0.36, 0.55), 0.11, Material.CLOTH, 0.35)]
-    return []
-
-
 def bicycle_parts(reflectivity: float = 0.3) -> list[Mesh]:
     """Frame, wheels and handlebar of a bicycle of 1.75 m, x forward, wheels on z = 0."""
     rear, front, radius = (-0.52, 0.0, 0.35), (0.54, 0.0, 0.35), 0.34
@@ -127,37 +117,31 @@ def _wheel(center: tuple[float, float, float], radius: float) -> Mesh:
 
 
 def _rider(lean_rad: float, crank_rad: float, cloth: npt.NDArray[np.float64]) -> list[Mesh]:
+    jacket, trousers = (float(value) for value in cloth)
     hip = np.array([-0.2, 0.0, 1.02])
     along = np.array([np.sin(lean_rad + 0.15), 0.0, np.cos(lean_rad + 0.15)])
     shoulder, head = hip + 0.46 * along, hip + 0.66 * along + np.array([0.06, 0.0, 0.0])
     parts = [
         capsule(
-            _offset(hip, 0, side * 0.08, 0),
-            _offset(shoulder, 0, side * 0.12, -0.05),
+            hip + np.array([0, side * 0.08, 0]),
+            shoulder + np.array([0, side * 0.12, -0.05]),
             0.12,
             Material.CLOTH,
-            float(cloth[0]),
+            jacket,
         )
         for side in (-1.0, 1.0)
     ]
-    parts.append(capsule(head, _offset(head, 0.01, 0, 0.06), 0.11, Material.SKIN))
+    parts.append(capsule(head, head + np.array([0.01, 0, 0.06]), 0.11, Material.SKIN))
     for side in (-1.0, 1.0):
         turn = crank_rad + (np.pi if side > 0 else 0.0)
         pedal = np.array([-0.08 + 0.17 * np.cos(turn), side * 0.13, 0.32 + 0.17 * np.sin(turn)])
         knee = (hip + pedal) / 2 + np.array([0.2, 0.0, 0.08])
-        parts.append(
-            capsule(
-                _offset(hip, 0, side * 0.1, 0), knee, 0.085, Material.CLOTH, float(cloth[1]), end_radius=0.065
-            )
-        )
-        parts.append(capsule(knee, pedal, 0.06, Material.CLOTH, float(cloth[1]), end_radius=0.045))
-        arm = _offset(shoulder, 0, side * 0.2, -0.02)
+        thigh = hip + np.array([0, side * 0.1, 0])
+        parts.append(capsule(thigh, knee, 0.085, Material.CLOTH, trousers, end_radius=0.065))
+        parts.append(capsule(knee, pedal, 0.06, Material.CLOTH, trousers, end_radius=0.045))
+        arm = shoulder + np.array([0, side * 0.2, -0.02])
         grip = np.array([0.3, side * 0.27, 1.06])
         elbow = (arm + grip) / 2 + np.array([0.0, side * 0.04, -0.06])
-        parts.append(capsule(arm, elbow, 0.052, Material.CLOTH, float(cloth[0]), sides=6))
+        parts.append(capsule(arm, elbow, 0.052, Material.CLOTH, jacket, sides=6))
         parts.append(capsule(elbow, grip, 0.042, Material.SKIN, sides=6))
     return parts
-
-
-def _offset(point: npt.NDArray[np.float64], x: float, y: float, z: float) -> npt.NDArray[np.float64]:
-    return np.asarray(point + np.array([x, y, z]))

@@ -35,14 +35,9 @@ class SceneObject:
 
     def world_from_object(self, ground: Ground, time_s: float) -> npt.NDArray[np.float64]:
         """4x4 pose at a time after the start of the scene."""
-        distance = self.speed_m_s * time_s
-        heading = self.spot.heading_rad
-        moved = Spot(
-            self.spot.u + distance * float(np.cos(heading)),
-            self.spot.v + distance * float(np.sin(heading)),
-            heading,
-        )
-        return ground.pose(moved)
+        distance, (u, v, heading) = self.speed_m_s * time_s, self.spot
+        moved_u, moved_v = u + distance * float(np.cos(heading)), v + distance * float(np.sin(heading))
+        return ground.pose(Spot(moved_u, moved_v, heading))
 
 
 @dataclass
@@ -73,13 +68,11 @@ class TrafficBuilder:
             for side in (-1.0, 1.0):
                 for along in np.arange(-self.layout.extent_m, self.layout.extent_m, 17.0):
                     if self.rng.random() < chance:
-                        lateral = side * (
-                            street.half_width_m + street.sidewalk_m + float(self.rng.uniform(2.8, 4.5))
-                        )
-                        heading = float(self.rng.choice([0.5, -0.5])) * np.pi + float(
-                            self.rng.normal(0, 0.05)
-                        )
-                        place = street.spot(float(along + self.rng.uniform(-5, 5)), lateral, heading)
+                        lateral = street.half_width_m + street.sidewalk_m + float(self.rng.uniform(2.8, 4.5))
+                        heading = float(self.rng.choice([0.5, -0.5])) * np.pi
+                        heading += float(self.rng.normal(0, 0.05))
+                        place_m = float(along + self.rng.uniform(-5, 5))
+                        place = street.spot(place_m, side * lateral, heading)
                         self._place_car(place, 0.0, off_road=True)
 
     def drive_cars(self, per_100m: float, speed_m_s: float) -> None:

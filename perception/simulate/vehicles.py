@@ -103,13 +103,6 @@ _WINDOW_EDGES: Final = (2, 5)
 _ROOF_EDGES: Final = (3, 4)
 
 
-def sample_body(rng: np.random.Generator) -> VehicleBody:
-    """A body shape, drawn with the shares of traffic."""
-    bodies = list(BODIES.values())
-    shares = np.array([body.share for body in bodies])
-    return bodies[int(rng.choice(len(bodies), p=shares / shares.sum()))]
-
-
 def sample_size(body: VehicleBody, rng: np.random.Generator) -> tuple[float, float, float]:
     """Length, width and height in metres, within two standard deviations of the body's mean."""
     offset = np.clip(rng.standard_normal(3), -2, 2) * np.array(body.size_sigma_m)
@@ -117,13 +110,15 @@ def sample_size(body: VehicleBody, rng: np.random.Generator) -> tuple[float, flo
     return float(length), float(width), float(height)
 
 
-def sample_vehicle(rng: np.random.Generator, body: VehicleBody | None = None) -> tuple[str, Mesh]:
-    """A vehicle with random body, size and paint.
+def sample_vehicle(rng: np.random.Generator) -> tuple[str, Mesh]:
+    """A vehicle with random size and paint, and a body drawn with the shares of traffic.
 
     Returns:
         Class name and mesh: origin on the ground under the centre, x forward.
     """
-    shape = sample_body(rng) if body is None else body
+    bodies = list(BODIES.values())
+    shares = np.array([body.share for body in bodies])
+    shape = bodies[int(rng.choice(len(bodies), p=shares / shares.sum()))]
     # Dark, metallic and light cars; most scans of cars are dim.
     reflectivity = float(
         rng.choice([0.02, 0.05, 0.2, 0.38], p=[0.3, 0.2, 0.25, 0.25]) * rng.uniform(0.7, 1.3)

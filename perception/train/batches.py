@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,16 +33,14 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
-        clouds = [cloud.to(device, non_blocking=True) for cloud in self.clouds]
-        return Batch(
-            clouds, self.boxes.to(device, non_blocking=True), self.labels.to(device, non_blocking=True)
-        )
+        return self._each(lambda part: part.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory."""
-        return Batch(
-            [cloud.pin_memory() for cloud in self.clouds], self.boxes.pin_memory(), self.labels.pin_memory()
-        )
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch([change(cloud) for cloud in self.clouds], change(self.boxes), change(self.labels))
 
 
 PADDING = -2

@@ -155,14 +155,10 @@ def _attach_coding(network: Network, coding: Coding, masks: Mapping[str, Tensor]
         layout = layout_of(module, PATTERN.conv_layout if masks else "unfold")
         weight = cast(Tensor, module.weight).detach()
         if coding.kind != "codebook":
-            made: nn.Module = RoundedWeight(weight, coding, pattern, layout, mask)
-        else:
-            stored = compress(
-                weight, pattern, coding, mask=mask, layout=layout, pad=True, name=f"layer {name}"
-            )
-            made = SharedWeight(stored)
-        parametrize.register_parametrization(module, "weight", made)
-        if coding.kind == "codebook":
-            # Only the centroids learn.
-            original = cast(Any, module).parametrizations.weight.original
-            original.requires_grad_(False)
+            rounded = RoundedWeight(weight, coding, pattern, layout, mask)
+            parametrize.register_parametrization(module, "weight", rounded)
+            continue
+        stored = compress(weight, pattern, coding, mask=mask, layout=layout, pad=True, name=f"layer {name}")
+        parametrize.register_parametrization(module, "weight", SharedWeight(stored))
+        # Only the centroids learn.
+        cast(Any, module).parametrizations.weight.original.requires_grad_(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rich.progress import (
@@ -20,7 +21,7 @@ from perception.train.losses import LOSS_WEIGHTS
 _LOG_FIELDS = ("step", "total", *LOSS_WEIGHTS, "gradient_norm", "learning_rate", "seconds")
 
 
-class TrainingLog:
+class TrainingLog(AbstractContextManager["TrainingLog"]):
     """Rows of ``log.csv``; rows after the step that a run resumes from are dropped."""
 
     def __init__(self, path: Path, step: int) -> None:
@@ -43,9 +44,6 @@ class TrainingLog:
             }
         )
         self.stream.flush()
-
-    def __enter__(self) -> TrainingLog:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.stream.close()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from perception.boxes import box_corners_3d, rotated_iou_3d_pairs
+from perception.boxes import box_corners_3d, rotated_iou_pairs
 from perception.model.head import CentreHead, Proposals
 from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import Pillars
@@ -60,7 +60,8 @@ def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> 
     dy = (y - batch.boxes[..., 1:2])[:, :, :, None]
     sigma = (0.25 * torch.sqrt(batch.boxes[..., 3] * batch.boxes[..., 4])).clamp(min=0.7 * head.grid.cell_m)
     bell = torch.exp(-(dx * dx + dy * dy) / (2 * sigma * sigma)[..., None, None])
-    inside = _centre_inside(head, batch.boxes, map_shape) & (batch.labels >= 0)
+    column, row = head.grid.position_of(batch.boxes[..., :2]).unbind(-1)
+    inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows) & (batch.labels >= 0)
     # The cell that holds the centre is the peak, however the centre lies in it.
     nearest = bell.flatten(2).argmax(dim=2, keepdim=True)
     bell = bell.flatten(2).scatter(2, nearest, 1.0).view(frames, objects, rows, columns)
@@ -82,11 +83,6 @@ def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> 
         batch.labels[frame, owner],
         bell[frame, owner, iy, ix],
     )
-
-
-def _centre_inside(head: CentreHead, boxes: Tensor, map_shape: tuple[int, int]) -> Tensor:
-    x, y = head.grid.position_of(boxes[..., :2]).unbind(-1)
-    return (x >= 0) & (x < map_shape[1]) & (y >= 0) & (y < map_shape[0])
 
 
 def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor) -> Tensor:
@@ -146,7 +142,7 @@ def refine_samples(
     close = torch.cdist(boxes[:, :2], truth[:, :2]) < 8.0
     row, column = (same & close).nonzero(as_tuple=True)
     overlap = torch.zeros(same.shape, device=device)
-    overlap[row, column] = rotated_iou_3d_pairs(boxes[row], truth[column]).float()
+    overlap[row, column] = rotated_iou_pairs(boxes[row], truth[column], metric="3d").float()
     if len(truth) == 0:
         return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)))
     best, owner = overlap.max(dim=1)
@@ -208,7 +204,7 @@ def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tenso
     """Overlap of the refined box, stretched so that 0.5 lies near what the KITTI protocol asks for: (R,)."""
     matched = samples.overlap > 0.05
     overlap = torch.zeros_like(samples.overlap)
-    overlap[matched] = rotated_iou_3d_pairs(refined[matched], samples.objects[matched]).float()
+    overlap[matched] = rotated_iou_pairs(refined[matched], samples.objects[matched], metric="3d").float()
     low = torch.where(small, 0.25, 0.45)
     return ((overlap - low) / 0.45).clamp(0.0, 1.0)
 

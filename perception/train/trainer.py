@@ -67,6 +67,8 @@ class Trainer:
         self.config = config
         self.fine_tune = fine_tune
         self.directory = Path(directory)
+        #: File that a stopped run goes on from.
+        self.checkpoint_path = self.directory / "checkpoint.pt"
         self.device = usable_device(device)
         _seed_everything(config.seed)
         objects = collect_objects([*frames, *extra] if extra else frames)
@@ -94,11 +96,6 @@ class Trainer:
         if stored is not None:
             self._restore(stored)
         save_config(config, self.directory / "config.yaml")
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """File that a stopped run goes on from."""
-        return self.directory / "checkpoint.pt"
 
     def run(
         self,

@@ -354,7 +354,8 @@ def place_labels(
     for own_low, own_high in zip(low, high, strict=True):
         candidates = _label_candidates(own_low, own_high, size)
         inside = ((candidates >= size / 2) & (candidates <= area - size / 2)).all(axis=1)
-        free = inside & ~_covers(candidates, np.array(taken).reshape(-1, 2), size)
+        apart = np.abs(candidates[:, None] - np.array(taken).reshape(-1, 2))
+        free = inside & ~(apart < size + 1.0).all(axis=2).any(axis=1)
         over_box = ((candidates[:, None] + size / 2 > low) & (candidates[:, None] - size / 2 < high)).all(
             axis=2
         )
@@ -372,11 +373,6 @@ def _label_candidates(low: Pixels, high: Pixels, size: Pixels) -> Pixels:
     centre, reach = (low + high) / 2, (high - low) / 2 + size / 2 + 3.0
     directions = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]
     return np.asarray(centre + np.array(directions) * reach)
-
-
-def _covers(candidates: Pixels, taken: Pixels, size: Pixels) -> npt.NDArray[np.bool_]:
-    near = np.abs(candidates[:, None] - taken) < size + 1.0
-    return np.asarray(np.any(np.all(near, axis=2), axis=1))
 
 
 def _draw_height_scale(axes: Axes, heights_m: tuple[float, float]) -> None:

@@ -135,11 +135,14 @@ def check_file(path: Path, suffix: str) -> Path:
     return path
 
 
-def height_colours(points: FloatArray) -> npt.NDArray[np.uint8]:
-    """(N, 3) red, green and blue by height, for (N, 4) points on a dark ground."""
+def height_shades(heights: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """(N, 3) red, green and blue in [0, 1], for (N,) heights of points on a dark ground."""
     stops = np.array([to_rgb(stop.dark) for stop in POINT_STOPS])
-    low, high = height_range(points[:, 2])
-    place = np.clip((points[:, 2] - low) / (high - low), 0, 1) * (len(stops) - 1)
-    channels = [np.interp(place, range(len(stops)), stops[:, channel]) for channel in range(3)]
-    colours: npt.NDArray[np.uint8] = np.rint(np.stack(channels, axis=1) * 255).astype(np.uint8)
-    return colours
+    low, high = height_range(heights)
+    place = np.clip((heights - low) / (high - low), 0, 1) * (len(stops) - 1)
+    return np.stack([np.interp(place, range(len(stops)), stops[:, channel]) for channel in range(3)], axis=1)
+
+
+def height_colours(points: FloatArray) -> npt.NDArray[np.uint8]:
+    """(N, 3) red, green and blue from 0 to 255 by height, for (N, 4) points."""
+    return np.rint(height_shades(points[:, 2]) * 255).astype(np.uint8)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from perception.types import Detections, PointCloud
 from perception.visualise.recording import Mark, Moment, Recording
 
 
-class Recordings:
+class Recordings(AbstractContextManager["Recordings"]):
     """Several recordings at once; closed when the block is left.
 
     Args:
@@ -24,12 +24,7 @@ class Recordings:
     def __bool__(self) -> bool:
         return bool(self._recordings)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def scan(self, cloud: PointCloud, detections: Detections, moment: Moment, **known: Any) -> None:

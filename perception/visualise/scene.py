@@ -77,30 +77,23 @@ def height_range(heights: FloatArray) -> tuple[float, float]:
 
 def detected(detections: Detections | None, score_threshold: float = 0.0) -> DrawnBoxes:
     """Finite detections whose score is at least the threshold."""
-    if detections is None:
-        return _selected(np.zeros((0, 7), np.float32), np.zeros(0, np.float32), [], np.zeros(0, bool))
-    scores = np.asarray(detections.scores, dtype=np.float32)
-    boxes = np.asarray(detections.boxes, dtype=np.float32).reshape(-1, 7)
-    keep = _finite_rows(boxes) & (scores >= score_threshold)
-    return _selected(boxes, scores, detections.labels, keep)
+    found = Detections.empty() if detections is None else detections
+    return _drawn(found.boxes, np.asarray(found.scores, dtype=np.float32), found.labels, score_threshold)
 
 
 def labelled(ground_truth: Boxes3D | None) -> DrawnBoxes:
     """Finite ground-truth boxes."""
-    if ground_truth is None:
-        return DrawnBoxes(np.zeros((0, 7), np.float32), None, [])
-    return _selected(ground_truth.boxes, None, ground_truth.labels, _finite_rows(ground_truth.boxes))
+    truth = Boxes3D(np.zeros((0, 7), np.float32), []) if ground_truth is None else ground_truth
+    return _drawn(truth.boxes, None, truth.labels)
 
 
-def _finite_rows(boxes: FloatArray) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.isfinite(boxes).all(axis=1), dtype=np.bool_)
-
-
-def _selected(
-    boxes: FloatArray, scores: FloatArray | None, labels: list[str], keep: npt.NDArray[np.bool_]
-) -> DrawnBoxes:
-    names = [label for label, kept in zip(labels, keep, strict=True) if kept]
-    return DrawnBoxes(boxes[keep], None if scores is None else scores[keep], names)
+def _drawn(boxes: FloatArray, scores: FloatArray | None, labels: list[str], least: float = 0.0) -> DrawnBoxes:
+    boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 7)
+    keep = np.asarray(np.isfinite(boxes).all(axis=1))
+    if scores is not None:
+        keep &= scores >= least
+        scores = scores[keep]
+    return DrawnBoxes(boxes[keep], scores, [label for label, kept in zip(labels, keep, strict=True) if kept])
 
 
 def ground_corners(boxes: FloatArray) -> Float64Array:

@@ -11,8 +11,9 @@ from matplotlib.colors import to_rgb
 
 from perception.boxes import box_corners_3d
 from perception.types import Boxes3D, Detections, PointCloud
-from perception.visualise.palette import GROUND_TRUTH, POINT_STOPS, class_colour
-from perception.visualise.scene import DrawnBoxes, detected, finite_points, height_range, labelled
+from perception.visualise.palette import GROUND_TRUTH, class_colour
+from perception.visualise.recording import height_shades
+from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 
 #: Corner pairs of the twelve edges, in the order of ``box_corners_3d``; then a cross on the front face.
 _EDGES = np.array(
@@ -67,7 +68,7 @@ def window_geometries(
     open3d = _import_open3d()
     points = finite_points(cloud.points)
     drawn = open3d.geometry.PointCloud(open3d.utility.Vector3dVector(points[:, :3].astype(np.float64)))
-    drawn.colors = open3d.utility.Vector3dVector(_height_colours(points[:, 2]))
+    drawn.colors = open3d.utility.Vector3dVector(height_shades(points[:, 2]))
     return [drawn, *_line_sets(labelled(ground_truth)), *_line_sets(detected(detections))]
 
 
@@ -83,14 +84,6 @@ def _line_sets(boxes: DrawnBoxes) -> list[Any]:
         lines.paint_uniform_color(to_rgb(colour.dark))
         made.append(lines)
     return made
-
-
-def _height_colours(heights: np.ndarray) -> np.ndarray:
-    """(N,) heights to (N, 3) colours in [0, 1]."""
-    stops = np.array([to_rgb(stop.dark) for stop in POINT_STOPS])
-    low, high = height_range(heights)
-    place = np.clip((heights - low) / (high - low), 0, 1) * (len(stops) - 1)
-    return np.stack([np.interp(place, range(len(stops)), stops[:, channel]) for channel in range(3)], axis=1)
 
 
 def _has_display() -> bool:

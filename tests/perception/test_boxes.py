@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,16 @@ from perception.boxes import (
     checked_boxes,
     points_in_boxes,
     rotated_iou_3d,
-    rotated_iou_3d_pairs,
     rotated_iou_bev,
-    rotated_iou_bev_pairs,
+    rotated_iou_pairs,
     wrap_angle,
 )
 
 shapely = pytest.importorskip("shapely")
 
 Boxes = npt.NDArray[np.float64]
-IOU_FUNCTIONS = [rotated_iou_bev, rotated_iou_3d, rotated_iou_bev_pairs, rotated_iou_3d_pairs]
+PAIRS = [partial(rotated_iou_pairs, metric=metric) for metric in ("bev", "3d")]
+IOU_FUNCTIONS = [rotated_iou_bev, rotated_iou_3d, *PAIRS]
 CASES = 10_000
 TOLERANCE = 1e-9
 
@@ -115,7 +116,7 @@ def oracle_pairs(kind: str) -> tuple[Boxes, Boxes]:
 def test_iou_agrees_with_shapely(kind: str) -> None:
     a, b = oracle_pairs(kind)
     expected_bev, expected_3d = shapely_iou(a, b)
-    bev, volumetric = rotated_iou_bev_pairs(a, b), rotated_iou_3d_pairs(a, b)
+    bev, volumetric = rotated_iou_pairs(a, b, metric="bev"), rotated_iou_pairs(a, b, metric="3d")
     np.testing.assert_allclose(bev, expected_bev, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(volumetric, expected_3d, rtol=0, atol=TOLERANCE)
     assert kind == "touching" or (expected_bev > 0.01).mean() > 0.05  # the case is not vacuous
@@ -132,8 +133,8 @@ def test_matrix_is_every_pair(matrix: Any, pairs: Any) -> None:
 
 def test_identical_boxes_have_iou_exactly_one() -> None:
     boxes = random_boxes(2000, np.random.default_rng(2), spread_m=1e5)
-    assert (rotated_iou_bev_pairs(boxes, boxes) == 1).all()
-    assert (rotated_iou_3d_pairs(boxes, boxes) == 1).all()
+    assert (rotated_iou_pairs(boxes, boxes, metric="bev") == 1).all()
+    assert (rotated_iou_pairs(boxes, boxes, metric="3d") == 1).all()
 
 
 def test_turns_that_map_a_box_onto_itself() -> None:
@@ -168,9 +169,9 @@ def test_degenerate_boxes_have_iou_zero(flat: tuple[int, ...]) -> None:
     b = a.copy()
     b[:, flat] = 0
     for first, second in ((a, b), (b, a), (b, b)):
-        assert (rotated_iou_3d_pairs(first, second) == 0).all()
+        assert (rotated_iou_pairs(first, second, metric="3d") == 0).all()
         if flat != (5,):  # without height the area is still there
-            assert (rotated_iou_bev_pairs(first, second) == 0).all()
+            assert (rotated_iou_pairs(first, second, metric="bev") == 0).all()
 
 
 @pytest.mark.parametrize("size", [1e-90, 1e-30, 1e30, 1e100])
@@ -251,7 +252,7 @@ def test_no_boxes() -> None:
     none, some = np.zeros((0, 7), np.float32), random_boxes(3, np.random.default_rng(5))
     assert rotated_iou_bev(none, some).shape == (0, 3)
     assert rotated_iou_3d(some, []).shape == (3, 0)
-    assert rotated_iou_bev_pairs(none, none).shape == (0,)
+    assert rotated_iou_pairs(none, none, metric="bev").shape == (0,)
     assert box_corners_bev(none).shape == (0, 4, 2)
     assert box_corners_3d(none).shape == (0, 8, 3)
     assert points_in_boxes(np.zeros((5, 4)), none).shape == (0, 5)
@@ -276,7 +277,7 @@ def test_values_that_are_not_finite_are_named(value: float, column: int) -> None
     with pytest.raises(ValueError, match=rf"a\[2\]: {BOX_FIELDS[column]} must be finite"):
         rotated_iou_bev(wrong, boxes)
     with pytest.raises(ValueError, match=rf"b\[2\]: {BOX_FIELDS[column]} must be finite"):
-        rotated_iou_3d_pairs(boxes, wrong)
+        rotated_iou_pairs(boxes, wrong, metric="3d")
 
 
 @pytest.mark.parametrize("field", ["length", "width", "height"])
@@ -294,7 +295,7 @@ def test_wrong_shapes_say_what_was_expected() -> None:
     with pytest.raises(ValueError, match=r"b must have shape \(M, 7\).*got \(7,\)"):
         rotated_iou_3d(boxes, boxes[0])
     with pytest.raises(ValueError, match=r"as many boxes.*got 4 and 3"):
-        rotated_iou_bev_pairs(boxes, boxes[:3])
+        rotated_iou_pairs(boxes, boxes[:3], metric="bev")
     with pytest.raises(ValueError, match=r"points must have shape \(N, 3 or more\), got \(4, 2\)"):
         points_in_boxes(boxes[:, :2], boxes)
     with pytest.raises(ValueError, match="rows of equal length"):

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.image import imread
 
 from perception import Detection, Detections, PointCloud
-from perception.types import BOX_COLUMNS
+from perception.boxes import BOX_FIELDS
 
 LABELS = ["Car", "Pedestrian", "Car", "Cyclist"]
 
@@ -76,9 +76,9 @@ def test_pandas(found: Detections) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is optional")
     table = found.to_pandas()
     assert isinstance(table, pandas.DataFrame)
-    assert list(table.columns) == ["label", "score", *BOX_COLUMNS]
+    assert list(table.columns) == ["label", "score", *BOX_FIELDS]
     assert table["label"].tolist() == LABELS
-    np.testing.assert_array_equal(table[list(BOX_COLUMNS)].to_numpy(), found.boxes)
+    np.testing.assert_array_equal(table[list(BOX_FIELDS)].to_numpy(), found.boxes)
     assert len(Detections.empty().to_pandas()) == 0
 
 
