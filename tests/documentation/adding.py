@@ -1,0 +1,116 @@
+"""Uses everything that docs/adding.md adds; prints JSON. Run by test_adding.py on a copy that has it.
+
+Arguments: the copy, an empty folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from perception.run.clusters import ClusterSteps
+from sparse_core.linalg.row_sums.api import ROW_SUMS
+
+import memory
+import perception
+import sparse_core
+from memory import Memory, MemoryStore, Query, StoreConfig
+from memory.index.kinds import table_of_kinds
+from memory.tiers import TierOptions
+from perception.cli import main as perceive
+from perception.data import open_data_set
+from perception.run.program import run_frame
+from perception.run.results import FrameResult
+from sparse_core.op import ops, table
+
+
+def op(copy: Path) -> dict[str, Any]:
+    """Both implementations by the contract of all ops."""
+    sys.path.insert(0, str(copy / "tests/contract"))
+    sys.argv[1] = "cpu"
+    compare = __import__("compare_ops")
+    example = compare.EXAMPLES["row_sums"]
+    return {
+        "listed": ROW_SUMS in ops() and "row_sums" in str(table()),
+        "auto": ROW_SUMS.choose("auto", torch.device("cpu")),
+        "gradient": ROW_SUMS.gradient == bool(example.differentiated),
+        "wrong": {name: compare.compare(ROW_SUMS, example, name, example.sizes)
+                  for name in ROW_SUMS.implementations},
+        "refused": compare.refusals(ROW_SUMS, example),
+    }  # fmt: skip
+
+
+def command(*words: str) -> tuple[int, str]:
+    """Exit status and output of ``perceive``."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        status = perceive(words)
+    return status, printed.getvalue()
+
+
+def data_set(folder: Path) -> dict[str, Any]:
+    """A folder of two frames, opened and examined."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    car = [10.0, 1.0, -0.9, 4.0, 1.7, 1.6, 0.3, "Car"]
+    for name in ("a", "b"):
+        ground = random.uniform([0, -20, -1.75, 0], [50, 20, -1.7, 1], (3000, 4))
+        object_ = random.uniform([9, 0.5, -1.3, 0], [11, 1.5, -0.2, 1], (200, 4))
+        np.save(folder / f"{name}.npy", np.concatenate([ground, object_]).astype(np.float32))
+    (folder / "boxes.json").write_text(json.dumps({"a": [car], "b": [car]}))
+    frames = open_data_set(folder, having="labels")
+    status, told = command("doctor", str(folder), "--json")
+    return {
+        "class": type(frames).__name__,
+        "frames": [[frame.frame_id, len(frame.points), frame.labels] for frame in frames],
+        "doctor": [status, json.loads(told)],
+    }
+
+
+def index(folder: Path) -> dict[str, Any]:
+    """A store whose vectors lie in the index, asked before and after it is read from its file."""
+    config = StoreConfig(index="backwards", index_from=50, tiers=TierOptions(recent=50, background=False))
+    vectors = np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32)
+    found, tiers = [], []
+    for _ in range(2):
+        with MemoryStore.open(folder, dim=16, config=config) as store:
+            if not found:
+                store.add([Memory(time_ns=n, kind="note", embedding=row) for n, row in enumerate(vectors)])
+            for row in (7, 290):
+                (hit,) = store.query(Query(embedding=vectors[row], k=1))
+                found.append(hit.memory.time_ns)
+            store.settle()
+            tier = store.tiers()["default"]
+            tiers.append([tier.index, tier.recent, tier.long_term])
+    return {"found": found, "tiers": tiers, "listed": "backwards" in str(table_of_kinds())}
+
+
+def detector(folder: Path) -> dict[str, Any]:
+    """The stages that ran on a scan, and what they found."""
+    stages: list[str] = []
+
+    def noted(name: str, step: Any, given: Any) -> Any:
+        stages.append(name)
+        return step(given)
+
+    result: FrameResult = run_frame(ClusterSteps(), torch.from_numpy(np.load(folder / "a.npy")), noted)
+    return {"stages": stages, "boxes": result.boxes.tolist(), "scores": result.scores.tolist()}
+
+
+if __name__ == "__main__":
+    copy, folder = map(Path, sys.argv[1:])
+    report = {
+        "packages": [str(Path(str(one.__file__)).parents[1]) for one in (sparse_core, perception, memory)],
+        "data set": data_set(folder / "data"),
+        "command": command("kinds"),
+        "index": index(folder / "store"),
+        "detector": detector(folder / "data"),
+        "op": op(copy),
+    }
+    print(json.dumps(report))
