@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.operands import check_share
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
@@ -112,9 +113,3 @@ class DynamicBlocks:
             causal=self.causal,
             score_dtype=self.score_dtype,
         )
-
-
-def check_share(name: str, share: float) -> None:
-    """Raise ``ValueError`` unless ``share`` is in (0, 1]."""
-    if not 0.0 < share <= 1.0:
-        raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
