@@ -49,15 +49,7 @@ def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = 
         best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, :count]
         columns = torch.sort(best, dim=2).values.flatten()
         row_ptr, partial, masks, lengths = common
-    pattern = BlockPattern(
-        row_ptr,
-        columns.int(),
-        partial,
-        masks,
-        query_length=grid.query_length,
-        key_length=grid.key_length,
-        block_size=grid.block_size,
-    )
+    pattern = BlockPattern.on(grid, row_ptr, columns.int(), partial, masks)
     pattern.plans[ROW_LENGTHS] = lengths
     return pattern
 

@@ -114,15 +114,8 @@ def dynamic_blocks(
     needed = before.double() < mass * ordered.sum(dim=2, keepdim=True).double()
     kept = torch.zeros_like(needed).scatter(2, order, needed) & visible.seen | visible.crossed
     _, row, column = kept.nonzero().unbind(dim=1)
-    return BlockPattern(
-        row_offsets(kept.sum(dim=2).flatten(), grid),
-        column.int(),
-        visible.partial[row, column],
-        visible.masks,
-        query_length=grid.query_length,
-        key_length=grid.key_length,
-        block_size=grid.block_size,
-    )
+    row_ptr = row_offsets(kept.sum(dim=2).flatten(), grid)
+    return BlockPattern.on(grid, row_ptr, column.int(), visible.partial[row, column], visible.masks)
 
 
 def _checked(q: Tensor, k: Tensor, block_size: int) -> tuple[AttentionShape, BlockGrid]:

@@ -18,14 +18,7 @@ from sparse_core.attention.gathered.kernels_triton import LOG2E, finite, row_at,
 
 @triton.jit
 def label_kernel(  # type: ignore[no-untyped-def]
-    index,
-    labels,
-    count,
-    list_slots,
-    lists_per_table,
-    key_length,
-    none,
-    BLOCK: tl.constexpr,
+    index, labels, count, list_slots, lists_per_table, key_length, none, BLOCK: tl.constexpr
 ):
     """What key of which table each slot names, or ``none``.
 

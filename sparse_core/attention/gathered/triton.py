@@ -167,14 +167,7 @@ def _delta(out: Tensor, grad: Tensor, grad_lse: Tensor | None) -> Tensor:
 
 
 def _query_gradient(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    index: Tensor,
-    grad: Tensor,
-    lse: Tensor,
-    delta: Tensor,
-    scale: float,
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, grad: Tensor, lse: Tensor, delta: Tensor, scale: float
 ) -> Tensor:
     call = _Call.of(q, k, index, _BACKWARD_WARP_BYTES)
     made = torch.empty(q.shape, dtype=q.dtype, device=q.device)

@@ -137,12 +137,7 @@ class LearnedBlocks(nn.Module):
 
     @torch.no_grad()
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """For each block row the ``round(keep * blocks)`` blocks that the gate finds likeliest.
 

@@ -19,12 +19,7 @@ class Selector(Protocol):
     """Chooses a pattern from the queries and keys of a call."""
 
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """The pattern for these operands, of which it is not a differentiable function.
 
@@ -59,12 +54,7 @@ class TopKBlocks:
         check_share("keep", self.keep)
 
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """See :meth:`Selector.select`."""
         q, k = zero_padding(q.detach(), query_lengths), zero_padding(k.detach(), key_lengths)
@@ -96,20 +86,10 @@ class DynamicBlocks:
         check_share("mass", self.mass)
 
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """See :meth:`Selector.select`."""
         q, k = zero_padding(q.detach(), query_lengths), zero_padding(k.detach(), key_lengths)
         return dynamic_blocks(
-            q,
-            k,
-            mass=self.mass,
-            block_size=self.block_size,
-            causal=self.causal,
-            score_dtype=self.score_dtype,
+            q, k, mass=self.mass, block_size=self.block_size, causal=self.causal, score_dtype=self.score_dtype
         )
