@@ -56,18 +56,10 @@ def _gather(features, index, first, CHANNELS_IN: tl.constexpr, BLOCK_IN: tl.cons
 
 @triton.jit
 def _matrix(
-    weight,
-    tap,
-    first,
-    channel_out,
-    CHANNELS_IN: tl.constexpr,
-    CHANNELS_OUT: tl.constexpr,
-    WEIGHT_TAP: tl.constexpr,
-    WEIGHT_IN: tl.constexpr,
-    WEIGHT_OUT: tl.constexpr,
-    BLOCK_IN: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
-):
+    weight, tap, first, channel_out,
+    CHANNELS_IN: tl.constexpr, CHANNELS_OUT: tl.constexpr, WEIGHT_TAP: tl.constexpr, WEIGHT_IN: tl.constexpr,
+    WEIGHT_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_OUT: tl.constexpr,
+):  # fmt: skip
     """(BLOCK_IN, BLOCK_OUT) of one tap's matrix."""
     channel = first + tl.arange(0, BLOCK_IN)
     place = weight + tap * WEIGHT_TAP + channel[:, None] * WEIGHT_IN + channel_out[None, :] * WEIGHT_OUT
