@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.pattern import BlockPattern, operations
 from sparse_core.files import read_tensors, replacing
 
@@ -69,7 +70,8 @@ def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "
     sizes = {name: int(header[name]) for name in SIZES}
     try:
         tensors["token_masks"] = _unpack(tensors["token_masks"], sizes["block_size"])
-        pattern = BlockPattern(*(tensors[name] for name in TENSORS), **sizes).validate()
+        grid = BlockGrid(1, **sizes)
+        pattern = BlockPattern.on(grid, *(tensors[name] for name in TENSORS)).validate()
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged, {error}; write it again") from error
     return pattern.to(device)

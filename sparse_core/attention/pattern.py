@@ -114,7 +114,7 @@ class BlockPattern:
     def on(
         cls, grid: BlockGrid, row_ptr: Tensor, columns: Tensor, partial: Tensor, token_masks: Tensor
     ) -> BlockPattern:
-        """A pattern for the lengths and the block size of a grid; the tensors are those of the class."""
+        """A pattern for the lengths and the block size of a grid; its heads are those of ``row_ptr``."""
         _, query_length, key_length, block_size = grid
         sizes = {"query_length": query_length, "key_length": key_length, "block_size": block_size}
         return cls(row_ptr, columns, partial, token_masks, **sizes)
