@@ -138,9 +138,7 @@ def available() -> bool:
     return True
 
 
-def compile_kernel(
-    path: Path, name: str, defines: dict[str, int], device: torch.device, *, precise: bool = True
-) -> Kernel:
+def compile_kernel(path: Path, name: str, defines: dict[str, int], device: torch.device) -> Kernel:
     """Compile ``path`` for the device's architecture and load the function ``name``; done once for each use.
 
     Args:
@@ -148,22 +146,19 @@ def compile_kernel(
         name: an ``extern "C"`` function.
         defines: preprocessor constants.
         device: a CUDA device.
-        precise: leave out ``--use_fast_math``.
 
     Raises:
         ImplementationError: no compiler library, or the compilation fails; the message has the log.
     """
     index = torch.cuda.current_device() if device.index is None else device.index
-    return _load(path, name, tuple(sorted(defines.items())), index, precise)
+    return _load(path, name, tuple(sorted(defines.items())), index)
 
 
 @cache
-def _load(path: Path, name: str, defines: tuple[tuple[str, int], ...], index: int, precise: bool) -> Kernel:
+def _load(path: Path, name: str, defines: tuple[tuple[str, int], ...], index: int) -> Kernel:
     major, minor = torch.cuda.get_device_capability(index)
     options = [f"--gpu-architecture=sm_{major}{minor}{'a' if major >= 9 else ''}", "--std=c++17"]
     options += [f"-D{key}={value}" for key, value in defines]
-    if not precise:
-        options.append("--use_fast_math")
     binary = _compile(path, options)
     library = driver()
     with torch.cuda.device(index):

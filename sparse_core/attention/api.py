@@ -117,7 +117,8 @@ def sparse_attention(
             of the batch (:func:`per_sequence`).
         scale: of the scores; 1 / sqrt(dim) by default.
         dropout_p: share of the weights that is dropped, in [0, 1); the others grow by 1 / (1 - dropout_p).
-        seed: of the dropout; by default drawn from torch's generator.
+        seed: of the dropout, from 0 to 2^63 - 1; by default drawn from torch's generator. The choice depends
+            on seed, batch entry, head, query and key alone, see :mod:`sparse_core.attention.dropout`.
         query_lengths, key_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end.
             Sequences behind each other in one, without padding, are a pattern: :func:`documents`.
         score_mod: changes the scaled scores before the softmax: :func:`alibi`, :func:`relative_positions`,

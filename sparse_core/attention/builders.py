@@ -133,10 +133,7 @@ def global_tokens(
 
 
 def documents(
-    lengths: Sequence[int] | Tensor,
-    block_size: int = 64,
-    *,
-    device: torch.device | str | None = None,
+    lengths: Sequence[int] | Tensor, block_size: int = 64, *, device: torch.device | str | None = None
 ) -> BlockPattern:
     """Sequences that stand behind each other in one, without padding: each attends to itself alone.
 

@@ -16,11 +16,7 @@ _HELD = 1 << 20
 
 
 def from_distance(
-    query_positions: Tensor,
-    key_positions: Tensor | None = None,
-    *,
-    radius: float,
-    block_size: int = 64,
+    query_positions: Tensor, key_positions: Tensor | None = None, *, radius: float, block_size: int = 64
 ) -> BlockPattern:
     """Query i attends to the keys that are at most ``radius`` away.
 

@@ -14,13 +14,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.pattern import BlockPattern, operations
 from sparse_core.files import read_tensors, replacing
 
 FORMAT = "sparsight-block-pattern"
 VERSION = "1"
-_NUMBERS = ("query_length", "key_length", "block_size")
-_TENSORS = ("row_ptr", "columns", "partial", "token_masks")
+SIZES = ("query_length", "key_length", "block_size")
+TENSORS = ("row_ptr", "columns", "partial", "token_masks")
 
 
 def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
@@ -39,9 +40,9 @@ def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     if not file.parent.is_dir():
         raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
-    tensors = {name: getattr(pattern, name).cpu().contiguous() for name in _TENSORS}
+    tensors = {name: getattr(pattern, name).cpu().contiguous() for name in TENSORS}
     tensors["token_masks"] = _pack(tensors["token_masks"])
-    header = {name: str(getattr(pattern, name)) for name in _NUMBERS}
+    header = {name: str(getattr(pattern, name)) for name in SIZES}
     with replacing(file) as temporary:
         save_file(tensors, temporary, metadata={"format": FORMAT, "version": VERSION, **header})
     return file
@@ -60,23 +61,17 @@ def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "
     """
     file = Path(path)
     header, tensors = read_tensors(file, kind=FORMAT, version=VERSION, writer="BlockPattern.save")
-    for name in _NUMBERS:
+    for name in SIZES:
         if not header.get(name, "").isdecimal():
             raise ValueError(f"{file}: {name} is {header.get(name)!r}, expected a number; write it again")
-    missing = [name for name in _TENSORS if name not in tensors]
+    missing = [name for name in TENSORS if name not in tensors]
     if missing:
         raise ValueError(f"{file}: {', '.join(missing)} is missing; write it again")
-    query_length, key_length, block_size = (int(header[name]) for name in _NUMBERS)
+    sizes = {name: int(header[name]) for name in SIZES}
     try:
-        pattern = BlockPattern(
-            tensors["row_ptr"],
-            tensors["columns"],
-            tensors["partial"],
-            _unpack(tensors["token_masks"], block_size),
-            query_length=query_length,
-            key_length=key_length,
-            block_size=block_size,
-        ).validate()
+        tensors["token_masks"] = _unpack(tensors["token_masks"], sizes["block_size"])
+        grid = BlockGrid(1, **sizes)
+        pattern = BlockPattern.on(grid, *(tensors[name] for name in TENSORS)).validate()
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged, {error}; write it again") from error
     return pattern.to(device)

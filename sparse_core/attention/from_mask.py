@@ -10,11 +10,7 @@ from sparse_core.attention.pattern import BlockPattern, assemble
 
 
 def from_block_mask(
-    mask: Tensor,
-    block_size: int = 64,
-    *,
-    query_length: int | None = None,
-    key_length: int | None = None,
+    mask: Tensor, block_size: int = 64, *, query_length: int | None = None, key_length: int | None = None
 ) -> BlockPattern:
     """Full blocks where ``mask`` is True.
 

@@ -194,6 +194,12 @@ def check_dropout(dropout_p: float, seed: int | None) -> None:
         raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
 
 
+def check_share(name: str, share: float) -> None:
+    """Raise ``ValueError`` unless ``share`` is in (0, 1]."""
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
+
+
 def checked_options(
     pattern: BlockPattern,
     shape: AttentionShape,

@@ -110,6 +110,15 @@ class BlockPattern:
         self.block_size = block_size
         self.plans: dict[object, object] = {}
 
+    @classmethod
+    def on(
+        cls, grid: BlockGrid, row_ptr: Tensor, columns: Tensor, partial: Tensor, token_masks: Tensor
+    ) -> BlockPattern:
+        """A pattern for the lengths and the block size of a grid; its heads are those of ``row_ptr``."""
+        _, query_length, key_length, block_size = grid
+        sizes = {"query_length": query_length, "key_length": key_length, "block_size": block_size}
+        return cls(row_ptr, columns, partial, token_masks, **sizes)
+
     @property
     def grid(self) -> BlockGrid:
         """Heads, lengths and block size."""
@@ -193,9 +202,8 @@ class BlockPattern:
         moved = self.row_ptr.to(device)
         if moved is self.row_ptr:
             return self
-        return self._with(
-            moved, self.columns.to(device), self.partial.to(device), self.token_masks.to(device)
-        )
+        rest = (tensor.to(device) for tensor in (self.columns, self.partial, self.token_masks))
+        return BlockPattern.on(self.grid, moved, *rest)
 
     def to_token_mask(self) -> Tensor:
         """Bool (query_length, key_length), or (heads, query_length, key_length) when heads differ."""
@@ -235,12 +243,8 @@ class BlockPattern:
         if self.heads != 1 or heads < 1:
             raise ValueError(f"a pattern with {self.heads} heads cannot be expanded to {heads}: only 1 can")
         starts = torch.arange(heads, dtype=torch.int32, device=self.device) * self.blocks
-        return self._with(
-            self.row_ptr + starts[:, None],
-            self.columns.repeat(heads),
-            self.partial.repeat(heads),
-            self.token_masks,
-        )
+        columns, partial = self.columns.repeat(heads), self.partial.repeat(heads)
+        return BlockPattern.on(self.grid, self.row_ptr + starts[:, None], columns, partial, self.token_masks)
 
     def shifted(self, rows: int = 0, columns: int = 0) -> BlockPattern:
         """The pattern moved by whole tokens: query i and key j become i + rows and j + columns.
@@ -304,17 +308,6 @@ class BlockPattern:
             f" heads={self.heads}, blocks={self.blocks}, device={str(self.device)!r})"
         )
 
-    def _with(self, row_ptr: Tensor, columns: Tensor, partial: Tensor, token_masks: Tensor) -> BlockPattern:
-        return BlockPattern(
-            row_ptr,
-            columns,
-            partial,
-            token_masks,
-            query_length=self.query_length,
-            key_length=self.key_length,
-            block_size=self.block_size,
-        )
-
     def __getstate__(self) -> dict[str, object]:
         # Plans refer to the memory of these tensors, and the rest is quickly worked out again.
         state = {name: value for name, value in self.__dict__.items() if name not in ("_transposed", "pairs")}
@@ -345,12 +338,5 @@ def assemble(
     counts = torch.bincount(key // grid.columns, minlength=grid.heads * grid.rows)
     ends = counts.cumsum(0).reshape(grid.heads, grid.rows)
     starts = torch.cat([ends.new_zeros(1), ends[:-1, -1]])
-    return BlockPattern(
-        torch.cat([starts[:, None], ends], dim=1).int(),
-        column.int(),
-        partial[kept].int(),
-        token_masks,
-        query_length=grid.query_length,
-        key_length=grid.key_length,
-        block_size=grid.block_size,
-    )
+    row_ptr = torch.cat([starts[:, None], ends], dim=1).int()
+    return BlockPattern.on(grid, row_ptr, column.int(), partial[kept].int(), token_masks)

@@ -90,10 +90,7 @@ def pattern_picture(pattern: BlockPattern, path: str | os.PathLike[str], *, titl
 
     drawn = pattern_raster(pattern)
     figure = Figure(
-        figsize=(7.2, 6.6),
-        dpi=120,
-        layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12),
-        facecolor="white",
+        figsize=(7.2, 6.6), dpi=120, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12), facecolor="white"
     )
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

@@ -41,28 +41,10 @@ def sparse_attention(
     backward computes them again instead of keeping them. Gradients of ``out`` and ``lse`` are those of
     autograd; queries without keys have zero gradients. Results repeat to the bit.
 
-    Args:
-        q: (batch, heads, query_length, dim) floating; dim a multiple of 8 from 16 to 256.
-        k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
-        v: as k.
-        pattern: for these lengths, with one head for all or as many as q. The first call with a pattern on
-            a GPU waits for the device, to prepare an index that is kept on the pattern.
-        scale: of the scores; 1 / sqrt(dim) by default.
-        dropout_p: share of the weights that is dropped, in [0, 1); the others grow by 1 / (1 - dropout_p).
-        seed: of the dropout, from 0 to 2^63 - 1; by default drawn from torch's generator. The choice depends
-            on seed, batch entry, head, query and key alone, see :mod:`sparse_core.attention.dropout`.
-        query_lengths: (batch,) int32 or int64, queries of each sequence; the padding behind them gives zeros
-            and may hold anything, NaN too.
-        key_lengths: (batch,) likewise for keys; nobody attends to the padding. The pattern stays where it
-            is: a causal one remains aligned at the padded ends.
-        score_mod: changes the scaled scores, see :mod:`sparse_core.attention.scores`.
-
-    Returns:
-        ``out`` and ``lse`` (without dropout).
-
-    Raises:
-        TypeError: dtypes do not fit, or ``pattern`` is none.
-        ValueError: shapes, lengths, devices or options do not fit.
+    Arguments and errors are those of :func:`sparse_core.attention.sparse_attention`, with dim a multiple of 8
+    from 16 to 256. The first call with a pattern on a GPU waits for the device, to prepare an index that is
+    kept on the pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold
+    anything, NaN too; the pattern stays where it is: a causal one remains aligned at the padded ends.
     """
     shape = check_operands(q, k, v)
     options = checked_options(

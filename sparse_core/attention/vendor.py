@@ -43,7 +43,6 @@ def sparse_attention(
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
     score_mod: ScoreFunction | None = None,
-    autotune: bool | None = None,
 ) -> AttentionResult:
     """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows, by FlexAttention.
 
@@ -57,28 +56,15 @@ def sparse_attention(
     first call slow.
 
     Args:
-        q: (batch, heads, query_length, dim) float16, bfloat16 or float32 (float64 on a CPU); dim a multiple
-            of 8 from 16 to 256.
-        k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
-        v: as k.
-        pattern: for these lengths, with one head for all or as many as q. What is prepared for it is kept on
-            it.
-        scale: of the scores; 1 / sqrt(dim) by default.
-        dropout_p: 0; FlexAttention has no dropout.
-        seed: without effect.
+        q, k, v, pattern, scale, score_mod: see :func:`sparse_core.attention.sparse_attention`; dim a multiple
+            of 8 from 16 to 256. What is prepared for the pattern is kept on it.
+        dropout_p, seed: 0, and without effect; FlexAttention has no dropout.
         query_lengths, key_lengths: None; FlexAttention skips the masks of full blocks, so that each sequence
             would need its own lists.
-        score_mod: changes the scaled scores, see :mod:`sparse_core.attention.scores`.
-        autotune: let torch time several tilings when it compiles; by default only where it has to.
-
-    Returns:
-        ``out`` and ``lse``; zeros and minus infinity for queries without keys.
 
     Raises:
-        TypeError: dtypes do not fit, or ``pattern`` is none.
-        ValueError: shapes, lengths, devices or options do not fit.
         ImplementationError: dropout, lengths, float64 on a GPU, another device, gradients on a CPU, or too
-            many scores there.
+            many scores there; other errors as of the public function.
     """
     shape = check_operands(q, k, v)
     check_pattern(pattern, shape, q.device)
@@ -98,7 +84,7 @@ def sparse_attention(
     if not trained:
         # On a CPU it refuses operands that could have gradients, even where none are recorded.
         q, k, v = q.detach(), k.detach(), v.detach()
-    options = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained, autotune=autotune)
+    options = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained)
     arguments = (
         prepared(pattern),
         default_scale(scale, shape.dim),
@@ -208,9 +194,7 @@ class KernelOptions(NamedTuple):
     search: str
 
     @classmethod
-    def choose(
-        cls, pattern: BlockPattern, dim: int, dtype: torch.dtype, *, trained: bool, autotune: bool | None
-    ) -> KernelOptions:
+    def choose(cls, pattern: BlockPattern, dim: int, dtype: torch.dtype, *, trained: bool) -> KernelOptions:
         """Tiles are powers of two and must divide a block.
 
         In the forward pass they can be named. The backward pass looks at its own choice, which is made for
@@ -223,7 +207,7 @@ class KernelOptions(NamedTuple):
         if pattern.query_length % size or pattern.key_length % size:
             # It assumes whole tiles where lengths are multiples of 128, which blocks of 96 do not fill.
             kernel["IS_DIVISIBLE"] = False
-        search = "max_autotune" if autotune else ""
+        search = ""
         if trained and size < 128 and dtype != torch.float32:
             search = "max_autotune" if tile >= 32 else "exhaustive"
         if tile < 64 or (size < 128 and not search):

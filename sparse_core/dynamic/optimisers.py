@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from sparse_core.dynamic.quantised_state import QuantisedState
 
+_Moments = dict[str, Tensor]
+_Options = dict[str, Any]
+
 
 class _SparseOptimiser(torch.optim.Optimizer):
     """State of 32 or 8 bits by name, and the loop over parameters."""
@@ -55,7 +58,7 @@ class _SparseOptimiser(torch.optim.Optimizer):
                     self._step_one(parameter, group)
         return loss
 
-    def _step_one(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+    def _step_one(self, parameter: nn.Parameter, group: _Options) -> None:
         state = self.state[parameter]
         state["step"] = state.get("step", 0) + 1
         moments = {}
@@ -73,12 +76,7 @@ class _SparseOptimiser(torch.optim.Optimizer):
             state[name] = QuantisedState.of(moment, signed=signed, turn=state["step"]) if eight else moment
 
     def _change(
-        self,
-        parameter: nn.Parameter,
-        gradient: Tensor,
-        moments: dict[str, Tensor],
-        group: dict[str, Any],
-        step: int,
+        self, parameter: nn.Parameter, gradient: Tensor, moments: _Moments, group: _Options, step: int
     ) -> None:
         raise NotImplementedError
 
@@ -127,7 +125,7 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _apply_change(parameter: nn.Parameter, change: Tensor, group: dict[str, Any]) -> None:
+def _apply_change(parameter: nn.Parameter, change: Tensor, group: _Options) -> None:
     """``parameter * (1 - lr * weight_decay) - change``, rounded once."""
     kept = parameter.to(change.dtype) * (1 - group["lr"] * group["weight_decay"])
     parameter.copy_(kept - change)
@@ -165,12 +163,7 @@ class SparseAdam(_SparseOptimiser):
         )
 
     def _change(
-        self,
-        parameter: nn.Parameter,
-        gradient: Tensor,
-        moments: dict[str, Tensor],
-        group: dict[str, Any],
-        step: int,
+        self, parameter: nn.Parameter, gradient: Tensor, moments: _Moments, group: _Options, step: int
     ) -> None:
         first, second = group["betas"]
         mean = moments["mean"].lerp_(gradient, 1 - first)
@@ -206,12 +199,7 @@ class SparseAdagrad(_SparseOptimiser):
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay}, state_bits)
 
     def _change(
-        self,
-        parameter: nn.Parameter,
-        gradient: Tensor,
-        moments: dict[str, Tensor],
-        group: dict[str, Any],
-        step: int,
+        self, parameter: nn.Parameter, gradient: Tensor, moments: _Moments, group: _Options, step: int
     ) -> None:
         total = moments["sum"].addcmul_(gradient, gradient)
         _apply_change(parameter, gradient / (total.sqrt() + group["eps"]) * group["lr"], group)
@@ -248,12 +236,7 @@ class SparseMomentum(_SparseOptimiser):
         super().__init__(params, defaults, state_bits)
 
     def _change(
-        self,
-        parameter: nn.Parameter,
-        gradient: Tensor,
-        moments: dict[str, Tensor],
-        group: dict[str, Any],
-        step: int,
+        self, parameter: nn.Parameter, gradient: Tensor, moments: _Moments, group: _Options, step: int
     ) -> None:
         moment = moments["momentum"].mul_(group["momentum"]).add_(gradient)
         change = gradient + moment * group["momentum"] if group["nesterov"] else moment

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.attention.blocks.plan import lists_of, owner_of
 from sparse_core.attention.dropout import drawn_seed
+from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
 
@@ -141,15 +142,8 @@ def _pattern(
     owner = owner_of(row_ptr, columns, partial)
     if owner is not None:
         return owner
-    pattern = BlockPattern(
-        row_ptr,
-        columns,
-        partial,
-        token_masks,
-        query_length=query_length,
-        key_length=key_length,
-        block_size=block_size,
-    )
+    grid = BlockGrid(len(row_ptr), query_length, key_length, block_size)
+    pattern = BlockPattern.on(grid, row_ptr, columns, partial, token_masks)
     # It holds the tensors, so that nothing else can be at this address.
     _kept[columns.data_ptr()] = pattern
     while len(_kept) > _MOST_KEPT:

@@ -67,29 +67,14 @@ def forward(
             " scale, and neither dropout nor lengths of sequences"
         )
     kernels_triton.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
-        q,
-        k,
-        v,
-        out,
-        lse,
+        q, k, v, out, lse,
         *_strides(q, k, v, out),
-        *_list_arguments(lists, work),
-        scratch,
-        part_lse,
-        *_option_arguments(options, q),
-        options.scale * 1.4426950408889634,
-        shape.query_length,
-        shape.key_length,
-        shape.heads,
-        shape.group,
-        lists.pattern_heads,
-        lists.block_rows,
-        ROWS=tile.rows,
-        KEYS=tile.keys,
-        **_constants(lists, work, options, shape, q.dtype),
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-    )
+        *_list_arguments(lists, work), scratch, part_lse,
+        *_option_arguments(options, q), options.scale * 1.4426950408889634,
+        shape.query_length, shape.key_length, shape.heads, shape.group, lists.pattern_heads, lists.block_rows,
+        ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
+        STAGES=tile.stages, num_warps=tile.warps,
+    )  # fmt: skip
     if work is not None and work.slots:
         join(scratch, part_lse, work, out, lse, lists, shape, options)
     return out, lse
@@ -117,22 +102,12 @@ def join(
     size = lists.block_size
     rows = min(_largest_power(size), 32)
     kernels_triton.join_kernel[(len(work.joins) * (size // rows),)](
-        scratch,
-        part_lse,
-        work.joins,
-        out,
-        lse,
-        *out.stride()[:3],
+        scratch, part_lse, work.joins, out, lse, *out.stride()[:3],
         part_lse if options.query_lengths is None else options.query_lengths,
-        shape.query_length,
-        shape.heads,
-        lists.block_rows,
-        BLOCK=size,
-        ROWS=rows,
-        DIM=shape.dim,
-        WIDE=_wide(shape.dim),
+        shape.query_length, shape.heads, lists.block_rows,
+        BLOCK=size, ROWS=rows, DIM=shape.dim, WIDE=_wide(shape.dim),
         RAGGED_QUERIES=options.query_lengths is not None,
-    )
+    )  # fmt: skip
 
 
 def backward(
@@ -187,33 +162,14 @@ def _query_gradient(
     kernels_triton.query_gradient_kernel[
         (_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)
     ](
-        q,
-        k,
-        v,
-        out,
-        gradient,
-        lse,
-        lse if lse_gradient is None else lse_gradient.contiguous(),
-        delta,
-        of_q,
+        q, k, v, out, gradient, lse, lse if lse_gradient is None else lse_gradient.contiguous(), delta, of_q,
         *_strides(q, k, v, out, gradient, of_q),
-        *_list_arguments(lists, work),
-        scratch,
-        *_option_arguments(options, q),
-        options.scale,
-        shape.query_length,
-        shape.key_length,
-        shape.heads,
-        shape.group,
-        lists.pattern_heads,
-        lists.block_rows,
-        ROWS=tile.rows,
-        KEYS=tile.keys,
-        **_constants(lists, work, options, shape, q.dtype),
-        HAS_LSE=lse_gradient is not None,
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-    )
+        *_list_arguments(lists, work), scratch,
+        *_option_arguments(options, q), options.scale,
+        shape.query_length, shape.key_length, shape.heads, shape.group, lists.pattern_heads, lists.block_rows,
+        ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
+        HAS_LSE=lse_gradient is not None, STAGES=tile.stages, num_warps=tile.warps,
+    )  # fmt: skip
     if work is not None and work.slots:
         _add_pieces(scratch, work, of_q, size, 0, shape.query_length, shape.heads, lists, dim)
 
@@ -234,26 +190,15 @@ def _key_gradients(
     kernels_triton.key_gradient_kernel[
         (_programs(work, lists, shape.batch * shape.key_heads) * (size // tile.keys),)
     ](
-        *operands,
-        of_k,
-        of_v,
+        *operands, of_k, of_v,
         *_strides(q, k, v, gradient, of_k, of_v),
-        *_list_arguments(lists, work),
-        scratch,
-        *_option_arguments(options, q),
-        options.scale,
-        shape.query_length,
-        shape.key_length,
-        shape.key_heads,
-        shape.group,
-        lists.pattern_heads,
+        *_list_arguments(lists, work), scratch,
+        *_option_arguments(options, q), options.scale,
+        shape.query_length, shape.key_length, shape.key_heads, shape.group, lists.pattern_heads,
         lists.block_rows,
-        ROWS=tile.rows,
-        KEYS=tile.keys,
-        **_constants(lists, work, options, shape, q.dtype),
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-    )
+        ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
+        STAGES=tile.stages, num_warps=tile.warps,
+    )  # fmt: skip
     if work is not None and work.slots:
         for first, result in ((0, of_k), (size, of_v)):
             _add_pieces(scratch, work, result, 2 * size, first, shape.key_length, shape.key_heads, lists, dim)
@@ -272,20 +217,10 @@ def _add_pieces(
 ) -> None:
     rows = min(_largest_power(lists.block_size), 32)
     kernels_triton.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
-        scratch,
-        work.joins,
-        result,
-        *result.stride()[:3],
-        slot_rows,
-        first_row,
-        length,
-        heads,
+        scratch, work.joins, result, *result.stride()[:3], slot_rows, first_row, length, heads,
         lists.block_rows,
-        BLOCK=lists.block_size,
-        ROWS=rows,
-        DIM=dim,
-        WIDE=_wide(dim),
-    )
+        BLOCK=lists.block_size, ROWS=rows, DIM=dim, WIDE=_wide(dim),
+    )  # fmt: skip
 
 
 def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:

@@ -27,36 +27,13 @@ _MOST_LAUNCHES = 64
 
 
 class _Problem(ctypes.Structure):
+    _pointers = "out lse row_ptr full_end columns mask_index bits parts part_out part_lse"
+    _sizes = "items query_length key_length heads group pattern_heads block_rows"
     _fields_ = [
-        *[
-            (name, ctypes.c_void_p)
-            for name in (
-                "out",
-                "lse",
-                "row_ptr",
-                "full_end",
-                "columns",
-                "mask_index",
-                "bits",
-                "parts",
-                "part_out",
-                "part_lse",
-            )
-        ],
+        *[(name, ctypes.c_void_p) for name in _pointers.split()],
         *[(name, ctypes.c_longlong) for name in ("out_batch", "out_head", "out_row")],
         ("scale", ctypes.c_float),
-        *[
-            (name, ctypes.c_int)
-            for name in (
-                "items",
-                "query_length",
-                "key_length",
-                "heads",
-                "group",
-                "pattern_heads",
-                "block_rows",
-            )
-        ],
+        *[(name, ctypes.c_int) for name in _sizes.split()],
     ]
 
 
@@ -227,8 +204,5 @@ def _mappable(tensor: Tensor) -> bool:
     """Whether bulk tensor copies can read it: 16-byte aligned rows, nothing repeated."""
     if tensor.data_ptr() % 16 or tensor.stride(3) != 1:
         return False
-    return all(stride % 8 == 0 and (stride > 0 or size == 1) for stride, size in _outer(tensor))
-
-
-def _outer(tensor: Tensor) -> list[tuple[int, int]]:
-    return list(zip(tensor.stride()[:3], tensor.shape[:3], strict=True))
+    outer = zip(tensor.stride()[:3], tensor.shape[:3], strict=True)
+    return all(stride % 8 == 0 and (stride > 0 or size == 1) for stride, size in outer)

@@ -104,16 +104,6 @@ class _Attention(torch.autograd.Function):
             gradient = torch.zeros_like(out)
         with torch.cuda.device_of(q):
             found = execution_triton.backward(
-                gradient,
-                lse_gradient,
-                q,
-                k,
-                v,
-                out,
-                lse,
-                ctx.lists,
-                ctx.transposed,
-                ctx.shape,
-                ctx.options,
+                gradient, lse_gradient, q, k, v, out, lse, ctx.lists, ctx.transposed, ctx.shape, ctx.options
             )
         return *found, None, None, None, None, None

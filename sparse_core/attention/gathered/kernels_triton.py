@@ -53,35 +53,13 @@ def _marked(values, key, key_length, empty):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def forward_kernel(  # type: ignore[no-untyped-def]
-    q,
-    k,
-    v,
-    index,
-    out,
-    lse,
-    heads,
-    queries,
-    key_length,
-    slots,
-    group,
-    factor,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    k_batch_step,
-    k_head_step,
-    k_row_step,
-    v_batch_step,
-    v_head_step,
-    v_row_step,
-    index_batch_stride,
-    index_head_stride,
-    index_row_stride,
-    index_slot_stride,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SLOTS: tl.constexpr,
-):
+    q, k, v, index, out, lse,
+    heads, queries, key_length, slots, group, factor,
+    q_batch_step, q_head_step, q_row_step, k_batch_step, k_head_step, k_row_step,
+    v_batch_step, v_head_step, v_row_step,
+    index_batch_stride, index_head_stride, index_row_stride, index_slot_stride,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
     """One query of one head."""
     program = tl.program_id(0)
     query = program % queries
@@ -126,35 +104,13 @@ def forward_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def forward_shared_kernel(  # type: ignore[no-untyped-def]
-    q,
-    k,
-    v,
-    index,
-    out,
-    lse,
-    heads,
-    queries,
-    key_length,
-    slots,
-    group,
-    factor,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    k_batch_step,
-    k_head_step,
-    k_row_step,
-    v_batch_step,
-    v_head_step,
-    v_row_step,
-    index_batch_stride,
-    index_row_stride,
-    index_slot_stride,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SLOTS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    q, k, v, index, out, lse,
+    heads, queries, key_length, slots, group, factor,
+    q_batch_step, q_head_step, q_row_step, k_batch_step, k_head_step, k_row_step,
+    v_batch_step, v_head_step, v_row_step,
+    index_batch_stride, index_row_stride, index_slot_stride,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """One query of up to ROWS heads that share a key head and a list."""
     program = tl.program_id(0)
     blocks = tl.cdiv(group, ROWS)
@@ -204,21 +160,11 @@ def forward_shared_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def delta_kernel(  # type: ignore[no-untyped-def]
-    out,
-    grad,
-    grad_lse,
-    delta,
-    count,
-    heads,
-    queries,
-    grad_batch_step,
-    grad_head_step,
-    grad_row_step,
-    HAS_LSE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    out, grad, grad_lse, delta, count,
+    heads, queries,
+    grad_batch_step, grad_head_step, grad_row_step,
+    HAS_LSE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """What the softmax takes off every gradient of a score: ``sum(out * grad) - grad_lse``, row by row."""
     place = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     exists = place < count
@@ -236,41 +182,14 @@ def delta_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def query_gradient_kernel(  # type: ignore[no-untyped-def]
-    q,
-    k,
-    v,
-    index,
-    grad,
-    lse,
-    delta,
-    grad_q,
-    heads,
-    queries,
-    key_length,
-    slots,
-    group,
-    factor,
-    scale,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    k_batch_step,
-    k_head_step,
-    k_row_step,
-    v_batch_step,
-    v_head_step,
-    v_row_step,
-    index_batch_stride,
-    index_head_stride,
-    index_row_stride,
-    index_slot_stride,
-    grad_batch_step,
-    grad_head_step,
-    grad_row_step,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SLOTS: tl.constexpr,
-):
+    q, k, v, index, grad, lse, delta, grad_q,
+    heads, queries, key_length, slots, group, factor, scale,
+    q_batch_step, q_head_step, q_row_step, k_batch_step, k_head_step, k_row_step,
+    v_batch_step, v_head_step, v_row_step,
+    index_batch_stride, index_head_stride, index_row_stride, index_slot_stride,
+    grad_batch_step, grad_head_step, grad_row_step,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
     """The gradient of one query of one head."""
     program = tl.program_id(0)
     query = program % queries
@@ -310,41 +229,14 @@ def query_gradient_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def query_gradient_shared_kernel(  # type: ignore[no-untyped-def]
-    q,
-    k,
-    v,
-    index,
-    grad,
-    lse,
-    delta,
-    grad_q,
-    heads,
-    queries,
-    key_length,
-    slots,
-    group,
-    factor,
-    scale,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    k_batch_step,
-    k_head_step,
-    k_row_step,
-    v_batch_step,
-    v_head_step,
-    v_row_step,
-    index_batch_stride,
-    index_row_stride,
-    index_slot_stride,
-    grad_batch_step,
-    grad_head_step,
-    grad_row_step,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SLOTS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    q, k, v, index, grad, lse, delta, grad_q,
+    heads, queries, key_length, slots, group, factor, scale,
+    q_batch_step, q_head_step, q_row_step, k_batch_step, k_head_step, k_row_step,
+    v_batch_step, v_head_step, v_row_step,
+    index_batch_stride, index_row_stride, index_slot_stride,
+    grad_batch_step, grad_head_step, grad_row_step,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """The gradients of one query of up to ROWS heads that share a key head and a list."""
     program = tl.program_id(0)
     blocks = tl.cdiv(group, ROWS)

@@ -18,14 +18,7 @@ from sparse_core.attention.gathered.kernels_triton import LOG2E, finite, row_at,
 
 @triton.jit
 def label_kernel(  # type: ignore[no-untyped-def]
-    index,
-    labels,
-    count,
-    list_slots,
-    lists_per_table,
-    key_length,
-    none,
-    BLOCK: tl.constexpr,
+    index, labels, count, list_slots, lists_per_table, key_length, none, BLOCK: tl.constexpr
 ):
     """What key of which table each slot names, or ``none``.
 
@@ -42,35 +35,13 @@ def label_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _sum_slots(  # type: ignore[no-untyped-def]
-    q,
-    grad,
-    lse,
-    delta,
-    order,
-    begin,
-    end,
-    k_row,
-    v_row,
-    batch,
-    key_head,
-    heads,
-    queries,
-    slots,
-    factor,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    grad_batch_step,
-    grad_head_step,
-    grad_row_step,
-    NEEDS_K: tl.constexpr,
-    NEEDS_V: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    WIDE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    q, grad, lse, delta, order,
+    begin, end, k_row, v_row, batch, key_head,
+    heads, queries, slots, factor,
+    q_batch_step, q_head_step, q_row_step, grad_batch_step, grad_head_step, grad_row_step,
+    NEEDS_K: tl.constexpr, NEEDS_V: tl.constexpr, MEMBERS: tl.constexpr, WIDE: tl.constexpr,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Gradients of a row of k (not yet times the scale) and of v from the slots ``order[begin:end]``.
 
     MEMBERS is 0 when every head has its own lists, else the heads that share a list and the key head.
@@ -111,46 +82,14 @@ def _sum_slots(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def further_parts_kernel(  # type: ignore[no-untyped-def]
-    q,
-    k,
-    v,
-    grad,
-    lse,
-    delta,
-    order,
-    labels,
-    first,
-    part_k,
-    part_v,
-    parts,
-    heads,
-    key_heads,
-    queries,
-    key_length,
-    slots,
-    none,
-    factor,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    k_batch_step,
-    k_head_step,
-    k_row_step,
-    v_batch_step,
-    v_head_step,
-    v_row_step,
-    grad_batch_step,
-    grad_head_step,
-    grad_row_step,
-    PART: tl.constexpr,
-    NEEDS_K: tl.constexpr,
-    NEEDS_V: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    WIDE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    q, k, v, grad, lse, delta, order, labels, first, part_k, part_v,
+    parts, heads, key_heads, queries, key_length, slots, none, factor,
+    q_batch_step, q_head_step, q_row_step, k_batch_step, k_head_step, k_row_step,
+    v_batch_step, v_head_step, v_row_step,
+    grad_batch_step, grad_head_step, grad_row_step,
+    PART: tl.constexpr, NEEDS_K: tl.constexpr, NEEDS_V: tl.constexpr, MEMBERS: tl.constexpr,
+    WIDE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """The beginning of a part, if its key began in a part before; else the part's sums stay unwritten."""
     program = tl.program_id(0)
     part = program % (parts - 1) + 1
@@ -170,35 +109,12 @@ def further_parts_kernel(  # type: ignore[no-untyped-def]
         k_row = row_at(k, row_offset(batch, key_head, key, k_batch_step, k_head_step, k_row_step), DIM, WIDTH)
         v_row = row_at(v, row_offset(batch, key_head, key, v_batch_step, v_head_step, v_row_step), DIM, WIDTH)
         grad_k, grad_v = _sum_slots(
-            q,
-            grad,
-            lse,
-            delta,
-            order,
-            begin,
-            end,
-            k_row,
-            v_row,
-            batch,
-            key_head,
-            heads,
-            queries,
-            slots,
-            factor,
-            q_batch_step,
-            q_head_step,
-            q_row_step,
-            grad_batch_step,
-            grad_head_step,
-            grad_row_step,
-            NEEDS_K,
-            NEEDS_V,
-            MEMBERS,
-            WIDE,
-            DIM,
-            WIDTH,
-            ROWS,
-        )
+            q, grad, lse, delta, order,
+            begin, end, k_row, v_row, batch, key_head,
+            heads, queries, slots, factor,
+            q_batch_step, q_head_step, q_row_step, grad_batch_step, grad_head_step, grad_row_step,
+    NEEDS_K, NEEDS_V, MEMBERS, WIDE, DIM, WIDTH, ROWS,
+        )  # fmt: skip
         column = tl.arange(0, WIDTH)
         target = program.to(tl.int64) * DIM + column
         if NEEDS_K:
@@ -209,47 +125,14 @@ def further_parts_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def key_gradient_kernel(  # type: ignore[no-untyped-def]
-    q,
-    k,
-    v,
-    grad,
-    lse,
-    delta,
-    order,
-    first,
-    part_k,
-    part_v,
-    grad_k,
-    grad_v,
-    parts,
-    heads,
-    key_heads,
-    queries,
-    key_length,
-    slots,
-    factor,
-    scale,
-    q_batch_step,
-    q_head_step,
-    q_row_step,
-    k_batch_step,
-    k_head_step,
-    k_row_step,
-    v_batch_step,
-    v_head_step,
-    v_row_step,
-    grad_batch_step,
-    grad_head_step,
-    grad_row_step,
-    PART: tl.constexpr,
-    NEEDS_K: tl.constexpr,
-    NEEDS_V: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    WIDE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    q, k, v, grad, lse, delta, order, first, part_k, part_v, grad_k, grad_v,
+    parts, heads, key_heads, queries, key_length, slots, factor, scale,
+    q_batch_step, q_head_step, q_row_step, k_batch_step, k_head_step, k_row_step,
+    v_batch_step, v_head_step, v_row_step,
+    grad_batch_step, grad_head_step, grad_row_step,
+    PART: tl.constexpr, NEEDS_K: tl.constexpr, NEEDS_V: tl.constexpr, MEMBERS: tl.constexpr,
+    WIDE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """The gradients of one row of k and v."""
     program = tl.program_id(0)
     key = program % key_length
@@ -261,35 +144,13 @@ def key_gradient_kernel(  # type: ignore[no-untyped-def]
     k_row = row_at(k, row_offset(batch, key_head, key, k_batch_step, k_head_step, k_row_step), DIM, WIDTH)
     v_row = row_at(v, row_offset(batch, key_head, key, v_batch_step, v_head_step, v_row_step), DIM, WIDTH)
     sum_k, sum_v = _sum_slots(
-        q,
-        grad,
-        lse,
-        delta,
-        order,
-        begin,
-        tl.minimum(end, (begin // PART + 1) * PART),
-        k_row,
-        v_row,
-        batch,
-        key_head,
-        heads,
-        queries,
-        slots,
-        factor,
-        q_batch_step,
-        q_head_step,
-        q_row_step,
-        grad_batch_step,
-        grad_head_step,
-        grad_row_step,
-        NEEDS_K,
-        NEEDS_V,
-        MEMBERS,
-        WIDE,
-        DIM,
-        WIDTH,
-        ROWS,
-    )
+        q, grad, lse, delta, order,
+        begin, tl.minimum(end, (begin // PART + 1) * PART),
+        k_row, v_row, batch, key_head,
+        heads, queries, slots, factor,
+        q_batch_step, q_head_step, q_row_step, grad_batch_step, grad_head_step, grad_row_step,
+    NEEDS_K, NEEDS_V, MEMBERS, WIDE, DIM, WIDTH, ROWS,
+    )  # fmt: skip
     # Part p stands in row p - 1.
     table = (key_head.to(tl.int64) if MEMBERS else tl.zeros((), tl.int64)) * (parts - 1)
     lane = tl.arange(0, ROWS)

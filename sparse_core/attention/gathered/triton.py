@@ -159,32 +159,15 @@ def _delta(out: Tensor, grad: Tensor, grad_lse: Tensor | None) -> Tensor:
     delta = torch.empty(out.shape[:3], dtype=torch.float32, device=out.device)
     rows = _rows_of_a_warp(out, _WARP_BYTES)
     delta_kernel[(triton.cdiv(count, rows),)](
-        out,
-        grad,
-        None if grad_lse is None else grad_lse.contiguous(),
-        delta,
-        count,
-        heads,
-        queries,
-        *_steps(grad),
-        HAS_LSE=grad_lse is not None,
-        DIM=dim,
-        WIDTH=width,
-        ROWS=rows,
-        num_warps=1,
-    )
+        out, grad, None if grad_lse is None else grad_lse.contiguous(), delta, count,
+        heads, queries, *_steps(grad),
+        HAS_LSE=grad_lse is not None, DIM=dim, WIDTH=width, ROWS=rows, num_warps=1,
+    )  # fmt: skip
     return delta
 
 
 def _query_gradient(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    index: Tensor,
-    grad: Tensor,
-    lse: Tensor,
-    delta: Tensor,
-    scale: float,
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, grad: Tensor, lse: Tensor, delta: Tensor, scale: float
 ) -> Tensor:
     call = _Call.of(q, k, index, _BACKWARD_WARP_BYTES)
     made = torch.empty(q.shape, dtype=q.dtype, device=q.device)

@@ -94,11 +94,7 @@ class SparseTransformerLayer(nn.Module):
         convert_linears(self, kind)
 
     def forward(
-        self,
-        x: Tensor,
-        *,
-        pattern: PatternSource | None = None,
-        lengths: Tensor | None = None,
+        self, x: Tensor, *, pattern: PatternSource | None = None, lengths: Tensor | None = None
     ) -> Tensor:
         """One layer.
 

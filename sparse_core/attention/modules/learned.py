@@ -12,15 +12,15 @@ import math
 import torch
 from torch import Tensor, nn
 
+from sparse_core.attention.best_blocks import best_blocks, blocks_seen
 from sparse_core.attention.grid import BlockGrid
-from sparse_core.attention.modules.best_blocks import best_blocks, blocks_seen
 from sparse_core.attention.modules.block_probabilities import block_probabilities
 from sparse_core.attention.modules.pooling import TokenBlocks
-from sparse_core.attention.modules.selectors import check_share
 from sparse_core.attention.operands import (
     arithmetic_dtype,
     check_queries_and_keys,
     check_ragged,
+    check_share,
     default_scale,
 )
 from sparse_core.attention.pattern import BlockPattern
@@ -137,12 +137,7 @@ class LearnedBlocks(nn.Module):
 
     @torch.no_grad()
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """For each block row the ``round(keep * blocks)`` blocks that the gate finds likeliest.
 

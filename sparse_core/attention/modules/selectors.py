@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.operands import check_share
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
@@ -18,12 +19,7 @@ class Selector(Protocol):
     """Chooses a pattern from the queries and keys of a call."""
 
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """The pattern for these operands, of which it is not a differentiable function.
 
@@ -58,12 +54,7 @@ class TopKBlocks:
         check_share("keep", self.keep)
 
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """See :meth:`Selector.select`."""
         q, k = zero_padding(q.detach(), query_lengths), zero_padding(k.detach(), key_lengths)
@@ -95,26 +86,10 @@ class DynamicBlocks:
         check_share("mass", self.mass)
 
     def select(
-        self,
-        q: Tensor,
-        k: Tensor,
-        *,
-        query_lengths: Tensor | None = None,
-        key_lengths: Tensor | None = None,
+        self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
         """See :meth:`Selector.select`."""
         q, k = zero_padding(q.detach(), query_lengths), zero_padding(k.detach(), key_lengths)
         return dynamic_blocks(
-            q,
-            k,
-            mass=self.mass,
-            block_size=self.block_size,
-            causal=self.causal,
-            score_dtype=self.score_dtype,
+            q, k, mass=self.mass, block_size=self.block_size, causal=self.causal, score_dtype=self.score_dtype
         )
-
-
-def check_share(name: str, share: float) -> None:
-    """Raise ``ValueError`` unless ``share`` is in (0, 1]."""
-    if not 0.0 < share <= 1.0:
-        raise ValueError(f"{name} must be above 0 and at most 1, got {share}")

@@ -61,13 +61,7 @@ class SparseTransformer(nn.Module):
             assert isinstance(layer, SparseTransformerLayer)
             layer.attention.set_pattern(source)
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        pattern: Patterns = None,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, pattern: Patterns = None, lengths: Tensor | None = None) -> Tensor:
         """All layers.
 
         Args:

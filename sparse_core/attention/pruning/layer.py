@@ -8,15 +8,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from sparse_core.attention.files import SIZES, TENSORS
 from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import AttentionResult
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.pruning.average import BlockImportance
 from sparse_core.attention.pruning.report import LayerPruning
 from sparse_core.attention.pruning.selection import candidates, patterns_from_importance
-
-_TENSORS = ("row_ptr", "columns", "partial", "token_masks")
-_SIZES = ("query_length", "key_length", "block_size")
 
 
 class PrunableAttention(Protocol):
@@ -174,11 +172,11 @@ class _Room(NamedTuple):
 def _pattern_state(pattern: BlockPattern | None) -> dict[str, Any] | None:
     if pattern is None:
         return None
-    return {name: getattr(pattern, name) for name in (*_TENSORS, *_SIZES)}
+    return {name: getattr(pattern, name) for name in (*TENSORS, *SIZES)}
 
 
 def _pattern_from(state: Mapping[str, Any] | None, device: torch.device | None) -> BlockPattern | None:
     if state is None:
         return None
-    pattern = BlockPattern(*(state[name] for name in _TENSORS), **{name: state[name] for name in _SIZES})
+    pattern = BlockPattern(*(state[name] for name in TENSORS), **{name: state[name] for name in SIZES})
     return pattern if device is None else pattern.to(device)

@@ -10,6 +10,7 @@ from torch import Tensor
 from sparse_core.attention.builders import full
 from sparse_core.attention.from_mask import from_block_mask
 from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.operands import check_share
 from sparse_core.attention.pattern import BlockPattern
 
 
@@ -49,8 +50,7 @@ def patterns_from_importance(
             "importance must have shape (block rows, block columns) or (heads, block rows, block columns),"
             f" got {tuple(importance.shape)}"
         )
-    if not 0.0 < density <= 1.0:
-        raise ValueError(f"density must be above 0 and at most 1, got {density}")
+    check_share("density", density)
     if not bool(importance.isfinite().all()):
         raise ValueError("importance must be finite: leave out measurements with overflowing gradients")
     scores = importance.reshape(-1, *importance.shape[-2:])

@@ -56,18 +56,10 @@ def _gather(features, index, first, CHANNELS_IN: tl.constexpr, BLOCK_IN: tl.cons
 
 @triton.jit
 def _matrix(
-    weight,
-    tap,
-    first,
-    channel_out,
-    CHANNELS_IN: tl.constexpr,
-    CHANNELS_OUT: tl.constexpr,
-    WEIGHT_TAP: tl.constexpr,
-    WEIGHT_IN: tl.constexpr,
-    WEIGHT_OUT: tl.constexpr,
-    BLOCK_IN: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
-):
+    weight, tap, first, channel_out,
+    CHANNELS_IN: tl.constexpr, CHANNELS_OUT: tl.constexpr, WEIGHT_TAP: tl.constexpr, WEIGHT_IN: tl.constexpr,
+    WEIGHT_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_OUT: tl.constexpr,
+):  # fmt: skip
     """(BLOCK_IN, BLOCK_OUT) of one tap's matrix."""
     channel = first + tl.arange(0, BLOCK_IN)
     place = weight + tap * WEIGHT_TAP + channel[:, None] * WEIGHT_IN + channel_out[None, :] * WEIGHT_OUT
@@ -81,42 +73,16 @@ def _matrix(
 
 @triton.jit(do_not_specialize=["rows", "inputs"])
 def convolve_kernel(
-    features,
-    weight,
-    table,
-    count,
-    bias,
-    residual,
-    residual_rows,
-    out,
-    out_rows,
-    rows,
-    inputs,
-    stride_row,
-    stride_tap,
-    CHANNELS_IN: tl.constexpr,
-    CHANNELS_OUT: tl.constexpr,
-    TAPS: tl.constexpr,
-    WEIGHT_TAP: tl.constexpr,
-    WEIGHT_IN: tl.constexpr,
-    WEIGHT_OUT: tl.constexpr,
-    HAS_COUNT: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
-    HAS_RESIDUAL_ROWS: tl.constexpr,
-    HAS_OUT_ROWS: tl.constexpr,
-    RELU: tl.constexpr,
-    ZERO_EMPTY: tl.constexpr,
-    WIDE: tl.constexpr,
-    VARIANT: tl.constexpr,
-    TAP_LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
-    BLOCK_IN: tl.constexpr,
-    READY: tl.constexpr,
-    DEPENDENT: tl.constexpr,
-):
+    features, weight, table, count, bias, residual, residual_rows, out, out_rows,
+    rows, inputs,
+    stride_row, stride_tap,
+    CHANNELS_IN: tl.constexpr, CHANNELS_OUT: tl.constexpr, TAPS: tl.constexpr, WEIGHT_TAP: tl.constexpr,
+    WEIGHT_IN: tl.constexpr, WEIGHT_OUT: tl.constexpr, HAS_COUNT: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr, HAS_RESIDUAL_ROWS: tl.constexpr, HAS_OUT_ROWS: tl.constexpr,
+    RELU: tl.constexpr, ZERO_EMPTY: tl.constexpr, WIDE: tl.constexpr, VARIANT: tl.constexpr,
+    TAP_LANES: tl.constexpr, AHEAD: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_OUT: tl.constexpr,
+    BLOCK_IN: tl.constexpr, READY: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
     """Rows ``[i * BLOCK_ROWS, ...)`` and output channels ``[j * BLOCK_OUT, ...)``; j runs fastest.
 
     ``READY``: table, count and rows were complete before the launch before this one began.
@@ -223,26 +189,13 @@ def convolve_kernel(
 
 @triton.jit(do_not_specialize=["rows", "inputs"])
 def weight_gradient_kernel(
-    features,
-    grad,
-    table,
-    partial,
-    rows,
-    inputs,
-    stride_row,
-    stride_tap,
-    rows_each,
-    weight_size,
-    CHANNELS_IN: tl.constexpr,
-    CHANNELS_OUT: tl.constexpr,
-    WEIGHT_TAP: tl.constexpr,
-    WEIGHT_IN: tl.constexpr,
-    WEIGHT_OUT: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
+    features, grad, table, partial,
+    rows, inputs,
+    stride_row, stride_tap, rows_each, weight_size,
+    CHANNELS_IN: tl.constexpr, CHANNELS_OUT: tl.constexpr, WEIGHT_TAP: tl.constexpr, WEIGHT_IN: tl.constexpr,
+    WEIGHT_OUT: tl.constexpr, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
-):
+):  # fmt: skip
     """One tap's outer products summed over ``rows_each`` rows; program (tile, tap, part of the rows)."""
     OUT_BLOCKS: tl.constexpr = (CHANNELS_OUT + BLOCK_OUT - 1) // BLOCK_OUT
     tile = tl.program_id(0)

@@ -96,11 +96,7 @@ def sparse_convolution(
 
 
 def fixed_convolution(
-    features: Tensor,
-    weight: Tensor,
-    neighbours: Tensor,
-    count: Tensor | None,
-    after: Epilogue,
+    features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor | None, after: Epilogue
 ) -> Tensor:
     """See ``sparse_core.conv.convolution.api.fixed_convolution``; rows behind ``count`` are computed."""
     bias, residual, residual_rows, relu, zero_empty, out, out_rows = after

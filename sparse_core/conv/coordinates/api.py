@@ -76,11 +76,7 @@ class CoordinateTable:
 
 
 def build_table(
-    coordinates: Tensor,
-    spatial_shape: Sequence[int],
-    *,
-    capacity: int | None = None,
-    impl: Impl = "auto",
+    coordinates: Tensor, spatial_shape: Sequence[int], *, capacity: int | None = None, impl: Impl = "auto"
 ) -> CoordinateTable:
     """Give every distinct coordinate a row.
 

@@ -1,10 +1,8 @@
 """Grids of fixed capacity, for networks captured in a CUDA graph."""
 
 from sparse_core.conv.grid.api import (
-    fixed_hash,
     grid_from_bits,
     grid_from_cells,
-    hash_pyramid,
     neighbour_table,
     neighbour_tables,
     pyramid,
@@ -12,7 +10,6 @@ from sparse_core.conv.grid.api import (
 from sparse_core.conv.grid.layout import (
     DenseGrid,
     FixedGrid,
-    FixedHash,
     GridLevel,
     TableRequest,
     cell_coordinates,
@@ -24,14 +21,11 @@ from sparse_core.conv.grid.layout import (
 __all__ = [
     "DenseGrid",
     "FixedGrid",
-    "FixedHash",
     "GridLevel",
     "TableRequest",
     "cell_coordinates",
-    "fixed_hash",
     "grid_from_bits",
     "grid_from_cells",
-    "hash_pyramid",
     "linear_cells",
     "neighbour_table",
     "neighbour_tables",

@@ -22,7 +22,6 @@ from torch import Tensor
 __all__ = [
     "DenseGrid",
     "FixedGrid",
-    "FixedHash",
     "Grid",
     "GridLevel",
     "TableRequest",
@@ -53,10 +52,7 @@ def word_count(spatial_shape: Sequence[int], batch_size: int) -> int:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     cells = batch_size * math.prod(leading) * padded_width(width)
     if cells > 2**31 - 1:
-        raise ValueError(
-            f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, 2^31 - 1 at most;"
-            " a FixedHash has no such limit"
-        )
+        raise ValueError(f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, 2^31 - 1 at most")
     return cells // WORD
 
 
@@ -140,36 +136,8 @@ class DenseGrid:
         return self.batch_size * math.prod(self.spatial_shape)
 
 
-@dataclass(frozen=True, eq=False)
-class FixedHash:
-    """Active cells of a grid too large for a bit a cell, at most ``capacity`` of them.
-
-    Attributes:
-        spatial_shape: sizes of one grid in cells.
-        batch_size: grids; only coordinates below it are looked up.
-        capacity: rows there is room for.
-        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.coordinates.common``), -1 behind
-            the last.
-        slots: (2^k,) int64 key of each slot of the hash table, -1 where free; None when built by the
-            reference, which searches ``keys``.
-        values: (2^k,) int32 row of each slot, -1 where it is beyond the capacity, undefined where the slot is
-            free; None likewise.
-        count: (1,) int32 rows in use.
-        active: (1,) int32 active cells, those beyond the capacity included; they have no row.
-    """
-
-    spatial_shape: tuple[int, ...]
-    batch_size: int
-    capacity: int
-    keys: Tensor
-    slots: Tensor | None
-    values: Tensor | None
-    count: Tensor
-    active: Tensor
-
-
 #: What has rows.
-Grid = FixedGrid | FixedHash | DenseGrid
+Grid = FixedGrid | DenseGrid
 
 
 class GridLevel(NamedTuple):

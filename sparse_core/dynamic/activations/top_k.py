@@ -15,12 +15,7 @@ RankedBy = Literal["magnitude", "value"]
 
 
 def top_k_mask(
-    x: Tensor,
-    k: int,
-    *,
-    granularity: Granularity = "row",
-    block_size: int = 16,
-    by: RankedBy = "magnitude",
+    x: Tensor, k: int, *, granularity: Granularity = "row", block_size: int = 16, by: RankedBy = "magnitude"
 ) -> Tensor:
     """Exactly ``k`` rows' entries, channels or blocks; of equal ones the first.
 

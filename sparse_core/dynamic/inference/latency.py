@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -178,13 +179,7 @@ def measure_levels(
                 synchronize()
             if turn >= warm_up:
                 samples[name].append(time.perf_counter() - begin)
-    return {name: _median(taken) for name, taken in samples.items()}
-
-
-def _median(numbers: Sequence[float]) -> float:
-    ordered = sorted(numbers)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
 def _check_seconds(seconds: float, name: str) -> None:

@@ -43,13 +43,7 @@ def block_linear(
 
 
 def block_convolution(
-    x: Tensor,
-    values: Tensor,
-    plan: BlockPlan,
-    taps: Taps,
-    bias: Tensor | None = None,
-    *,
-    impl: Impl = "auto",
+    x: Tensor, values: Tensor, plan: BlockPlan, taps: Taps, bias: Tensor | None = None, *, impl: Impl = "auto"
 ) -> Tensor:
     """A convolution of one group with zeros around, with gradients for all; results repeat to the bit.
 
@@ -111,13 +105,7 @@ class _Linear(torch.autograd.Function):
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        values: Tensor,
-        bias: Tensor | None,
-        plan: BlockPlan,
-        taps: Taps,
-        chosen: str,
+        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, taps: Taps, chosen: str
     ) -> Tensor:
         ctx.plan, ctx.taps, ctx.chosen = plan, taps, chosen
         ctx.save_for_backward(x, values)

@@ -20,32 +20,13 @@ from sparse_core.dynamic.rigl.block_product.plan import BlockPlan
 
 @triton.jit
 def block_gradient_kernel(  # type: ignore[no-untyped-def]
-    place,
-    tap,
-    x,
-    gradient,
-    out,
-    rows,
-    blocks,
-    piece,
-    x_stride,
-    gradient_stride,
-    from_height,
-    from_width,
-    to_height,
-    to_width,
-    PER_ROW: tl.constexpr,
-    CELL_ROWS: tl.constexpr,
-    CELL_COLUMNS: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    DEPTH: tl.constexpr,
-    CONVOLVES: tl.constexpr,
-    WINDOW: tl.constexpr,
-    PRECISION: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    place, tap, x, gradient, out,
+    rows, blocks, piece,
+    x_stride, gradient_stride, from_height, from_width, to_height, to_width,
+    PER_ROW: tl.constexpr, CELL_ROWS: tl.constexpr, CELL_COLUMNS: tl.constexpr, HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr, DEPTH: tl.constexpr, CONVOLVES: tl.constexpr, WINDOW: tl.constexpr,
+    PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """A WIDTH x HEIGHT tile of one block's gradient, transposed, from a piece of the rows."""
     down: tl.constexpr = (CELL_ROWS + HEIGHT - 1) // HEIGHT
     across: tl.constexpr = (CELL_COLUMNS + WIDTH - 1) // WIDTH

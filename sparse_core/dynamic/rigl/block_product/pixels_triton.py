@@ -31,17 +31,9 @@ class Pixels(NamedTuple):
 
 @triton.jit
 def operand_rows(  # type: ignore[no-untyped-def]
-    n,
-    inside,
-    tap,
-    from_height,
-    from_width,
-    to_height,
-    to_width,
-    WINDOW: tl.constexpr,
-    CONVOLVES: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):
+    n, inside, tap, from_height, from_width, to_height, to_width,
+    WINDOW: tl.constexpr, CONVOLVES: tl.constexpr, TRANSPOSED: tl.constexpr,
+):  # fmt: skip
     """Row of the operand for each row of the result at a tap, and whether there is one.
 
     WINDOW holds the kernel's width and, for y and x each, stride, padding and dilation; it and the sizes of

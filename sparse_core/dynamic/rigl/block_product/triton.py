@@ -29,36 +29,13 @@ _SHARED_BYTES = 216 * 1024
 
 @triton.jit
 def gathered_product_kernel(  # type: ignore[no-untyped-def]
-    start,
-    block,
-    place,
-    tap,
-    longest,
-    values,
-    x,
-    bias,
-    out,
-    rows,
-    shares,
-    x_stride,
-    out_stride,
-    from_height,
-    from_width,
-    to_height,
-    to_width,
-    OUT: tl.constexpr,
-    IN: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    DEPTH: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-    CONVOLVES: tl.constexpr,
-    BIASED: tl.constexpr,
-    WINDOW: tl.constexpr,
-    PRECISION: tl.constexpr,
-    ACCUMULATOR: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    start, block, place, tap, longest, values, x, bias, out,
+    rows, shares,
+    x_stride, out_stride, from_height, from_width, to_height, to_width,
+    OUT: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr,
+    TRANSPOSED: tl.constexpr, CONVOLVES: tl.constexpr, BIASED: tl.constexpr, WINDOW: tl.constexpr,
+    PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """ROWS rows of the result by WIDTH of the OUT features of one of its blocks.
 
     The weight's blocks are (OUT, IN) in memory, or (IN, OUT) where TRANSPOSED.

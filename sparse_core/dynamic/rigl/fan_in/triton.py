@@ -16,20 +16,11 @@ _PRODUCTS = 4096
 
 @triton.jit
 def fan_in_kernel(  # type: ignore[no-untyped-def]
-    x,
-    values,
-    columns,
-    bias,
-    out,
-    rows,
-    per_row,
-    count,
-    ROWS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    COUNT: tl.constexpr,
-    BIASED: tl.constexpr,
+    x, values, columns, bias, out,
+    rows, per_row, count,
+    ROWS: tl.constexpr, DEPTH: tl.constexpr, COUNT: tl.constexpr, BIASED: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS features of all rows of ``x``, which is transposed: (in, COUNT)."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.arange(0, COUNT)

@@ -1,0 +1,142 @@
+"""The blocks with the best scores, as a pattern."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.blocks.plan import ROW_LENGTHS
+from sparse_core.attention.builders import full
+from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.pattern import BlockPattern
+
+
+@torch.no_grad()
+def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = False) -> BlockPattern:
+    """For each block row the ``round(keep * blocks)`` blocks with the best scores.
+
+    Of equal scores the lower column is kept; NaN is the lowest score. Nothing waits for the device, except
+    the first causal call for new lengths.
+
+    Args:
+        scores: (heads, block rows, block columns) floating.
+        grid: heads, lengths and block size of the pattern.
+        keep: share of the blocks that a row keeps, in (0, 1]; at least one block.
+        causal: drop keys after the query. The share is then that of the blocks which the row may see, and
+            those on the diagonal are always among the kept.
+    """
+    # A radix sort would tell -0.0 from 0.0.
+    scores = scores.nan_to_num(nan=torch.finfo(scores.dtype).min) + 0.0
+    if causal:
+        visible = visible_blocks(grid, causal, scores.device)
+        rows = _causal_rows(grid, keep, scores.device)
+        scores = scores.masked_fill(~visible.seen, -math.inf).masked_fill(visible.crossed, math.inf)
+        best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, : rows.widest]
+        place = torch.arange(rows.widest, device=scores.device)
+        best = torch.sort(best.masked_fill(place >= rows.kept[:, None], grid.columns), dim=2).values
+        columns = best.flatten()[rows.entry]
+        partial, masks = visible.partial[rows.row, columns], visible.masks
+        row_ptr, lengths = rows.row_ptr, rows.lengths
+    else:
+        count = min(grid.columns, max(1, round(keep * grid.columns)))
+        # What is made while a graph is captured has its numbers in that graph only.
+        capturing = scores.is_cuda and torch.cuda.is_current_stream_capturing()
+        common = (_equal_rows if capturing else _kept_equal_rows)(grid, count, scores.device)
+        best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, :count]
+        columns = torch.sort(best, dim=2).values.flatten()
+        row_ptr, partial, masks, lengths = common
+    pattern = BlockPattern.on(grid, row_ptr, columns.int(), partial, masks)
+    pattern.plans[ROW_LENGTHS] = lengths
+    return pattern
+
+
+def blocks_seen(grid: BlockGrid, causal: bool, device: torch.device) -> Tensor:
+    """(block rows, block columns) bool: whether a query of the row may attend to a key of the column."""
+    column = torch.arange(0, grid.key_length, grid.block_size, device=device)
+    if not causal:
+        return torch.ones((grid.rows, len(column)), dtype=torch.bool, device=device)
+    ends = torch.arange(1, grid.rows + 1, device=device) * grid.block_size
+    last_query = ends.clamp(max=grid.query_length) - 1
+    return column <= last_query[:, None] + grid.key_length - grid.query_length
+
+
+class VisibleBlocks(NamedTuple):
+    """What blocks a grid has before any is chosen."""
+
+    seen: Tensor  # (block rows, block columns) bool, may be kept
+    crossed: Tensor  # (block rows, block columns) bool, on the diagonal: must be kept
+    partial: Tensor  # (block rows, block columns) int32, mask of each block
+    masks: Tensor  # (masks, block_size, block_size) bool
+
+
+@lru_cache(maxsize=64)
+def visible_blocks(grid: BlockGrid, causal: bool, device: torch.device) -> VisibleBlocks:
+    """The blocks of a grid; made once for its lengths."""
+    # Tensors made in inference mode could not be used in training later.
+    with torch.inference_mode(False):
+        everything = full(grid.query_length, grid.block_size, key_length=grid.key_length, device=device)
+        everything = everything.causal() if causal else everything
+        partial = torch.full((grid.rows, grid.columns), FULL, dtype=torch.int32, device=device)
+        partial[everything.coordinates()[1:]] = everything.partial
+        return VisibleBlocks(everything.to_block_mask(), partial != FULL, partial, everything.token_masks)
+
+
+class _CausalRows(NamedTuple):
+    """What is known of the rows before the scores are."""
+
+    row_ptr: Tensor  # (heads, block rows + 1) int32
+    kept: Tensor  # (block rows,) int64, blocks that a row keeps
+    widest: int  # the largest of these
+    entry: Tensor  # (blocks,) int64 place among (heads, block rows, widest)
+    row: Tensor  # (blocks,) int64
+    lengths: Tensor  # (heads * block rows,) int64 on the CPU
+
+
+@lru_cache(maxsize=64)
+def _causal_rows(grid: BlockGrid, keep: float, device: torch.device) -> _CausalRows:
+    with torch.inference_mode(False):
+        visible = visible_blocks(grid, True, device)
+        seen = visible.seen.sum(dim=1)
+        wanted = (keep * seen.double()).round().long().clamp(min=1)
+        count = wanted.maximum(visible.crossed.sum(dim=1)).minimum(seen)
+        widest = int(count.max())
+        kept = torch.arange(widest, device=device) < count[:, None]
+        entry = kept.expand(grid.heads, -1, -1).flatten().nonzero()[:, 0]
+        lengths = count.repeat(grid.heads)
+        return _CausalRows(
+            row_offsets(lengths, grid), count, widest, entry, entry // widest % grid.rows, lengths.cpu()
+        )
+
+
+def row_offsets(lengths: Tensor, grid: BlockGrid) -> Tensor:
+    """(heads, block rows + 1) int32 ``row_ptr`` of rows of (heads * block rows,) blocks."""
+    ends = lengths.cumsum(0).reshape(grid.heads, grid.rows)
+    starts = torch.cat([ends.new_zeros(1), ends[:-1, -1]])
+    return torch.cat([starts[:, None], ends], dim=1).int()
+
+
+class _EqualRows(NamedTuple):
+    """What patterns have in common whose rows all have equally many full blocks."""
+
+    row_ptr: Tensor
+    partial: Tensor
+    masks: Tensor
+    lengths: Tensor
+
+
+def _equal_rows(grid: BlockGrid, count: int, device: torch.device) -> _EqualRows:
+    units = grid.heads * grid.rows
+    first = torch.arange(0, (units + 1) * count, max(count, 1), device=device, dtype=torch.int32)
+    return _EqualRows(
+        first.as_strided((grid.heads, grid.rows + 1), (grid.rows, 1)).contiguous(),
+        torch.full((units * count,), FULL, dtype=torch.int32, device=device),
+        torch.zeros((0, grid.block_size, grid.block_size), dtype=torch.bool, device=device),
+        torch.full((units,), count),
+    )
+
+
+_kept_equal_rows = lru_cache(maxsize=64)(_equal_rows)
