@@ -20,8 +20,6 @@ from sparse_core.merging.encoding import VALUE_CODES
 from sparse_core.merging.recipe import load_recipe
 from sparse_core.merging.streaming import make_task_vector, merge_files
 
-__all__ = ["main"]
-
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 

@@ -18,8 +18,6 @@ from sparse_core.merging.task_vector import State, check_same_tensors, state_of
 from sparse_core.surgery import shapes_of
 from sparse_core.table import Report, Table, cell
 
-__all__ = ["PathLoss", "loss_along_path", "save_path_picture"]
-
 
 @dataclass(frozen=True)
 class PathLoss(Report):

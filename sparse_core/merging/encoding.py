@@ -13,17 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "PositionCode",
-    "StoredPositions",
-    "StoredValues",
-    "ValueCode",
-    "decode_positions",
-    "decode_values",
-    "encode_positions",
-    "encode_values",
-]
-
 PositionCode = Literal["all", "bitmap", "gaps4", "gaps8"]
 ValueCode = Literal["int4", "int8", "float16", "float32"]
 VALUE_CODES: tuple[str, ...] = get_args(ValueCode)

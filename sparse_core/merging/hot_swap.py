@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -12,8 +11,6 @@ from torch import Tensor, nn
 
 from sparse_core.merging.task_vector import check_same_tensors
 from sparse_core.surgery import shapes_of
-
-__all__ = ["HotSwap"]
 
 
 class HotSwap:
@@ -87,9 +84,7 @@ class HotSwap:
     def __enter__(self) -> HotSwap:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from sparse_core.merging.tensor_files import TensorFileReader
 
-__all__ = ["LoraAdapter"]
-
 _PREFIX = "base_model.model."
 _PAIRS = (
     (".lora_A.weight", ".lora_B.weight"),
@@ -67,7 +65,9 @@ class LoraAdapter:
             if up not in names:
                 raise ValueError(f"{weights}: {down} is there without {up}")
             embedding = ends == _PAIRS[1]
-            scale = self._scale(config, module.removeprefix(_PREFIX), self._reader.tensors[down].shape[0])
+            scale = self._scale(
+                config, module.removeprefix(_PREFIX), self._reader.tensors[down].kind.shape[0]
+            )
             turned = embedding or bool(config.get("fan_in_fan_out"))
             self._pairs[f"{module.removeprefix(_PREFIX)}.weight"] = _Pair(down, up, scale, turned)
             del names[down], names[up]
@@ -110,9 +110,9 @@ class LoraAdapter:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         if name in self._whole:
-            return self._reader.tensors[self._whole[name]].shape
+            return self._reader.tensors[self._whole[name]].kind.shape
         pair = self._pairs[name]
-        up, down = self._reader.tensors[pair.up].shape, self._reader.tensors[pair.down].shape
+        up, down = (self._reader.tensors[factor].kind.shape for factor in (pair.up, pair.down))
         if len(up) != 2 or len(down) != 2 or up[1] != down[0]:
             raise ValueError(
                 f"{self.path}: the factors of {name!r} have shapes {up} and {down}, no product of matrices"

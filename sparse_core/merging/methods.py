@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METHODS", "Combine", "Method", "Sparsifier", "find_method", "nearest"]
-
 Sparsifier = Literal["none", "largest", "random", "band", "ranked"]
 Combine = Literal["sum", "slerp", "nuslerp", "model_stock", "karcher", "sce"]
 Base = Literal["needed", "optional", "unused"]

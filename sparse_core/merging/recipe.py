@@ -17,8 +17,6 @@ from sparse_core.merging.recipe_parameters import check_fields, read_dtype, read
 from sparse_core.merging.rules import Rule
 from sparse_core.merging.settings import Setting
 
-__all__ = ["ModelEntry", "Recipe", "load_recipe", "parse_recipe"]
-
 _TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out")
 #: Fields of mergekit that change nothing here, with the reason that is told.
 _IGNORED_TOP = {

@@ -11,8 +11,6 @@ from sparse_core.merging.methods import METHODS, Method, nearest
 from sparse_core.merging.rules import OPTIONS, Rule, read_options, read_rescale
 from sparse_core.merging.settings import Limits, Setting, read_setting
 
-__all__ = ["check_fields", "read_dtype", "read_parameters", "read_rule"]
-
 _IGNORED = {"int8_mask": "masks never take up memory here"}
 _TENSOR = {name for method in METHODS.values() for name in method.parameters}
 _GLOBAL = {name for method in METHODS.values() for name in method.settings}

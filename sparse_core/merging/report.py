@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from sparse_core.table import Report, Table
 
-__all__ = ["MergeReport"]
-
 
 @dataclass(frozen=True)
 class MergeReport(Report):

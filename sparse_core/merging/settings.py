@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Limits", "Setting", "count_layers", "layer_position", "read_setting"]
-
 _LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 
 

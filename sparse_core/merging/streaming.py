@@ -15,18 +15,16 @@ from torch import Tensor
 from sparse_core.files import replacing
 from sparse_core.merging.combining import Share
 from sparse_core.merging.encoding import ValueCode
-from sparse_core.merging.output import copy_companions, new_folder, plan_shards, stored_bytes, write_index
+from sparse_core.merging.output import copy_companions, new_folder, plan_shards, write_index
 from sparse_core.merging.pieces import Delta
 from sparse_core.merging.recipe import Recipe
 from sparse_core.merging.report import MergeReport
 from sparse_core.merging.settings import count_layers
-from sparse_core.merging.sources import ModelOnDisk, TensorKind, open_model
+from sparse_core.merging.sources import ModelOnDisk, open_model
 from sparse_core.merging.task_vector import TaskVector, check_same_tensors
-from sparse_core.merging.tensor_files import TensorFileWriter
+from sparse_core.merging.tensor_files import TensorFileWriter, TensorKind
 from sparse_core.merging.tensors import merge_one
 from sparse_core.merging.vector_files import VectorFileReport, write_task_vector
-
-__all__ = ["make_task_vector", "merge_files"]
 
 
 class _Models(NamedTuple):
@@ -89,7 +87,7 @@ def merge_files(
         len(names),
         sum(math.prod(kinds[name].shape) for name in floating),
         len(names) - len(floating),
-        sum(stored_bytes(kind) for kind in kinds.values()),
+        sum(kind.nbytes for kind in kinds.values()),
         list(shards),
         layers,
         [*recipe.notes, *recipe.unused(floating)],

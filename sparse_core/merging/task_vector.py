@@ -12,8 +12,6 @@ from sparse_core.merging.keeping import Keep, band, largest, random_share
 from sparse_core.merging.pieces import Delta, compute_dtype, piece_size, spans
 from sparse_core.surgery import shapes_of, state_difference
 
-__all__ = ["State", "TaskVector", "check_same_tensors", "state_of"]
-
 #: A state dict, or a module that has one.
 State = Mapping[str, Tensor] | nn.Module
 
