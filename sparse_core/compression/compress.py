@@ -126,11 +126,7 @@ def _stored_values(values: Tensor, coding: Coding) -> _Stored:
         bits = code_bits(max(len(book.centroids) + book.zero, 1))
         return _Stored(pack_bits(book.codes, bits), centroids=book.centroids, zero=book.zero)
     quantised = quantise_groups(
-        values,
-        coding.bits,
-        group_size=coding.group_size,
-        clip=coding.clip,
-        half_scales=coding.half_scales,
+        values, coding.bits, group_size=coding.group_size, clip=coding.clip, half_scales=coding.half_scales
     )
     unsigned = quantised.values.view(torch.uint8) & (2**coding.bits - 1)
     return _Stored(pack_bits(unsigned, coding.bits), scale=quantised.scale)

@@ -87,11 +87,7 @@ class IncrementalMask:
             raise TypeError(f"the new mask must be bool, or floating-point scores; got {new.dtype}")
         if new.dtype != torch.bool:
             new = nm_mask(
-                new,
-                self.pattern.n,
-                self.pattern.m,
-                conv_layout=self.pattern.conv_layout,
-                check_nan=False,
+                new, self.pattern.n, self.pattern.m, conv_layout=self.pattern.conv_layout, check_nan=False
             )
         self.average.mul_(self.alpha).add_(new.to(self.average.dtype), alpha=1 - self.alpha)
         projected = project(self.average, self.mask, self.pattern)

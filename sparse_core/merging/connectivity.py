@@ -83,12 +83,7 @@ def loss_along_path(
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     start, end = state_of(first, "the first model"), state_of(second, "the second model")
-    check_same_tensors(
-        shapes_of(start),
-        shapes_of(end),
-        "the second model",
-        "the first",
-    )
+    check_same_tensors(shapes_of(start), shapes_of(end), "the second model", "the first")
     between = copy.deepcopy(model).eval()
     positions = [index / (points - 1) for index in range(points)]
     losses = []

@@ -51,12 +51,7 @@ class HotSwap:
         if getattr(self._depth, "value", 0):
             raise RuntimeError("swap was called within a forward pass of the module: call it after the pass")
         own = self.module.state_dict(keep_vars=True)
-        check_same_tensors(
-            shapes_of(own),
-            shapes_of(state),
-            "the new state",
-            "the module",
-        )
+        check_same_tensors(shapes_of(own), shapes_of(state), "the new state", "the module")
         # Whatever moves or converts is done before anybody has to wait.
         ready = {name: state[name].detach().to(value.device, value.dtype) for name, value in own.items()}
         with self._state:

@@ -13,12 +13,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.merging.pieces import Delta, piece_size, spans
-from sparse_core.merging.selection import (
-    Threshold,
-    kept_count,
-    magnitude_threshold,
-    magnitude_thresholds,
-)
+from sparse_core.merging.selection import Threshold, kept_count, magnitude_threshold, magnitude_thresholds
 
 #: Sets to zero in place what is dropped, given a piece and the position of its first number.
 Keep = Callable[[Tensor, int], Tensor]
@@ -131,14 +126,7 @@ def random_share(density: float, *, seed: int, vector: int, name: str) -> Random
 
 
 def ranked_share(
-    delta: Delta,
-    shape: torch.Size,
-    density: float,
-    epsilon: float,
-    *,
-    seed: int,
-    vector: int,
-    name: str,
+    delta: Delta, shape: torch.Size, density: float, epsilon: float, *, seed: int, vector: int, name: str
 ) -> Keep | None:
     """Dropping of DELLA (Deep, Bhardwaj and Poria 2024): larger magnitudes of a row stay more probably.
 

@@ -14,10 +14,7 @@ from torch import Tensor
 from sparse_core.merging.tensor_files import TensorFileReader
 
 _PREFIX = "base_model.model."
-_PAIRS = (
-    (".lora_A.weight", ".lora_B.weight"),
-    (".lora_embedding_A", ".lora_embedding_B"),
-)
+_PAIRS = ((".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B"))
 #: Fields that change what an adapter computes in ways that are not followed.
 _NOT_FOLLOWED = ("use_dora", "use_qalora", "lora_bias", "megatron_config", "layer_replication")
 

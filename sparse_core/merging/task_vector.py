@@ -72,12 +72,7 @@ class TaskVector:
             ValueError: other tensors or shapes, or NaN or infinity in one.
         """
         before, after = state_of(base, "the base"), state_of(tuned, "the tuned model")
-        check_same_tensors(
-            shapes_of(before),
-            shapes_of(after),
-            "the tuned model",
-            "the base",
-        )
+        check_same_tensors(shapes_of(before), shapes_of(after), "the tuned model", "the base")
         deltas = {}
         for name, value in before.items():
             if not value.is_floating_point():

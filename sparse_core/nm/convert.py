@@ -120,9 +120,7 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
     """
     if not inplace:
         model = copy.deepcopy(model)
-    packed = packed_layers(model)
-    if not packed:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    packed = require_packed_layers(model)
     model = replace_modules(model, {layer: _dense(layer) for layer in packed.values()})
     restore_fused_layers(model)
     return model
@@ -131,6 +129,14 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
 def packed_layers(model: nn.Module) -> dict[str, PackedModule]:
     """The packed layers of a model by dotted name, each once."""
     return {name: module for name, module in model.named_modules() if isinstance(module, PackedModule)}
+
+
+def require_packed_layers(model: nn.Module) -> dict[str, PackedModule]:
+    """:func:`packed_layers`; ``ValueError`` where there are none."""
+    found = packed_layers(model)
+    if not found:
+        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    return found
 
 
 def weight_nbytes(layer: PackedModule) -> int:

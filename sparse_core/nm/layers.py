@@ -160,10 +160,7 @@ class SparseLinear(PackedLayer):
     def to_dense(self) -> nn.Linear:
         """An ``nn.Linear`` with the same weight and bias; ``activation`` is not part of it."""
         return dense_linear(
-            own_copy(self.weight),
-            self.bias,
-            requires_grad=self.values.requires_grad,
-            training=self.training,
+            own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
         )
 
     def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:

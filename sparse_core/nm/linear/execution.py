@@ -175,12 +175,7 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def make_call(
-    choice: Choice,
-    weight: PackedNM,
-    rows: int,
-    epilogue: Epilogue,
-) -> Call:
+def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -> Call:
     """The product of ``rows`` rows by a given choice.
 
     Args:

@@ -15,13 +15,7 @@ from torch import Tensor
 from sparse_core.nm.pattern import NMPattern, check_groups
 from sparse_core.nm.permutation.annealing import anneal, best_chain
 from sparse_core.nm.permutation.budget import BUDGETS, Annealing, Effort, SearchBudget
-from sparse_core.nm.permutation.descent import (
-    Arrangement,
-    arrange,
-    descend,
-    descend_exhaustively,
-    rearranged,
-)
+from sparse_core.nm.permutation.descent import Arrangement, arrange, descend, descend_exhaustively, rearranged
 from sparse_core.nm.permutation.stripes import matrix_retained, row_bound
 
 # Rounds through all pairs of stripes: with fewer than these, chains start from the descent's result
