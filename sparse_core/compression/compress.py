@@ -7,13 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.compression.bits import pack_bits
 from sparse_core.compression.codebook import code_bits, fit_codebook
 from sparse_core.compression.coding import FLOATS, Coding, as_coding
 from sparse_core.compression.layouts import Layout, MatrixView, pad_columns
 from sparse_core.compression.positions import IndexCoding, pack_positions
 from sparse_core.compression.quantisation import quantise_groups
 from sparse_core.compression.weight import CompressedWeight
+from sparse_core.nm.bits import pack_bits
 from sparse_core.nm.layers import fits
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.packed import PackedNM

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.compression.bits import pack_bits, unpack_bits
 from sparse_core.compression.positions import choices_of
+from sparse_core.nm.bits import pack_bits, unpack_bits
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.table import Report
 

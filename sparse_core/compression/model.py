@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from rich.progress import track
@@ -75,11 +74,6 @@ class CompressedModel:
         return model
 
 
-class _Settings(NamedTuple):
-    pattern: NMPattern | None
-    coding: Coding
-
-
 def compress_model(
     model: nn.Module,
     pattern: NMPattern | Mapping[str, NMPattern | None] | None = TWO_FOUR,
@@ -118,7 +112,7 @@ def compress_model(
         settings = _settings(name, pattern, coding)
         if settings is None:
             return "the pattern or coding leaves it out"
-        return _obstacle(module, settings.pattern, pad)
+        return _obstacle(module, settings[0], pad)
 
     selection = choose_layers(
         model,
@@ -132,14 +126,15 @@ def compress_model(
     for name, module in track(selection.layers.items(), "compressing", disable=not progress):
         settings = _settings(name, pattern, coding)
         assert settings is not None
+        wanted, form = settings
         before = module.weight
         assert isinstance(before, Tensor)
         weights[name] = compress(
             before,
-            settings.pattern,
-            settings.coding,
+            wanted,
+            form,
             mask=None if masks is None else masks.get(name),
-            layout=layout_of(module, settings.pattern.conv_layout if settings.pattern else "unfold"),
+            layout=layout_of(module, wanted.conv_layout if wanted else "unfold"),
             index=index,
             pad=pad,
             name=f"layer {name or '(model)'}",
@@ -164,16 +159,14 @@ def _settings(
     name: str,
     pattern: NMPattern | Mapping[str, NMPattern | None] | None,
     coding: Coding | str | Mapping[str, Coding | str],
-) -> _Settings | None:
-    """``None`` where a layer is left out."""
+) -> tuple[NMPattern | None, Coding] | None:
+    """Pattern and coding of a layer; ``None`` where it is left out."""
     if isinstance(pattern, Mapping) and name not in pattern:
         return None
     if isinstance(coding, Mapping) and name not in coding:
         return None
-    return _Settings(
-        pattern[name] if isinstance(pattern, Mapping) else pattern,
-        as_coding(coding[name] if isinstance(coding, Mapping) else coding),
-    )
+    wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
+    return wanted, as_coding(coding[name] if isinstance(coding, Mapping) else coding)
 
 
 def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | None:

@@ -43,11 +43,6 @@ class Method:
     most: int | None = None
 
     @property
-    def needs_base(self) -> bool:
-        """Whether it cannot do without a base."""
-        return self.base == "needed"
-
-    @property
     def takes_models(self) -> bool:
         """Whether whole models are merged, with or without a base."""
         return self.whole or self.base == "unused"

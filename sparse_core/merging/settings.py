@@ -65,10 +65,6 @@ class Setting:
         """Parts of names that values are restricted to."""
         return [part for part, _ in self.choices if part is not None]
 
-    def values(self) -> list[float]:
-        """All numbers of the setting."""
-        return [value for _, values in self.choices for value in values]
-
 
 class Limits(NamedTuple):
     """Numbers that a parameter may have.

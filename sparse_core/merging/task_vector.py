@@ -149,10 +149,8 @@ class TaskVector:
         """
         _check_share(density, "density")
         made = self._kept(lambda name, delta: random_share(density, seed=seed, vector=number, name=name))
-        if not rescale or density >= 1:
-            return made
         share = random_share(density, seed=seed, vector=number, name="")
-        return made if share is None else made / share.probability
+        return made / share.probability if rescale and share is not None else made
 
     def _kept(self, rule: Callable[[str, Delta], Keep | None]) -> TaskVector:
         made = {}

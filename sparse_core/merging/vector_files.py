@@ -122,15 +122,15 @@ def _write(
         raise ValueError(f"tensor {name!r} of the task vector holds NaN or infinity")
     positions = np.flatnonzero(flat.numpy() if flat.dtype != torch.bfloat16 else flat.float().numpy())
     stored = encode_values(flat[torch.from_numpy(positions)], values, group)
-    placed = encode_positions(positions, flat.numel())
+    form, placed = encode_positions(positions, flat.numel())
     # Everything as bytes: types of several widths in one file would have to be sorted by width.
-    for part, data in (("scale", stored.scale), ("values", stored.data), ("positions", placed.data)):
+    for part, data in (("scale", stored.scale), ("values", stored.data), ("positions", placed)):
         plain = data if isinstance(data, Tensor) else torch.from_numpy(data)
         writer.add(f"{name}.{part}", plain.contiguous().view(torch.uint8))
     return {
         "shape": list(delta.shape),
         "dtype": str(delta.dtype).removeprefix("torch."),
-        "positions": placed.code,
+        "positions": form,
         "values": values,
         "entries": len(positions),
         "group": group,
