@@ -73,11 +73,6 @@ class LoraAdapter:
                 raise ValueError(f"{weights}: tensor {name!r} is none that a LoRA of PEFT has")
             self._whole[name.removeprefix(_PREFIX).replace(".modules_to_save", "")] = name
 
-    @property
-    def names(self) -> list[str]:
-        """Tensors of a model that are changed."""
-        return [*self._pairs, *self._whole]
-
     def check(self, shapes: dict[str, tuple[int, ...]], base: str) -> None:
         """Raise ``ValueError`` unless every tensor fits one of the model's.
 
@@ -85,7 +80,7 @@ class LoraAdapter:
             shapes: of the model's tensors.
             base: what errors call it.
         """
-        for name in self.names:
+        for name in (*self._pairs, *self._whole):
             if name not in shapes:
                 raise ValueError(f"{self.path}: the LoRA changes {name!r}, which {base} does not have")
             found = self._shape(name)

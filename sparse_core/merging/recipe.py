@@ -13,9 +13,8 @@ import torch
 import yaml
 
 from sparse_core.merging.methods import Method, find_method
-from sparse_core.merging.recipe_parameters import check_fields, read_dtype, read_parameters, read_rule
 from sparse_core.merging.rules import Rule
-from sparse_core.merging.settings import Setting
+from sparse_core.merging.settings import Setting, check_fields, read_dtype, read_parameters, read_rule
 
 _TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out")
 #: Fields of mergekit that change nothing here, with the reason that is told.
