@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 
@@ -62,6 +64,53 @@ class TensorFile(NamedTuple):
 
     header: dict[str, str]
     tensors: dict[str, Tensor]
+
+    def object(self, field: str) -> dict[str, Any]:
+        """A field of the header that is a JSON object.
+
+        Raises:
+            ValueError: missing, not JSON or not an object; names the field.
+        """
+        try:
+            found = json.loads(self.header.get(field, ""))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{field} is missing or not JSON ({error})") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{field} must be a JSON object, got {type(found).__name__}")
+        return found
+
+
+def write_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, version: str, **header: str
+) -> Path:
+    """Write what :func:`read_tensors` reads; an existing file is replaced only once the new one is complete.
+
+    Args:
+        path: of the file.
+        tensors: by name; copied where they are not on the CPU, not contiguous or part of a larger memory.
+        kind: ``format`` of the header.
+        version: of the format.
+        header: its other fields.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
+    plain = {name: _plain(tensor) for name, tensor in tensors.items()}
+    with replacing(file) as temporary:
+        save_file(plain, temporary, metadata={"format": kind, "version": version, **header})
+    return file
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """On the CPU with memory of its own: views into a larger buffer would be refused as shared."""
+    plain = tensor.detach().cpu().contiguous()
+    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
 
 def read_tensors(file: Path, *, kind: str, version: str, writer: str) -> TensorFile:

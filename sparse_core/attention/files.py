@@ -11,12 +11,11 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.pattern import BlockPattern, operations
-from sparse_core.files import read_tensors, replacing
+from sparse_core.files import read_tensors, write_tensors
 
 FORMAT = "sparsight-block-pattern"
 VERSION = "1"
@@ -37,15 +36,10 @@ def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
     Raises:
         FileNotFoundError: the folder does not exist.
     """
-    file = Path(path)
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
-    tensors = {name: getattr(pattern, name).cpu().contiguous() for name in TENSORS}
+    tensors = {name: getattr(pattern, name).cpu() for name in TENSORS}
     tensors["token_masks"] = _pack(tensors["token_masks"])
     header = {name: str(getattr(pattern, name)) for name in SIZES}
-    with replacing(file) as temporary:
-        save_file(tensors, temporary, metadata={"format": FORMAT, "version": VERSION, **header})
-    return file
+    return write_tensors(path, tensors, kind=FORMAT, version=VERSION, **header)
 
 
 def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> BlockPattern:

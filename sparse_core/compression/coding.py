@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 
@@ -77,10 +77,6 @@ class Coding:
         if self.kind == "codebook":
             return code_bits(self.entries)
         return INTEGER_BITS.get(self.kind) or FLOATS[self.kind].itemsize * 8
-
-    def to_json(self) -> dict[str, Any]:
-        """Types that ``json`` writes."""
-        return asdict(self)
 
     def __str__(self) -> str:
         if self.kind == "codebook":

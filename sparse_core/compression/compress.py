@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sparse_core.compression.bits import pack_bits
 from sparse_core.compression.codebook import code_bits, fit_codebook
 from sparse_core.compression.coding import FLOATS, Coding, as_coding
 from sparse_core.compression.layouts import Layout, MatrixView, pad_columns
 from sparse_core.compression.positions import IndexCoding, pack_positions
 from sparse_core.compression.quantisation import quantise_groups
 from sparse_core.compression.weight import CompressedWeight
+from sparse_core.nm.bits import pack_bits
 from sparse_core.nm.layers import fits
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.packed import PackedNM
@@ -21,15 +21,6 @@ from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 #: The pattern of a weight that stays dense: every value is kept, and no position stored.
 DENSE = NMPattern(1, 1)
-
-
-class _Stored(NamedTuple):
-    """The parts of a :class:`CompressedWeight` that come from the values."""
-
-    values: Tensor
-    scale: Tensor | None = None
-    centroids: Tensor | None = None
-    zero: bool = False
 
 
 def compress(
@@ -87,9 +78,7 @@ def compress(
         stored = _stored_values(values, coding)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    return CompressedWeight(
-        view, wanted, coding, index, stored.values, packed_index, stored.scale, stored.centroids, stored.zero
-    )
+    return CompressedWeight(view, wanted, coding, index, index=packed_index, **stored)
 
 
 def _default_layout(weight: Tensor, pattern: NMPattern | None) -> Layout:
@@ -111,8 +100,8 @@ def _kept(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tens
     return packed.values, packed.index()
 
 
-def _stored_values(values: Tensor, coding: Coding) -> _Stored:
-    """Values (rows, kept) as the coding stores them."""
+def _stored_values(values: Tensor, coding: Coding) -> dict[str, Any]:
+    """The parts of a :class:`CompressedWeight` that come from its values (rows, kept)."""
     if coding.kind in FLOATS:
         stored = values.to(FLOATS[coding.kind])
         if not bool(stored.isfinite().all()):
@@ -120,20 +109,16 @@ def _stored_values(values: Tensor, coding: Coding) -> _Stored:
                 f"values up to {float(values.abs().max()):.3g} do not fit {coding.kind}:"
                 " use float32 or bfloat16"
             )
-        return _Stored(stored.contiguous())
+        return {"values": stored.contiguous()}
     if coding.kind == "codebook":
         book = fit_codebook(values, coding.entries)
         bits = code_bits(max(len(book.centroids) + book.zero, 1))
-        return _Stored(pack_bits(book.codes, bits), centroids=book.centroids, zero=book.zero)
+        return {"values": pack_bits(book.codes, bits), "centroids": book.centroids, "zero": book.zero}
     quantised = quantise_groups(
-        values,
-        coding.bits,
-        group_size=coding.group_size,
-        clip=coding.clip,
-        half_scales=coding.half_scales,
+        values, coding.bits, group_size=coding.group_size, clip=coding.clip, half_scales=coding.half_scales
     )
     unsigned = quantised.values.view(torch.uint8) & (2**coding.bits - 1)
-    return _Stored(pack_bits(unsigned, coding.bits), scale=quantised.scale)
+    return {"values": pack_bits(unsigned, coding.bits), "scale": quantised.scale}
 
 
 def _check_finite(matrix: Tensor, name: str) -> None:

@@ -13,18 +13,18 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sparse_core.compression.coding import Coding
 from sparse_core.compression.layouts import MatrixView
 from sparse_core.compression.model import CompressedModel, weight_key
 from sparse_core.compression.weight import PARTS, CompressedWeight
-from sparse_core.files import read_tensors, replacing
+from sparse_core.files import read_tensors, write_tensors
 from sparse_core.nm.pattern import NMPattern
 
 FORMAT = "sparsight-compressed"
@@ -60,10 +60,7 @@ def save_compressed(
     Raises:
         FileNotFoundError: the folder does not exist.
     """
-    file = Path(path)
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.other.items()}
+    tensors = dict(model.other)
     records = {}
     for name, weight in model.weights.items():
         parts = {part: tensor.detach().cpu().contiguous() for part, tensor in weight.parts().items()}
@@ -73,22 +70,15 @@ def save_compressed(
             "layout": weight.view.layout,
             "n": weight.pattern.n,
             "m": weight.pattern.m,
-            "coding": weight.coding.to_json(),
+            "coding": asdict(weight.coding),
             "index": weight.index_coding,
             "zero": weight.zero,
             "crc32": _checksum(parts),
         }
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "layers": json.dumps(records),
-        "extra": json.dumps(dict(extra or {})),
-    }
+    header = {"layers": json.dumps(records), "extra": json.dumps(dict(extra or {}))}
     if model.tied:
         header["tied"] = json.dumps(model.tied)
-    with replacing(file) as temporary:
-        save_file(tensors, temporary, metadata=header)
-    return file
+    return write_tensors(path, tensors, kind=FORMAT, version=VERSION, **header)
 
 
 def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
@@ -100,22 +90,24 @@ def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
             each other; names the file, the layer and the field.
     """
     file = Path(path)
-    header, tensors = read_tensors(file, kind=FORMAT, version=VERSION, writer="save_compressed")
-    records, extra = _object(file, header, "layers"), _object(file, header, "extra")
+    found = read_tensors(file, kind=FORMAT, version=VERSION, writer="save_compressed")
+    tensors = found.tensors
+    try:
+        records, extra = found.object("layers"), found.object("extra")
+        tied = found.object("tied") if "tied" in found.header else {}
+    except ValueError as error:
+        raise ValueError(f"{file}: the header is damaged: {error}") from error
     weights = {}
     for name, record in records.items():
         parts = {part: tensors.pop(_part_key(name, part), None) for part in PARTS}
         try:
-            weights[name] = _weight(
-                record, {part: found for part, found in parts.items() if found is not None}
-            )
+            weights[name] = _weight(record, {part: held for part, held in parts.items() if held is not None})
         except (KeyError, TypeError, ValueError) as error:
             what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{file}: layer {name or '(model)'}: {what}; write the file again") from error
     stray = sorted(name for name in tensors if _MARK in name)
     if stray:
         raise ValueError(f"{file}: {stray[0]} belongs to no layer of the header; write the file again")
-    tied = _object(file, header, "tied") if "tied" in header else {}
     stored = {*tensors, *(weight_key(name) for name in weights)}
     for name, source in tied.items():
         if name in stored or source not in stored:
@@ -154,13 +146,3 @@ def _checksum(parts: Mapping[Any, Tensor]) -> int:
 
 def _part_key(name: str, part: str) -> str:
     return f"{weight_key(name)}{_MARK}{part}"
-
-
-def _object(file: Path, header: Mapping[str, str], field: str) -> dict[str, Any]:
-    try:
-        found = json.loads(header.get(field, ""))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file}: {field} of the header is missing or not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{file}: {field} of the header must be a JSON object, got {type(found).__name__}")
-    return found

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, weight_from_matrix, weight_matrix
+from sparse_core.nm.pattern_masks import pattern_mask
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ class IncrementalMask:
         cls, weight: Tensor, pattern: NMPattern = TWO_FOUR, *, alpha: float = 0.9
     ) -> IncrementalMask:
         """Start from the mask of the largest weights."""
-        first = nm_mask(weight, pattern.n, pattern.m, conv_layout=pattern.conv_layout)
-        return cls(first, pattern, alpha=alpha)
+        return cls(pattern_mask(weight, pattern), pattern, alpha=alpha)
 
     def update(self, new: Tensor) -> MaskUpdate:
         """One step towards ``new``.
@@ -86,13 +86,7 @@ class IncrementalMask:
         if new.dtype != torch.bool and not new.is_floating_point():
             raise TypeError(f"the new mask must be bool, or floating-point scores; got {new.dtype}")
         if new.dtype != torch.bool:
-            new = nm_mask(
-                new,
-                self.pattern.n,
-                self.pattern.m,
-                conv_layout=self.pattern.conv_layout,
-                check_nan=False,
-            )
+            new = pattern_mask(new, self.pattern, check_nan=False)
         self.average.mul_(self.alpha).add_(new.to(self.average.dtype), alpha=1 - self.alpha)
         projected = project(self.average, self.mask, self.pattern)
         flipped = (projected != self.mask).float().mean()

@@ -24,12 +24,7 @@ within a tap.
 SPARSE_CONVOLUTIONS: tuple[type[nn.Module], ...] = (SubmanifoldConv2d, SparseConv2d, SparseInverseConv2d)
 """Layers of :mod:`sparse_core.conv`; the 3-D ones are subclasses."""
 
-COMPRESSIBLE: tuple[type[nn.Module], ...] = (
-    nn.Linear,
-    nn.Conv2d,
-    nn.ConvTranspose2d,
-    *SPARSE_CONVOLUTIONS,
-)
+COMPRESSIBLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)
 """Layers whose weight :func:`sparse_core.compression.compress_model` takes."""
 
 

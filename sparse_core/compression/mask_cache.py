@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -11,8 +12,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.compression.bits import pack_bits, unpack_bits
 from sparse_core.compression.positions import choices_of
+from sparse_core.nm.bits import pack_bits, unpack_bits
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.table import Report
 
@@ -71,11 +72,6 @@ class _Entry(NamedTuple):
 
     stored: Tensor
     shape: tuple[int, ...]
-    packed: bool
-
-    @property
-    def nbytes(self) -> int:
-        return self.stored.nbytes
 
 
 class MaskCache:
@@ -113,18 +109,18 @@ class MaskCache:
             found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
             raise TypeError(f"a mask is a bool tensor, got {found}")
         stored = pack_bits(mask.reshape(1, -1).to(torch.uint8), 1) if self.packed else mask.detach().clone()
-        entry = _Entry(stored, tuple(mask.shape), self.packed)
+        entry = _Entry(stored, tuple(mask.shape))
         key = (pattern_id, str(mask.device))
         with self._lock:
             self._drop(key)
-            if entry.nbytes > self.budget_bytes:
+            if stored.nbytes > self.budget_bytes:
                 self._too_large += 1
                 return False
-            while self._nbytes + entry.nbytes > self.budget_bytes:
+            while self._nbytes + stored.nbytes > self.budget_bytes:
                 self._drop(next(iter(self._entries)))
                 self._evictions += 1
             self._entries[key] = entry
-            self._nbytes += entry.nbytes
+            self._nbytes += stored.nbytes
             return True
 
     def get(self, pattern_id: Hashable, device: torch.device | str = "cpu") -> Tensor | None:
@@ -137,12 +133,9 @@ class MaskCache:
                 return None
             self._entries.move_to_end(key)
             self._hits += 1
-        if not entry.packed:
+        if not self.packed:
             return entry.stored
-        count = 1
-        for size in entry.shape:
-            count *= size
-        return unpack_bits(entry.stored, count, 1).bool().reshape(entry.shape)
+        return unpack_bits(entry.stored, math.prod(entry.shape), 1).bool().reshape(entry.shape)
 
     def get_or_make(
         self, pattern_id: Hashable, make: Callable[[], Tensor], device: torch.device | str = "cpu"
@@ -223,7 +216,7 @@ class MaskCache:
     def _drop(self, key: tuple[Hashable, str]) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._nbytes -= entry.nbytes
+            self._nbytes -= entry.stored.nbytes
 
 
 def _numbered(device: torch.device | str) -> torch.device:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from rich.progress import track
@@ -16,6 +15,7 @@ from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, l
 from sparse_core.compression.positions import IndexCoding
 from sparse_core.compression.report import CompressionReport, LayerCompression, describe_weight
 from sparse_core.compression.weight import CompressedWeight
+from sparse_core.nm.files import split_tied
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 from sparse_core.surgery import (
     Select,
@@ -74,11 +74,6 @@ class CompressedModel:
         return model
 
 
-class _Settings(NamedTuple):
-    pattern: NMPattern | None
-    coding: Coding
-
-
 def compress_model(
     model: nn.Module,
     pattern: NMPattern | Mapping[str, NMPattern | None] | None = TWO_FOUR,
@@ -117,7 +112,7 @@ def compress_model(
         settings = _settings(name, pattern, coding)
         if settings is None:
             return "the pattern or coding leaves it out"
-        return _obstacle(module, settings.pattern, pad)
+        return _obstacle(module, settings[0], pad)
 
     selection = choose_layers(
         model,
@@ -131,25 +126,28 @@ def compress_model(
     for name, module in track(selection.layers.items(), "compressing", disable=not progress):
         settings = _settings(name, pattern, coding)
         assert settings is not None
+        wanted, form = settings
         before = module.weight
         assert isinstance(before, Tensor)
         weights[name] = compress(
             before,
-            settings.pattern,
-            settings.coding,
+            wanted,
+            form,
             mask=None if masks is None else masks.get(name),
-            layout=layout_of(module, settings.pattern.conv_layout if settings.pattern else "unfold"),
+            layout=layout_of(module, wanted.conv_layout if wanted else "unfold"),
             index=index,
             pad=pad,
             name=f"layer {name or '(model)'}",
         )
         reports.append(describe_weight(name, before, weights[name]))
-    tied = _tied_tensors(model)
-    other, before_bytes = _other_tensors(model, weights, tied, other_dtype)
-    report = CompressionReport(
-        reports, selection.skipped, sum(tensor.nbytes for tensor in other.values()), before_bytes
-    )
-    return CompressedModel(weights, other, report, tied)
+    stored, tied = split_tied(model.state_dict())
+    compressed = {weight_key(name) for name in weights}
+    rest = {name: value for name, value in stored.items() if name not in compressed}
+    other = {name: _converted(name, value, other_dtype) for name, value in rest.items()}
+    sizes = (sum(tensor.nbytes for tensor in tensors.values()) for tensors in (other, rest))
+    report = CompressionReport(reports, selection.skipped, *sizes)
+    twins = {name: source for name, source in tied.items() if name not in compressed}
+    return CompressedModel(weights, other, report, twins)
 
 
 def weight_key(name: str) -> str:
@@ -161,16 +159,14 @@ def _settings(
     name: str,
     pattern: NMPattern | Mapping[str, NMPattern | None] | None,
     coding: Coding | str | Mapping[str, Coding | str],
-) -> _Settings | None:
-    """``None`` where a layer is left out."""
+) -> tuple[NMPattern | None, Coding] | None:
+    """Pattern and coding of a layer; ``None`` where it is left out."""
     if isinstance(pattern, Mapping) and name not in pattern:
         return None
     if isinstance(coding, Mapping) and name not in coding:
         return None
-    return _Settings(
-        pattern[name] if isinstance(pattern, Mapping) else pattern,
-        as_coding(coding[name] if isinstance(coding, Mapping) else coding),
-    )
+    wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
+    return wanted, as_coding(coding[name] if isinstance(coding, Mapping) else coding)
 
 
 def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | None:
@@ -186,40 +182,12 @@ def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | 
     return None
 
 
-def _tied_tensors(model: nn.Module) -> dict[str, str]:
-    """For each entry of the state dict that is the same tensor as one before it, the name of that."""
-    names: dict[int, str] = {}
-    tied = {}
-    for name, value in model.state_dict(keep_vars=True).items():
-        first = names.setdefault(id(value), name)
-        if first != name and isinstance(value, Tensor):
-            tied[name] = first
-    return tied
-
-
-def _other_tensors(
-    model: nn.Module,
-    weights: Mapping[str, CompressedWeight],
-    tied: Mapping[str, str],
-    dtype: torch.dtype | None,
-) -> tuple[dict[str, Tensor], int]:
-    """All tensors that are not compressed, and the bytes they had."""
-    compressed = {weight_key(name) for name in weights}
-    other: dict[str, Tensor] = {}
-    before = 0
-    for name, value in model.state_dict().items():
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{name} of the state dict is {type(value).__name__}: only tensors are stored")
-        if name in compressed or name in tied:
-            continue
-        before += value.nbytes
-        stored = (
-            value.detach().to(dtype) if dtype is not None and value.is_floating_point() else value.detach()
+def _converted(name: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A copy of a tensor that is not compressed, floating-point ones as ``dtype``."""
+    stored = value.to(dtype) if dtype is not None and value.is_floating_point() else value
+    if value.is_floating_point() and not bool(stored.isfinite().all()):
+        raise ValueError(
+            f"{name} holds NaN or infinite values, or values that {stored.dtype} cannot hold:"
+            " load or train it again, or use other_dtype=torch.float32"
         )
-        if value.is_floating_point() and not bool(stored.isfinite().all()):
-            raise ValueError(
-                f"{name} holds NaN or infinite values, or values that {stored.dtype} cannot hold:"
-                " load or train it again, or use other_dtype=torch.float32"
-            )
-        other[name] = stored.clone()
-    return other, before
+    return stored.clone()

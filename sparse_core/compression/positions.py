@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from sparse_core.compression.bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
+from sparse_core.nm.bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
 from sparse_core.nm.packed import pack_index, slot_bits, unpack_index
 from sparse_core.nm.pattern import NMPattern
 
@@ -56,8 +56,7 @@ def pack_positions(index: Tensor, pattern: NMPattern, coding: IndexCoding = "com
     bits = index_bits(pattern, coding)
     if index.ndim != 3 or index.shape[2] != pattern.n:
         raise ValueError(f"index must have shape (rows, groups, {pattern.n}), got {tuple(index.shape)}")
-    rising = bool((index[..., 1:] > index[..., :-1]).all())
-    if not rising or (index.numel() and int(index.max()) >= pattern.m):
+    if not _are_choices(index, pattern):
         raise ValueError(f"positions must rise within each group and be below m={pattern.m}")
     if coding == "slots":
         return pack_index(index, pattern)
@@ -81,13 +80,15 @@ def unpack_positions(
     bits = index_bits(pattern, coding)
     if coding == "slots":
         index = unpack_index(packed, groups, pattern)
-        if not check:
-            return index
-        rising = bool((index[..., 1:] > index[..., :-1]).all())
-        if not rising or (index.numel() and int(index.max()) >= pattern.m):
+        if check and not _are_choices(index, pattern):
             raise ValueError(f"the positions are no choice of {pattern.n} of {pattern.m}: damaged")
         return index
     return unrank(unpack_bits(packed, groups, bits), pattern, check=check)
+
+
+def _are_choices(index: Tensor, pattern: NMPattern) -> bool:
+    rising = bool((index[..., 1:] > index[..., :-1]).all())
+    return rising and not (index.numel() and int(index.max()) >= pattern.m)
 
 
 def rank(index: Tensor, pattern: NMPattern) -> Tensor:

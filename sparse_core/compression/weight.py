@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparse_core.compression.bits import packed_bytes, unpack_bits
 from sparse_core.compression.codebook import code_bits, lookup
 from sparse_core.compression.coding import FLOATS, INTEGER_BITS, Coding
 from sparse_core.compression.layouts import MatrixView
 from sparse_core.compression.positions import IndexCoding, index_row_bytes, unpack_positions
 from sparse_core.compression.quantisation import dequantise
+from sparse_core.nm.bits import packed_bytes, unpack_bits
 from sparse_core.nm.packed import PackedNM, pack_index
 from sparse_core.nm.pattern import NMPattern
 
@@ -31,7 +31,7 @@ class CompressedWeight:
         pattern: n kept of each m columns; 1:1 for a weight that is not sparse and has no index.
         coding: of the values.
         index_coding: of the positions.
-        values: (rows, bytes) uint8 for int8, int4 and codebooks, see :mod:`sparse_core.compression.bits`;
+        values: (rows, bytes) uint8 for int8, int4 and codebooks, see :mod:`sparse_core.nm.bits`;
             else (rows, kept) floating point.
         index: (rows, bytes) uint8, see :mod:`sparse_core.compression.positions`.
         scale: (rows, groups) of int8 and int4.

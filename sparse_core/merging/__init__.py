@@ -11,8 +11,7 @@ from sparse_core.merging.connectivity import PathLoss, loss_along_path, save_pat
 from sparse_core.merging.hot_swap import HotSwap
 from sparse_core.merging.methods import METHODS
 from sparse_core.merging.recipe import Recipe, load_recipe, parse_recipe
-from sparse_core.merging.report import MergeReport
-from sparse_core.merging.streaming import make_task_vector, merge_files
+from sparse_core.merging.streaming import MergeReport, make_task_vector, merge_files
 from sparse_core.merging.task_vector import TaskVector
 from sparse_core.merging.vector_files import VectorFileReport, load_task_vector, save_task_vector
 

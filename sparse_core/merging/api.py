@@ -15,8 +15,6 @@ from sparse_core.merging.rules import Elect, Rescale, Rule, read_options, read_r
 from sparse_core.merging.task_vector import State, TaskVector, check_same_tensors, state_of
 from sparse_core.merging.tensors import merge_one
 
-__all__ = ["merge"]
-
 
 @torch.no_grad()
 def merge(

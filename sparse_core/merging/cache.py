@@ -8,7 +8,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
 from torch import Tensor
@@ -18,8 +17,6 @@ from sparse_core.merging.api import merge
 from sparse_core.merging.methods import find_method, nearest
 from sparse_core.merging.rules import Elect
 from sparse_core.merging.task_vector import State, TaskVector, state_of
-
-__all__ = ["Combination", "MergeCache", "MergeCacheStatistics"]
 
 
 @dataclass(frozen=True)
@@ -164,9 +161,7 @@ class MergeCache:
     def __enter__(self) -> MergeCache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _prefetch(self, combination: Combination) -> None:

@@ -20,8 +20,6 @@ from sparse_core.merging.encoding import VALUE_CODES
 from sparse_core.merging.recipe import load_recipe
 from sparse_core.merging.streaming import make_task_vector, merge_files
 
-__all__ = ["main"]
-
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -36,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.seed is not None and options.seed < 0:
         parser.error(f"--seed must be at least 0, got {options.seed}")
     # Told to stop, it tidies up as if interrupted.
-    before = signal.signal(signal.SIGTERM, _interrupt) if _in_main_thread() else None
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _interrupt) if in_main else None
     try:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
@@ -56,10 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _merge(options: argparse.Namespace) -> int:

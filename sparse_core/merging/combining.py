@@ -17,15 +17,11 @@ from sparse_core.merging.keeping import (
     largest,
     largest_of_each,
     random_share,
-    random_words,
     ranked_share,
     sums_of_magnitudes,
 )
 from sparse_core.merging.pieces import Delta, compute_dtype, in_threads, piece_size, ranges, spans
 from sparse_core.merging.rules import Rule
-
-__all__ = ["Share", "merge_tensor", "require_fit", "slerp_tensor"]
-
 
 #: Directions closer than this are interpolated on the straight line, where the sphere divides by nearly zero.
 _PARALLEL = 0.9995
@@ -149,11 +145,7 @@ def _keep(share: Share, rule: Rule, name: str, shape: torch.Size) -> Keep | None
         return random_share(share.density, seed=rule.seed, vector=share.number, name=name)
     if kind == "ranked":
         return ranked_share(
-            share.delta,
-            shape,
-            share.density,
-            share.epsilon,
-            words=random_words(rule.seed, share.number, name),
+            share.delta, shape, share.density, share.epsilon, seed=rule.seed, vector=share.number, name=name
         )
     return None
 

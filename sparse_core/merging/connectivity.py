@@ -18,8 +18,6 @@ from sparse_core.merging.task_vector import State, check_same_tensors, state_of
 from sparse_core.surgery import shapes_of
 from sparse_core.table import Report, Table, cell
 
-__all__ = ["PathLoss", "loss_along_path", "save_path_picture"]
-
 
 @dataclass(frozen=True)
 class PathLoss(Report):
@@ -85,12 +83,7 @@ def loss_along_path(
     if points < 2:
         raise ValueError(f"points must be at least 2, got {points}")
     start, end = state_of(first, "the first model"), state_of(second, "the second model")
-    check_same_tensors(
-        shapes_of(start),
-        shapes_of(end),
-        "the second model",
-        "the first",
-    )
+    check_same_tensors(shapes_of(start), shapes_of(end), "the second model", "the first")
     between = copy.deepcopy(model).eval()
     positions = [index / (points - 1) for index in range(points)]
     losses = []

@@ -13,34 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "PositionCode",
-    "StoredPositions",
-    "StoredValues",
-    "ValueCode",
-    "decode_positions",
-    "decode_values",
-    "encode_positions",
-    "encode_values",
-]
-
 PositionCode = Literal["all", "bitmap", "gaps4", "gaps8"]
 ValueCode = Literal["int4", "int8", "float16", "float32"]
 VALUE_CODES: tuple[str, ...] = get_args(ValueCode)
 _GAP_BITS = {"gaps4": 4, "gaps8": 8}
 _LARGEST_INTEGER = {"int4": 7, "int8": 127}
-
-
-class StoredPositions(NamedTuple):
-    """Encoded positions.
-
-    Attributes:
-        code: which form; ``all`` stores nothing.
-        data: uint8.
-    """
-
-    code: PositionCode
-    data: np.ndarray
 
 
 class StoredValues(NamedTuple):
@@ -55,10 +32,10 @@ class StoredValues(NamedTuple):
     scale: Tensor
 
 
-def encode_positions(positions: np.ndarray, count: int) -> StoredPositions:
-    """Encode rising positions below ``count`` in the form with the fewest bytes."""
+def encode_positions(positions: np.ndarray, count: int) -> tuple[PositionCode, np.ndarray]:
+    """Form and uint8 data of rising positions below ``count``, with the fewest bytes; ``all`` has none."""
     if len(positions) == count:
-        return StoredPositions("all", np.empty(0, np.uint8))
+        return "all", np.empty(0, np.uint8)
     gaps = np.diff(positions, prepend=-1) - 1
     sizes: dict[PositionCode, int] = {
         "bitmap": -(-count // 8),
@@ -69,7 +46,7 @@ def encode_positions(positions: np.ndarray, count: int) -> StoredPositions:
     if code == "bitmap":
         mask = np.zeros(count, dtype=bool)
         mask[positions] = True
-        return StoredPositions(code, np.packbits(mask, bitorder="little"))
+        return code, np.packbits(mask, bitorder="little")
     skip = (1 << _GAP_BITS[code]) - 1
     places = np.cumsum(gaps // skip + 1) - 1
     stream: np.ndarray = np.full(int(places[-1]) + 1 if len(places) else 0, skip, dtype=np.uint8)
@@ -77,7 +54,7 @@ def encode_positions(positions: np.ndarray, count: int) -> StoredPositions:
     if code == "gaps4":
         stream = np.append(stream, np.uint8(skip)) if len(stream) % 2 else stream
         stream = stream[0::2] | (stream[1::2] << 4)
-    return StoredPositions(code, stream)
+    return code, stream
 
 
 def decode_positions(code: str, data: np.ndarray, entries: int, count: int) -> np.ndarray:

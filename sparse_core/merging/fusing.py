@@ -14,8 +14,6 @@ from sparse_core.merging.combining import require_fit
 from sparse_core.merging.pieces import Delta, compute_dtype, piece_size, spans
 from sparse_core.merging.selection import Threshold, magnitude_threshold
 
-__all__ = ["fuse_tensor"]
-
 
 class _Variance(Delta):
     """Population variance over models at each position, read like a delta."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -12,8 +11,6 @@ from torch import Tensor, nn
 
 from sparse_core.merging.task_vector import check_same_tensors
 from sparse_core.surgery import shapes_of
-
-__all__ = ["HotSwap"]
 
 
 class HotSwap:
@@ -54,12 +51,7 @@ class HotSwap:
         if getattr(self._depth, "value", 0):
             raise RuntimeError("swap was called within a forward pass of the module: call it after the pass")
         own = self.module.state_dict(keep_vars=True)
-        check_same_tensors(
-            shapes_of(own),
-            shapes_of(state),
-            "the new state",
-            "the module",
-        )
+        check_same_tensors(shapes_of(own), shapes_of(state), "the new state", "the module")
         # Whatever moves or converts is done before anybody has to wait.
         ready = {name: state[name].detach().to(value.device, value.dtype) for name, value in own.items()}
         with self._state:
@@ -87,9 +79,7 @@ class HotSwap:
     def __enter__(self) -> HotSwap:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:

@@ -6,30 +6,14 @@ import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sparse_core.merging.pieces import Delta, piece_size, spans
-from sparse_core.merging.selection import (
-    Threshold,
-    kept_count,
-    magnitude_threshold,
-    magnitude_thresholds,
-)
-
-__all__ = [
-    "Keep",
-    "RandomShare",
-    "band",
-    "largest",
-    "largest_of_each",
-    "random_share",
-    "random_words",
-    "ranked_share",
-    "sums_of_magnitudes",
-]
+from sparse_core.merging.selection import Threshold, kept_count, magnitude_threshold, magnitude_thresholds
 
 #: Sets to zero in place what is dropped, given a piece and the position of its first number.
 Keep = Callable[[Tensor, int], Tensor]
@@ -79,20 +63,21 @@ def band(delta: Delta, density: float, gamma: float) -> Keep | None:
     return lower.apply if top == 0 else _Band(lower, magnitude_threshold(delta, top))
 
 
-def _entropy(seed: int, vector: int, name: str) -> tuple[int, ...]:
+def _stream(seed: int, vector: int, name: str) -> np.random.PCG64DXSM:
+    """Random bits that depend on nothing else."""
     words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], dtype="<u4")
-    return (seed, vector, *map(int, words))
+    return np.random.PCG64DXSM(np.random.SeedSequence((seed, vector, *map(int, words))))
 
 
-def random_words(seed: int, vector: int, name: str) -> Callable[[int], np.ndarray]:
-    """The first numbers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads, given how many."""
+def _draw(bits: np.random.PCG64DXSM, count: int) -> np.ndarray:
+    """Numbers from 0 to 2³² - 1, of which the generator gives two at a time."""
+    drawn: np.ndarray = bits.random_raw(-(-count // 2)).astype("<u8", copy=False).view("<u4")[:count]
+    return drawn
 
-    def draw(count: int) -> np.ndarray:
-        bits = np.random.PCG64DXSM(np.random.SeedSequence(_entropy(seed, vector, name)))
-        drawn: np.ndarray = bits.random_raw(-(-count // 2)).astype("<u8", copy=False).view("<u4")[:count]
-        return drawn
 
-    return draw
+def random_words(seed: int, vector: int, name: str, count: int) -> np.ndarray:
+    """The first numbers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads."""
+    return _draw(_stream(seed, vector, name), count)
 
 
 class RandomShare:
@@ -109,9 +94,9 @@ class RandomShare:
     """
 
     def __init__(self, density: float, *, seed: int, vector: int, name: str) -> None:
-        self._entropy = _entropy(seed, vector, name)
         self._limit = max(1, round(density * _RANGE))
-        self._bits = np.random.PCG64DXSM(np.random.SeedSequence(self._entropy))
+        self._fresh = partial(_stream, seed, vector, name)
+        self._bits = self._fresh()
         self._position = 0
 
     @property
@@ -122,7 +107,7 @@ class RandomShare:
     def for_thread(self) -> RandomShare:
         """The same choice with a state of its own, since a thread goes its own way through the tensor."""
         twin = copy.copy(self)
-        twin._bits = np.random.PCG64DXSM(np.random.SeedSequence(self._entropy))
+        twin._bits = self._fresh()
         twin._position = 0
         return twin
 
@@ -130,11 +115,8 @@ class RandomShare:
         """Drop from one piece, which starts at an even position and, but for the last, is of even length."""
         if start != self._position:
             self._bits.advance((start - self._position) // 2)
-        # The generator gives 64 bits at a time, for two numbers.
-        pairs = -(-piece.numel() // 2)
-        self._position = start + 2 * pairs
-        drawn = self._bits.random_raw(pairs).astype("<u8", copy=False).view("<u4")[: piece.numel()]
-        mask = torch.from_numpy(drawn < self._limit)
+        self._position = start + piece.numel() + piece.numel() % 2
+        mask = torch.from_numpy(_draw(self._bits, piece.numel()) < self._limit)
         return piece.mul_(mask.to(piece.device))
 
 
@@ -144,12 +126,7 @@ def random_share(density: float, *, seed: int, vector: int, name: str) -> Random
 
 
 def ranked_share(
-    delta: Delta,
-    shape: torch.Size,
-    density: float,
-    epsilon: float,
-    *,
-    words: Callable[[int], np.ndarray],
+    delta: Delta, shape: torch.Size, density: float, epsilon: float, *, seed: int, vector: int, name: str
 ) -> Keep | None:
     """Dropping of DELLA (Deep, Bhardwaj and Poria 2024): larger magnitudes of a row stay more probably.
 
@@ -161,7 +138,7 @@ def ranked_share(
         shape: of the tensor.
         density: mean probability.
         epsilon: half the range of the probabilities.
-        words: draws uniform numbers from 0 to 2³² - 1, one for each position in the tensor.
+        seed, vector, name: as of :class:`RandomShare`.
 
     Raises:
         ValueError: a probability would not lie between 0 and 1.
@@ -182,7 +159,8 @@ def ranked_share(
     middle = 0.5 if rows.shape[1] == 1 else 0.0
     probability = density - epsilon + 2 * epsilon * (ranks / max(1, rows.shape[1] - 1) + middle)
     limits = (probability * _RANGE).round_().to(torch.int64).reshape(-1)
-    mask = torch.from_numpy(words(delta.count).astype(np.int64)).to(delta.device) < limits
+    words = random_words(seed, vector, name, delta.count)
+    mask = torch.from_numpy(words.astype(np.int64)).to(delta.device) < limits
     return lambda piece, start: piece.mul_(mask[start : start + piece.numel()])
 
 

@@ -13,13 +13,8 @@ from torch import Tensor
 
 from sparse_core.merging.tensor_files import TensorFileReader
 
-__all__ = ["LoraAdapter"]
-
 _PREFIX = "base_model.model."
-_PAIRS = (
-    (".lora_A.weight", ".lora_B.weight"),
-    (".lora_embedding_A", ".lora_embedding_B"),
-)
+_PAIRS = ((".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B"))
 #: Fields that change what an adapter computes in ways that are not followed.
 _NOT_FOLLOWED = ("use_dora", "use_qalora", "lora_bias", "megatron_config", "layer_replication")
 
@@ -67,7 +62,9 @@ class LoraAdapter:
             if up not in names:
                 raise ValueError(f"{weights}: {down} is there without {up}")
             embedding = ends == _PAIRS[1]
-            scale = self._scale(config, module.removeprefix(_PREFIX), self._reader.tensors[down].shape[0])
+            scale = self._scale(
+                config, module.removeprefix(_PREFIX), self._reader.tensors[down].kind.shape[0]
+            )
             turned = embedding or bool(config.get("fan_in_fan_out"))
             self._pairs[f"{module.removeprefix(_PREFIX)}.weight"] = _Pair(down, up, scale, turned)
             del names[down], names[up]
@@ -76,11 +73,6 @@ class LoraAdapter:
                 raise ValueError(f"{weights}: tensor {name!r} is none that a LoRA of PEFT has")
             self._whole[name.removeprefix(_PREFIX).replace(".modules_to_save", "")] = name
 
-    @property
-    def names(self) -> list[str]:
-        """Tensors of a model that are changed."""
-        return [*self._pairs, *self._whole]
-
     def check(self, shapes: dict[str, tuple[int, ...]], base: str) -> None:
         """Raise ``ValueError`` unless every tensor fits one of the model's.
 
@@ -88,7 +80,7 @@ class LoraAdapter:
             shapes: of the model's tensors.
             base: what errors call it.
         """
-        for name in self.names:
+        for name in (*self._pairs, *self._whole):
             if name not in shapes:
                 raise ValueError(f"{self.path}: the LoRA changes {name!r}, which {base} does not have")
             found = self._shape(name)
@@ -110,9 +102,9 @@ class LoraAdapter:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         if name in self._whole:
-            return self._reader.tensors[self._whole[name]].shape
+            return self._reader.tensors[self._whole[name]].kind.shape
         pair = self._pairs[name]
-        up, down = self._reader.tensors[pair.up].shape, self._reader.tensors[pair.down].shape
+        up, down = (self._reader.tensors[factor].kind.shape for factor in (pair.up, pair.down))
         if len(up) != 2 or len(down) != 2 or up[1] != down[0]:
             raise ValueError(
                 f"{self.path}: the factors of {name!r} have shapes {up} and {down}, no product of matrices"

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METHODS", "Combine", "Method", "Sparsifier", "find_method", "nearest"]
-
 Sparsifier = Literal["none", "largest", "random", "band", "ranked"]
 Combine = Literal["sum", "slerp", "nuslerp", "model_stock", "karcher", "sce"]
 Base = Literal["needed", "optional", "unused"]
@@ -43,11 +41,6 @@ class Method:
     settings: tuple[str, ...] = ("normalize", "lambda")
     least: int = 1
     most: int | None = None
-
-    @property
-    def needs_base(self) -> bool:
-        """Whether it cannot do without a base."""
-        return self.base == "needed"
 
     @property
     def takes_models(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -11,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparse_core.merging.sources import INDEX_NAME, TensorKind
-
-__all__ = ["copy_companions", "new_folder", "plan_shards", "stored_bytes", "write_index"]
+from sparse_core.merging.sources import INDEX_NAME
+from sparse_core.merging.tensor_files import TensorKind
 
 #: What belongs to a model beside its weights, copied from the base's folder.
 _COMPANIONS = (
@@ -30,22 +28,16 @@ _COMPANIONS = (
 )
 
 
-def stored_bytes(kind: TensorKind) -> int:
-    """Bytes of a tensor."""
-    return math.prod(kind.shape) * kind.dtype.itemsize
-
-
 def plan_shards(kinds: dict[str, TensorKind], place: Path, most: int) -> dict[str, list[str]]:
     """Names of the tensors in each file, the wider types first, as the format's alignment wants."""
     groups: list[list[str]] = [[]]
     filled = 0
     for name, kind in kinds.items():
-        size = stored_bytes(kind)
-        if place.suffix != ".safetensors" and groups[-1] and filled + size > most:
+        if place.suffix != ".safetensors" and groups[-1] and filled + kind.nbytes > most:
             groups.append([])
             filled = 0
         groups[-1].append(name)
-        filled += size
+        filled += kind.nbytes
     sorted_groups = [sorted(group, key=lambda name: -kinds[name].dtype.itemsize) for group in groups]
     if place.suffix == ".safetensors":
         return {place.name: sorted_groups[0]}

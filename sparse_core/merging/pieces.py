@@ -15,8 +15,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["PIECE", "Delta", "compute_dtype", "in_threads", "piece_size", "ranges", "spans"]
-
 Result = TypeVar("Result")
 #: Numbers in a piece on a CPU: even, because random bits are drawn in pairs, and just below the size from
 #: which torch shares an operation among threads, which would wait for each other after each of them. Threads

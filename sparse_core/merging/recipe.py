@@ -13,11 +13,8 @@ import torch
 import yaml
 
 from sparse_core.merging.methods import Method, find_method
-from sparse_core.merging.recipe_parameters import check_fields, read_dtype, read_parameters, read_rule
 from sparse_core.merging.rules import Rule
-from sparse_core.merging.settings import Setting
-
-__all__ = ["ModelEntry", "Recipe", "load_recipe", "parse_recipe"]
+from sparse_core.merging.settings import Setting, check_fields, read_dtype, read_parameters, read_rule
 
 _TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out")
 #: Fields of mergekit that change nothing here, with the reason that is told.
@@ -90,7 +87,8 @@ class Recipe:
     def unused(self, names: Collection[str]) -> list[str]:
         """What has no effect on tensors of these names, or leaves some of them out, in words."""
         notes = []
-        for label, parameters in (("parameters", self.parameters), *self._own()):
+        own = [(f"{entry.path}: parameters", entry.parameters) for entry in self.models]
+        for label, parameters in (("parameters", self.parameters), *own):
             for parameter, setting in parameters.items():
                 notes += [
                     f"{label}.{parameter}: filter {part!r} is part of no tensor's name"
@@ -106,9 +104,6 @@ class Recipe:
                     f" no filter of its {parameter} fits them"
                 )
         return notes
-
-    def _own(self) -> list[tuple[str, Mapping[str, Setting]]]:
-        return [(f"{entry.path}: parameters", entry.parameters) for entry in self.models]
 
 
 def load_recipe(path: str | os.PathLike[str]) -> Recipe:
@@ -230,7 +225,7 @@ def _models(
             notes += [f"{name} of {path} is ignored: it is the base" for name in settings if name != "t"]
         else:
             models.append(ModelEntry(path, settings))
-    if method.needs_base and base is None:
+    if method.base == "needed" and base is None:
         raise ValueError(f"{where}: base_model is missing: {method.name} needs one")
     if method.base == "unused" and base is not None and all(entry.path != base for entry in models):
         # As in mergekit, for which it is a model like the others.
@@ -246,15 +241,11 @@ def _models(
 
 
 def _require_parameters(recipe: Recipe, where: str) -> None:
-    if "weight" not in recipe.method.parameters and recipe.method.name != "slerp":
-        return
-    if recipe.method.name == "slerp":
-        if "t" not in recipe.parameters:
-            raise ValueError(
-                f"{where}: parameters.t is missing: slerp needs the place between base (0) and model (1)"
-            )
-        return
-    for index, entry in enumerate(recipe.models):
+    if recipe.method.name == "slerp" and "t" not in recipe.parameters:
+        raise ValueError(
+            f"{where}: parameters.t is missing: slerp needs the place between base (0) and model (1)"
+        )
+    for index, entry in enumerate(recipe.models if "weight" in recipe.method.parameters else ()):
         if "weight" not in entry.parameters and "weight" not in recipe.parameters:
             raise ValueError(
                 f"{where}: models[{index}].parameters.weight is missing ({entry.path})"

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sparse_core.merging.methods import Method, nearest
 
-__all__ = ["OPTIONS", "Elect", "Rescale", "Rule", "read_options", "read_rescale"]
-
 Elect = Literal["mass", "count"]
 Rescale = Literal["none", "probability", "l1"]
 

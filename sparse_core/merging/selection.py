@@ -18,8 +18,6 @@ from torch import Tensor
 
 from sparse_core.merging.pieces import Delta, piece_size, spans
 
-__all__ = ["Threshold", "kept_count", "magnitude_threshold", "magnitude_thresholds"]
-
 #: Up to here the whole tensor is partially sorted at once.
 _SMALL = 1 << 17
 _SAMPLE = 1 << 16

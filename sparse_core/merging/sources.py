@@ -5,33 +5,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from sparse_core.merging.lora import LoraAdapter
-from sparse_core.merging.tensor_files import TensorFileReader
+from sparse_core.merging.tensor_files import TensorFileReader, TensorKind
 from sparse_core.merging.vector_files import FORMAT, TaskVectorReader
 
-__all__ = [
-    "INDEX_NAME",
-    "AdaptedModel",
-    "FolderModel",
-    "ModelOnDisk",
-    "TensorKind",
-    "VectorOnDisk",
-    "open_model",
-]
-
 INDEX_NAME = "model.safetensors.index.json"
-
-
-class TensorKind(NamedTuple):
-    """Type and shape of a tensor."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
 
 
 class ModelOnDisk(Protocol):
@@ -42,14 +24,12 @@ class ModelOnDisk(Protocol):
         tensors: type and shape by name.
         places: all files and folders that it is read from.
         is_delta: whether it holds differences from a base.
-        metadata: of the file.
     """
 
     path: Path
     places: tuple[Path, ...]
     tensors: dict[str, TensorKind]
     is_delta: bool
-    metadata: dict[str, str]
 
     def read(self, name: str) -> Tensor:
         """One tensor on the CPU."""
@@ -69,38 +49,11 @@ class FolderModel:
         self.path = path
         self.places: tuple[Path, ...] = (path,)
         self._shards = shards
-        self.tensors = {
-            name: TensorKind(shard.tensors[name].dtype, shard.tensors[name].shape)
-            for name, shard in shards.items()
-        }
-        self.metadata = next((dict(shard.metadata) for shard in shards.values()), {})
+        self.tensors = {name: shard.tensors[name].kind for name, shard in shards.items()}
 
     def read(self, name: str) -> Tensor:
         """One tensor, mapped from its file."""
         return self._shards[name].read(name)
-
-
-class VectorOnDisk:
-    """A task vector file in the place of a model.
-
-    Args:
-        path: of the file.
-    """
-
-    is_delta = True
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.places: tuple[Path, ...] = (path,)
-        self._reader = TaskVectorReader(path)
-        self.metadata = dict(self._reader.file.metadata)
-        self.tensors = {
-            name: TensorKind(self._reader.dtypes[name], shape) for name, shape in self._reader.shapes.items()
-        }
-
-    def read(self, name: str) -> Tensor:
-        """One delta, decoded."""
-        return self._reader.read(name)
 
 
 class AdaptedModel:
@@ -119,7 +72,7 @@ class AdaptedModel:
         adapter.check({name: kind.shape for name, kind in base.tensors.items()}, str(base.path))
         self.path = base.path
         self.places: tuple[Path, ...] = (*base.places, adapter.path)
-        self.tensors, self.metadata = base.tensors, base.metadata
+        self.tensors = base.tensors
         self._base, self._adapter = base, adapter
 
     def read(self, name: str) -> Tensor:
@@ -155,7 +108,7 @@ def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
         raise ValueError(f"{place}: pickled weights are not read: save them as safetensors first")
     reader = TensorFileReader(place)
     if reader.metadata.get("format") == FORMAT:
-        return VectorOnDisk(place)
+        return TaskVectorReader(place)
     return FolderModel(place, dict.fromkeys(reader.tensors, reader))
 
 

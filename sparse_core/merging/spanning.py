@@ -16,8 +16,6 @@ from torch import Tensor
 from sparse_core.merging.combining import require_fit
 from sparse_core.merging.pieces import Delta, compute_dtype, piece_size, spans
 
-__all__ = ["Factors", "combine_span", "karcher_factors", "model_stock_factors", "nuslerp_factors"]
-
 #: Factors (rows, inputs), float64, from the dot products (rows, inputs, inputs) of each row.
 Factors = Callable[[Tensor], Tensor]
 

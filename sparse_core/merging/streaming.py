@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,18 +16,65 @@ from torch import Tensor
 from sparse_core.files import replacing
 from sparse_core.merging.combining import Share
 from sparse_core.merging.encoding import ValueCode
-from sparse_core.merging.output import copy_companions, new_folder, plan_shards, stored_bytes, write_index
+from sparse_core.merging.output import copy_companions, new_folder, plan_shards, write_index
 from sparse_core.merging.pieces import Delta
 from sparse_core.merging.recipe import Recipe
-from sparse_core.merging.report import MergeReport
 from sparse_core.merging.settings import count_layers
-from sparse_core.merging.sources import ModelOnDisk, TensorKind, open_model
+from sparse_core.merging.sources import ModelOnDisk, open_model
 from sparse_core.merging.task_vector import TaskVector, check_same_tensors
-from sparse_core.merging.tensor_files import TensorFileWriter
+from sparse_core.merging.tensor_files import TensorFileWriter, TensorKind
 from sparse_core.merging.tensors import merge_one
 from sparse_core.merging.vector_files import VectorFileReport, write_task_vector
+from sparse_core.table import Report, Table
 
-__all__ = ["make_task_vector", "merge_files"]
+
+@dataclass(frozen=True)
+class MergeReport(Report):
+    """What was merged, or would be.
+
+    Attributes:
+        out: file or folder written.
+        method: name of the way to merge.
+        base: path of the base, if any.
+        models: paths of the models merged into it.
+        tensors: how many.
+        parameters: numbers that were merged.
+        copied: tensors taken over from the base because they hold whole numbers.
+        nbytes: of the tensors written.
+        files: names of the files with weights.
+        layers: that gradients run over.
+        notes: what the recipe asks for and does not happen.
+        written: False for a dry run.
+    """
+
+    out: str
+    method: str
+    base: str | None
+    models: list[str]
+    tensors: int
+    parameters: int
+    copied: int
+    nbytes: int
+    files: list[str]
+    layers: int
+    notes: list[str]
+    written: bool
+
+    def tables(self) -> list[Table | str]:
+        """What was merged, line by line."""
+        rows = [
+            ["method", self.method],
+            ["base", self.base or "-"],
+            *(["model", path] for path in self.models),
+            ["tensors", f"{self.tensors:,} ({self.copied:,} of whole numbers copied)"],
+            ["parameters", f"{self.parameters:,}"],
+            [
+                "out" if self.written else "would write",
+                f"{self.out}, {self.nbytes:,} bytes, {len(self.files)} file(s)",
+            ],
+            *(["note", note] for note in self.notes),
+        ]
+        return [Table(("merge", ""), rows)]
 
 
 class _Models(NamedTuple):
@@ -89,7 +137,7 @@ def merge_files(
         len(names),
         sum(math.prod(kinds[name].shape) for name in floating),
         len(names) - len(floating),
-        sum(stored_bytes(kind) for kind in kinds.values()),
+        sum(kind.nbytes for kind in kinds.values()),
         list(shards),
         layers,
         [*recipe.notes, *recipe.unused(floating)],

@@ -12,8 +12,6 @@ from sparse_core.merging.keeping import Keep, band, largest, random_share
 from sparse_core.merging.pieces import Delta, compute_dtype, piece_size, spans
 from sparse_core.surgery import shapes_of, state_difference
 
-__all__ = ["State", "TaskVector", "check_same_tensors", "state_of"]
-
 #: A state dict, or a module that has one.
 State = Mapping[str, Tensor] | nn.Module
 
@@ -74,12 +72,7 @@ class TaskVector:
             ValueError: other tensors or shapes, or NaN or infinity in one.
         """
         before, after = state_of(base, "the base"), state_of(tuned, "the tuned model")
-        check_same_tensors(
-            shapes_of(before),
-            shapes_of(after),
-            "the tuned model",
-            "the base",
-        )
+        check_same_tensors(shapes_of(before), shapes_of(after), "the tuned model", "the base")
         deltas = {}
         for name, value in before.items():
             if not value.is_floating_point():
@@ -156,10 +149,8 @@ class TaskVector:
         """
         _check_share(density, "density")
         made = self._kept(lambda name, delta: random_share(density, seed=seed, vector=number, name=name))
-        if not rescale or density >= 1:
-            return made
         share = random_share(density, seed=seed, vector=number, name="")
-        return made if share is None else made / share.probability
+        return made / share.probability if rescale and share is not None else made
 
     def _kept(self, rule: Callable[[str, Delta], Keep | None]) -> TaskVector:
         made = {}

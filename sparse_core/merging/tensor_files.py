@@ -8,17 +8,15 @@ of a header, the header in JSON, and the tensors' bytes (https://huggingface.co/
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-
-__all__ = ["TensorFileReader", "TensorFileWriter", "TensorInfo", "dtype_named"]
 
 _NAMES = {
     "F64": torch.float64,
@@ -57,20 +55,23 @@ def dtype_named(dtype: torch.dtype) -> str:
     return _CODES[dtype]
 
 
-class TensorInfo(NamedTuple):
-    """What a file says about a tensor.
-
-    Attributes:
-        dtype: of the numbers.
-        shape: sizes.
-        offset: of the first byte in the file.
-        nbytes: how many there are.
-    """
+class TensorKind(NamedTuple):
+    """Type and shape of a tensor."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class TensorInfo(NamedTuple):
+    """What a file says about a tensor: its kind, and the place of its first byte in the file."""
+
+    kind: TensorKind
     offset: int
-    nbytes: int
 
 
 class TensorFileReader:
@@ -110,7 +111,7 @@ class TensorFileReader:
             raise ValueError(
                 f"{self.path}: damaged header: {error}; write or download the file again"
             ) from error
-        end = max((info.offset + info.nbytes for info in self.tensors.values()), default=8 + length)
+        end = max((info.offset + info.kind.nbytes for info in self.tensors.values()), default=8 + length)
         if end > size:
             raise ValueError(
                 f"{self.path}: truncated: the header tells of {end:,} bytes and the file has {size:,};"
@@ -119,31 +120,28 @@ class TensorFileReader:
 
     def read(self, name: str) -> Tensor:
         """A tensor, mapped from the file; changes stay in memory. Freed with the last reference."""
-        info = self.tensors[name]
-        if info.nbytes == 0:
-            return torch.empty(info.shape, dtype=info.dtype)
-        raw: np.ndarray = np.memmap(
-            self.path, dtype=np.uint8, mode="c", offset=info.offset, shape=(info.nbytes,)
-        )
-        if info.offset % info.dtype.itemsize:  # other writers may not align
+        kind, offset = self.tensors[name]
+        if kind.nbytes == 0:
+            return torch.empty(kind.shape, dtype=kind.dtype)
+        raw: np.ndarray = np.memmap(self.path, dtype=np.uint8, mode="c", offset=offset, shape=(kind.nbytes,))
+        if offset % kind.dtype.itemsize:  # other writers may not align
             raw = np.array(raw)
-        return torch.from_numpy(raw).view(info.dtype).reshape(info.shape)
+        return torch.from_numpy(raw).view(kind.dtype).reshape(kind.shape)
 
 
 def _info(name: str, entry: Any, data_start: int) -> TensorInfo:
     try:
-        dtype, shape = _NAMES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
+        kind = TensorKind(_NAMES[entry["dtype"]], tuple(int(size) for size in entry["shape"]))
         begin, end = (int(place) for place in entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"tensor {name!r}: dtype, shape or data_offsets missing or unknown ({error})"
         ) from error
-    count = 1
-    for size in shape:
-        count *= size
-    if min(shape, default=0) < 0 or begin < 0 or end - begin != count * dtype.itemsize:
-        raise ValueError(f"tensor {name!r}: data_offsets {begin} to {end} do not fit shape {list(shape)}")
-    return TensorInfo(dtype, shape, data_start + begin, end - begin)
+    if min(kind.shape, default=0) < 0 or begin < 0 or end - begin != kind.nbytes:
+        raise ValueError(
+            f"tensor {name!r}: data_offsets {begin} to {end} do not fit shape {list(kind.shape)}"
+        )
+    return TensorInfo(kind, data_start + begin)
 
 
 class TensorFileWriter:
@@ -206,7 +204,5 @@ class TensorFileWriter:
     def __enter__(self) -> TensorFileWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._file.close()

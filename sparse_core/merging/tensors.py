@@ -19,8 +19,6 @@ from sparse_core.merging.spanning import (
     nuslerp_factors,
 )
 
-__all__ = ["merge_one"]
-
 
 def merge_one(base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name: str, out: Tensor) -> Tensor:
     """Merge one tensor of all models.

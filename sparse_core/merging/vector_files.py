@@ -29,15 +29,7 @@ from sparse_core.merging.encoding import (
     encode_values,
 )
 from sparse_core.merging.task_vector import TaskVector
-from sparse_core.merging.tensor_files import TensorFileReader, TensorFileWriter
-
-__all__ = [
-    "TaskVectorReader",
-    "VectorFileReport",
-    "load_task_vector",
-    "save_task_vector",
-    "write_task_vector",
-]
+from sparse_core.merging.tensor_files import TensorFileReader, TensorFileWriter, TensorKind
 
 FORMAT = "sparsight-task-vector"
 VERSION = "1"
@@ -130,15 +122,15 @@ def _write(
         raise ValueError(f"tensor {name!r} of the task vector holds NaN or infinity")
     positions = np.flatnonzero(flat.numpy() if flat.dtype != torch.bfloat16 else flat.float().numpy())
     stored = encode_values(flat[torch.from_numpy(positions)], values, group)
-    placed = encode_positions(positions, flat.numel())
+    form, placed = encode_positions(positions, flat.numel())
     # Everything as bytes: types of several widths in one file would have to be sorted by width.
-    for part, data in (("scale", stored.scale), ("values", stored.data), ("positions", placed.data)):
+    for part, data in (("scale", stored.scale), ("values", stored.data), ("positions", placed)):
         plain = data if isinstance(data, Tensor) else torch.from_numpy(data)
         writer.add(f"{name}.{part}", plain.contiguous().view(torch.uint8))
     return {
         "shape": list(delta.shape),
         "dtype": str(delta.dtype).removeprefix("torch."),
-        "positions": placed.code,
+        "positions": form,
         "values": values,
         "entries": len(positions),
         "group": group,
@@ -146,7 +138,7 @@ def _write(
 
 
 class TaskVectorReader:
-    """A task vector file, whose deltas are decoded one at a time.
+    """A task vector file, in the place of a model: its deltas are decoded one at a time.
 
     Args:
         path: written by :func:`save_task_vector`.
@@ -156,9 +148,13 @@ class TaskVectorReader:
         ValueError: damaged, not of this kind, or of another version; names the file and the field.
     """
 
+    is_delta = True
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.file = TensorFileReader(path)
-        header = self.file.metadata
+        self.path = Path(path)
+        self.places: tuple[Path, ...] = (self.path,)
+        self._file = TensorFileReader(path)
+        header = self._file.metadata
         if header.get("format") != FORMAT:
             raise ValueError(
                 f"{path}: format is {header.get('format')!r}, not {FORMAT!r}: no task vector file"
@@ -167,10 +163,10 @@ class TaskVectorReader:
             raise ValueError(f"{path}: version is {header.get('version')!r}, this release reads {VERSION!r}")
         try:
             records = json.loads(header["tensors"])
-            self.shapes = {
-                name: tuple(int(size) for size in entry["shape"]) for name, entry in records.items()
+            self.tensors = {
+                name: TensorKind(getattr(torch, entry["dtype"]), tuple(int(size) for size in entry["shape"]))
+                for name, entry in records.items()
             }
-            self.dtypes = {name: getattr(torch, entry["dtype"]) for name, entry in records.items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path}: header field 'tensors' is missing or damaged ({error})") from error
         self._records = records
@@ -181,22 +177,20 @@ class TaskVectorReader:
         Raises:
             ValueError: the stored parts do not fit each other.
         """
-        record, shape = self._records[name], self.shapes[name]
+        record, (dtype, shape) = self._records[name], self.tensors[name]
         try:
             code, entries = record["values"], int(record["entries"])
             width = {"int8": torch.int8, "float16": torch.float16, "float32": torch.float32}
-            raw = _typed(self.file.read(f"{name}.values"), width.get(code, torch.uint8))
-            scale = _typed(self.file.read(f"{name}.scale"), torch.float32)
+            raw = _typed(self._file.read(f"{name}.values"), width.get(code, torch.uint8))
+            scale = _typed(self._file.read(f"{name}.scale"), torch.float32)
             values = decode_values(StoredValues(raw, scale), code, int(record["group"]), entries)
-            placed = self.file.read(f"{name}.positions").numpy()
+            placed = self._file.read(f"{name}.positions").numpy()
             count = math.prod(shape)
             positions = decode_positions(record["positions"], placed, entries, count)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(
-                f"{self.file.path}: tensor {name!r} is damaged ({error}); write it again"
-            ) from error
-        dense = torch.zeros(count, dtype=self.dtypes[name])
-        dense[torch.from_numpy(positions)] = values.to(dense.dtype)
+            raise ValueError(f"{self.path}: tensor {name!r} is damaged ({error}); write it again") from error
+        dense = torch.zeros(count, dtype=dtype)
+        dense[torch.from_numpy(positions)] = values.to(dtype)
         return dense.view(shape)
 
 
@@ -213,4 +207,4 @@ def load_task_vector(path: str | os.PathLike[str]) -> TaskVector:
         ValueError: damaged, not of this kind, or of another version; names the file and the field.
     """
     reader = TaskVectorReader(path)
-    return TaskVector({name: reader.read(name) for name in reader.shapes})
+    return TaskVector({name: reader.read(name) for name in reader.tensors})

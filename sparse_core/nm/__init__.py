@@ -8,13 +8,13 @@ from sparse_core.nm.allocation import allocate, attention_and_ends
 from sparse_core.nm.allocation_report import Allocation, LayerAllocation
 from sparse_core.nm.blocks import BlockSparseLinear
 from sparse_core.nm.calibration import InputStatistics, collect_inputs
-from sparse_core.nm.compensation import compensate_scale
 from sparse_core.nm.convert import densify, sparsify
 from sparse_core.nm.convert_report import ConversionReport, ConvertedLayer, SkippedLayer
 from sparse_core.nm.files import load_packed, save_packed
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.linear import UnpackedWarning, nm_linear, tuning
 from sparse_core.nm.masks import block_mask, check_nm, nm_mask
+from sparse_core.nm.one_shot import compensate_scale
 from sparse_core.nm.pack import Compressed24, prune_and_pack, prune_and_pack_both
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_sizes import PackedSizeReport, packed_size_report

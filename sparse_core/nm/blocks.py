@@ -13,8 +13,7 @@ from sparse_core.linalg import spmm
 from sparse_core.linalg.spmm.api import SPMM
 from sparse_core.nm.layers import trains_weight
 from sparse_core.nm.masks import block_mask
-from sparse_core.nm.nested import through_parts
-from sparse_core.nm.packed_layer import LAYER_FORMAT, dense_linear, own_copy
+from sparse_core.nm.packed_layer import LAYER_FORMAT, dense_linear, own_bias, own_copy, through_parts
 from sparse_core.nm.pattern import Block
 from sparse_core.op import Impl
 
@@ -54,18 +53,13 @@ class BlockSparseLinear(nn.Module):
         if height != width:
             raise ValueError(f"blocks must be square, got {height}x{width}")
         self.out_features, self.in_features = matrix.shape
-        if bias is not None and tuple(bias.shape) != (self.out_features,):
-            raise ValueError(f"bias must have shape {(self.out_features,)}, got {tuple(bias.shape)}")
         self.block_size = height
         self.impl = impl
         self._matrix = None
         self.values = nn.Parameter(own_copy(matrix.values), requires_grad=matrix.values.requires_grad)
         self.register_buffer("row_ptr", own_copy(matrix.row_ptr))
         self.register_buffer("col", own_copy(matrix.col))
-        if bias is None:
-            self.register_parameter("bias", None)
-        else:
-            self.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+        self.register_parameter("bias", own_bias(bias, self.out_features))
 
     @classmethod
     def from_dense(

@@ -188,28 +188,13 @@ def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
 def _unfolded(convolution: nn.Conv2d, images: Tensor) -> Tensor:
     """The im2col matrix (groups, images * positions, columns) in unfold order."""
     mode = "constant" if convolution.padding_mode == "zeros" else convolution.padding_mode
-    padded = torch.nn.functional.pad(images, _padding(convolution), mode=mode)
+    padded = torch.nn.functional.pad(images, convolution._reversed_padding_repeated_twice, mode=mode)
     columns = torch.nn.functional.unfold(
         padded, convolution.kernel_size, dilation=convolution.dilation, stride=convolution.stride
     )
     count, _, positions = columns.shape
     grouped = columns.reshape(count, convolution.groups, -1, positions)
     return grouped.permute(1, 0, 3, 2).reshape(convolution.groups, count * positions, -1)
-
-
-def _padding(convolution: nn.Conv2d) -> list[int]:
-    """Left, right, top, bottom."""
-    if convolution.padding == "valid":
-        return [0, 0, 0, 0]
-    sides: list[int] = []
-    for axis in (1, 0):
-        if convolution.padding == "same":
-            # As in nn.Conv2d, the odd one goes to the end.
-            total = convolution.dilation[axis] * (convolution.kernel_size[axis] - 1)
-            sides += [total // 2, total - total // 2]
-        else:
-            sides += [int(convolution.padding[axis])] * 2
-    return sides
 
 
 def _moved(batch: Any, device: torch.device) -> Any:

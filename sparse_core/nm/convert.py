@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from rich.progress import track
 from torch import Tensor, nn
@@ -23,13 +22,6 @@ from sparse_core.surgery import Select, check_names, is_parametrised, replace_mo
 
 PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
 """The layers that :func:`sparsify` puts in."""
-
-
-class _Plan(NamedTuple):
-    """Layers to convert by name, and the modules that stay."""
-
-    layers: dict[str, nn.Module]
-    skipped: list[SkippedLayer]
 
 
 def sparsify(
@@ -75,10 +67,10 @@ def sparsify(
     check_names(model, statistics, "statistics")
     if not inplace:
         model = copy.deepcopy(model)
-    plan = _plan(model, pattern, select)
+    layers, skipped = _plan(model, pattern, select)
     replacements: dict[nn.Module, nn.Module] = {}
     converted = []
-    for name, module in track(plan.layers.items(), "packing", disable=not progress):
+    for name, module in track(layers.items(), "packing", disable=not progress):
         linear = as_linear(module)
         assert isinstance(linear, nn.Linear)
         wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
@@ -100,7 +92,7 @@ def sparsify(
     model = replace_modules(model, replacements)
     changed = call_packed_layers(model)
     notes = [f"{name or '(model)'}: torch's fused path is off, it takes no packed weight" for name in changed]
-    return ConversionReport(model, converted, plan.skipped, notes)
+    return ConversionReport(model, converted, skipped, notes)
 
 
 def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
@@ -120,9 +112,7 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
     """
     if not inplace:
         model = copy.deepcopy(model)
-    packed = packed_layers(model)
-    if not packed:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    packed = require_packed_layers(model)
     model = replace_modules(model, {layer: _dense(layer) for layer in packed.values()})
     restore_fused_layers(model)
     return model
@@ -133,6 +123,14 @@ def packed_layers(model: nn.Module) -> dict[str, PackedModule]:
     return {name: module for name, module in model.named_modules() if isinstance(module, PackedModule)}
 
 
+def require_packed_layers(model: nn.Module) -> dict[str, PackedModule]:
+    """:func:`packed_layers`; ``ValueError`` where there are none."""
+    found = packed_layers(model)
+    if not found:
+        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    return found
+
+
 def weight_nbytes(layer: PackedModule) -> int:
     """Bytes of the stored weight: values, indices and scales, without bias and dense copy."""
     if isinstance(layer, BlockSparseLinear):
@@ -141,8 +139,10 @@ def weight_nbytes(layer: PackedModule) -> int:
     return layer.values.nbytes + layer.metadata.nbytes + scales
 
 
-def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select) -> _Plan:
-    """Which layers can be converted; raises when none can."""
+def _plan(
+    model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select
+) -> tuple[dict[str, nn.Module], list[SkippedLayer]]:
+    """Layers that can be converted by name, and the modules that stay; raises when none can."""
     modules = dict(model.named_modules())
 
     def obstacle(name: str, linear: nn.Module) -> str | None:
@@ -169,7 +169,7 @@ def _plan(model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], sel
         )
         for name, reason in selection.skipped.items()
     ]
-    return _Plan(selection.layers, skipped)
+    return selection.layers, skipped
 
 
 def _packed_layer(

@@ -12,11 +12,10 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sparse_core.files import read_tensors, replacing
-from sparse_core.nm.convert import PackedModule, packed_layers
+from sparse_core.files import read_tensors, write_tensors
+from sparse_core.nm.convert import PackedModule, require_packed_layers
 from sparse_core.nm.encoder_layers import call_packed_layers
 from sparse_core.nm.layer_record import LayerRecord, record_of
 from sparse_core.nm.quantise import SparseLinearInt8
@@ -41,22 +40,10 @@ def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
         FileNotFoundError: the folder does not exist.
         ValueError: no packed layer, or a state dict that holds more than tensors.
     """
-    file = Path(path)
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
-    layers = packed_layers(model)
-    if not layers:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
+    layers = {name: record_of(layer).to_json() for name, layer in require_packed_layers(model).items()}
     stored, tied = split_tied(model.state_dict())
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "layers": json.dumps({name: record_of(layer).to_json() for name, layer in layers.items()}),
-        "tied": json.dumps(tied),
-    }
-    with replacing(file) as temporary:
-        save_file({name: _plain(value) for name, value in stored.items()}, temporary, metadata=header)
-    return file
+    fields = {"layers": json.dumps(layers), "tied": json.dumps(tied)}
+    return write_tensors(path, stored, kind=FORMAT, version=VERSION, **fields)
 
 
 def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
@@ -119,13 +106,11 @@ def read_packed(path: str | os.PathLike[str]) -> PackedContents:
         ValueError: damaged, not of this kind, or of another version; names the file and the field.
     """
     file = Path(path)
-    header, tensors = read_tensors(file, kind=FORMAT, version=VERSION, writer="save_packed")
+    found = read_tensors(file, kind=FORMAT, version=VERSION, writer="save_packed")
+    tensors = found.tensors
     try:
-        layers = {
-            name: LayerRecord.from_json(found)
-            for name, found in _object(header.get("layers"), "layers").items()
-        }
-        tied = _object(header.get("tied"), "tied")
+        layers = {name: LayerRecord.from_json(record) for name, record in found.object("layers").items()}
+        tied = found.object("tied")
         for name, source in tied.items():
             if source not in tensors or name in tensors:
                 raise ValueError(f"tied: {name!r} is said to share {source!r}")
@@ -133,16 +118,6 @@ def read_packed(path: str | os.PathLike[str]) -> PackedContents:
         raise ValueError(f"{file}: the header is damaged: {error}") from error
     tensors.update({name: tensors[source] for name, source in tied.items()})
     return PackedContents(file, layers, tensors, tied)
-
-
-def _object(text: str | None, field: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "")
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{field} is missing or not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{field} must be a JSON object, got {type(found).__name__}")
-    return found
 
 
 def _new_layers(contents: PackedContents, model: nn.Module) -> dict[str, PackedModule]:
@@ -211,9 +186,3 @@ def split_tied(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]
         names[key] = name
         stored[name] = value.detach()
     return stored, tied
-
-
-def _plain(value: Tensor) -> Tensor:
-    """On the CPU with memory of its own: views into a larger buffer would be refused as shared."""
-    plain = value.cpu().contiguous()
-    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.masks import check_nm, nm_mask
-from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, dense_linear, own_copy
+from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, dense_linear, own_copy, through_parts
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 from sparse_core.nm.quantise import SparseLinearInt8
 
@@ -160,10 +159,7 @@ class SparseLinear(PackedLayer):
     def to_dense(self) -> nn.Linear:
         """An ``nn.Linear`` with the same weight and bias; ``activation`` is not part of it."""
         return dense_linear(
-            own_copy(self.weight),
-            self.bias,
-            requires_grad=self.values.requires_grad,
-            training=self.training,
+            own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
         )
 
     def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:
@@ -185,9 +181,7 @@ class SparseLinear(PackedLayer):
         }
 
 
-def pack_weight(
-    weight: Tensor, pattern: NMPattern, mask: Tensor | None = None, *, name: str = "weight"
-) -> PackedNM:
+def pack_weight(weight: Tensor, pattern: NMPattern, mask: Tensor | None = None) -> PackedNM:
     """Pack a weight, pruning it first where it has to be.
 
     Args:
@@ -195,20 +189,19 @@ def pack_weight(
         pattern: n and m.
         mask: (out, in) bool, exactly n true a group. Without it, a weight with at most n nonzeros in each
             group is packed as it is, of another the n largest of each group.
-        name: how errors call the layer.
 
     Raises:
         ValueError: the width is not divisible by m, the mask is not n:m, or weights to rank are NaN.
     """
     weight = weight.detach()
-    check_groups(weight.shape[1], pattern.m, name=name)
+    check_groups(weight.shape[1], pattern.m)
     if mask is not None:
         if mask.dtype != torch.bool or mask.shape != weight.shape:
             raise ValueError(
-                f"the mask of {name} must be bool of shape {tuple(weight.shape)},"
+                f"the mask of weight must be bool of shape {tuple(weight.shape)},"
                 f" got {mask.dtype} {tuple(mask.shape)}"
             )
-        check_nm(mask, pattern.n, pattern.m, name=f"the mask of {name}")
+        check_nm(mask, pattern.n, pattern.m, name="the mask of weight")
         mask = mask.to(weight.device)
     elif not fits(weight, pattern):
         mask = nm_mask(weight, pattern.n, pattern.m)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import NM
+from sparse_core.nm.bits import pack_bits, packed_bytes, unpack_bits
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 
 DENSE_VERSION = "dense version"
@@ -158,28 +159,15 @@ def slot_bits(pattern: NMPattern) -> int:
 
 def metadata_bytes(groups: int, pattern: NMPattern) -> int:
     """Bytes of metadata of one row."""
-    return -(-groups * pattern.n * slot_bits(pattern) // 8)
+    return packed_bytes(groups * pattern.n, slot_bits(pattern))
 
 
 def pack_index(index: Tensor, pattern: NMPattern) -> Tensor:
     """Pack positions (out, groups, n) uint8 into (out, bytes) uint8."""
-    out, groups = index.shape[0], index.shape[1]
-    bits = slot_bits(pattern)
-    shifts = torch.arange(bits, device=index.device, dtype=torch.uint8)
-    stream = (index.reshape(out, groups * pattern.n, 1) >> shifts) & 1
-    stream = stream.reshape(out, groups * pattern.n * bits)
-    padding = metadata_bytes(groups, pattern) * 8 - stream.shape[1]
-    stream = torch.nn.functional.pad(stream, (0, padding)).reshape(out, metadata_bytes(groups, pattern), 8)
-    places = torch.arange(8, device=index.device, dtype=torch.uint8)
-    return (stream << places).sum(dim=2, dtype=torch.uint8)
+    return pack_bits(index.reshape(index.shape[0], index.shape[1] * pattern.n), slot_bits(pattern))
 
 
 def unpack_index(metadata: Tensor, groups: int, pattern: NMPattern) -> Tensor:
     """Undo :func:`pack_index`: (out, groups, n) uint8."""
-    out = metadata.shape[0]
-    bits = slot_bits(pattern)
-    places = torch.arange(8, device=metadata.device, dtype=torch.uint8)
-    stream = ((metadata[..., None] >> places) & 1).reshape(out, metadata.shape[1] * 8)
-    stream = stream[:, : groups * pattern.n * bits].reshape(out, groups, pattern.n, bits)
-    shifts = torch.arange(bits, device=metadata.device, dtype=torch.uint8)
-    return (stream << shifts).sum(dim=3, dtype=torch.uint8)
+    slots = unpack_bits(metadata, groups * pattern.n, slot_bits(pattern))
+    return slots.reshape(metadata.shape[0], groups, pattern.n)

@@ -119,18 +119,13 @@ class PackedLayer(nn.Module):
         if activation not in (None, "relu", "gelu"):
             raise ValueError(f"activation must be None, 'relu' or 'gelu', got {activation!r}")
         self.out_features, self.in_features = packed.shape
-        if bias is not None and tuple(bias.shape) != (self.out_features,):
-            raise ValueError(f"bias must have shape {(self.out_features,)}, got {tuple(bias.shape)}")
         self.pattern = NMPattern(packed.pattern.n, packed.pattern.m)
         self.activation = activation
         self.keep_dense = keep_dense
         self.impl = impl
         self._ready = None
         self.register_buffer("metadata", own_copy(packed.metadata))
-        if bias is None:
-            self.register_parameter("bias", None)
-        else:
-            self.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+        self.register_parameter("bias", own_bias(bias, self.out_features))
 
     @property
     def packed(self) -> PackedNM:
@@ -235,6 +230,15 @@ def own_copy(tensor: Tensor) -> Tensor:
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
+def own_bias(bias: Tensor | None, out: int) -> nn.Parameter | None:
+    """A copy of a bias (out,), trained if it is; ``ValueError`` for another shape."""
+    if bias is None:
+        return None
+    if tuple(bias.shape) != (out,):
+        raise ValueError(f"bias must have shape {(out,)}, got {tuple(bias.shape)}")
+    return nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+
+
 def check_metadata(
     metadata: Tensor, shape: tuple[int, int], pattern: NMPattern, *, name: str = "metadata"
 ) -> None:
@@ -265,6 +269,18 @@ def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, tr
     out, columns = weight.shape
     linear = nn.Linear(columns, out, bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=requires_grad)
-    if bias is not None:
-        linear.bias = nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
+    linear.register_parameter("bias", own_bias(bias, out))
     return linear.train(training)
+
+
+def through_parts(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What a layer that works row by row makes of a nested tensor: the same layout, with gradients.
+
+    Args:
+        layer: (rows, in) to (rows, out).
+        x: nested, (batch, rows of each, in).
+    """
+    parts = x.unbind()
+    lengths = [len(part) for part in parts]
+    rows = layer(torch.cat(parts))
+    return torch.nested.as_nested_tensor(list(rows.split(lengths)), layout=x.layout)

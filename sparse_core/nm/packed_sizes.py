@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from sparse_core.nm.convert import packed_layers
+from sparse_core.nm.convert import require_packed_layers
 from sparse_core.nm.files import read_packed, split_tied
 from sparse_core.nm.layer_record import LayerRecord, record_of
 from sparse_core.table import Report, Table, share_saved
@@ -83,9 +83,7 @@ def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSize
             for a model without packed layers.
     """
     if isinstance(source, nn.Module):
-        records = {name: record_of(layer) for name, layer in packed_layers(source).items()}
-        if not records:
-            raise ValueError("the model holds no packed layer: sparsify puts them in")
+        records = {name: record_of(layer) for name, layer in require_packed_layers(source).items()}
         stored, _ = split_tied(source.state_dict())
         return _report(records, stored)
     contents = read_packed(source)

@@ -46,10 +46,7 @@ def pattern_mask(
 
 
 def magnitude_masks(
-    model: nn.Module,
-    pattern: Pattern | Mapping[str, Pattern | None] = TWO_FOUR,
-    *,
-    select: Select = None,
+    model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None] = TWO_FOUR, *, select: Select = None
 ) -> dict[str, Tensor]:
     """Masks of the largest weights for every selected layer; the model is not changed.
 

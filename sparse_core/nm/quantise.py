@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
-from sparse_core.nm.nested import through_parts
 from sparse_core.nm.packed import PackedNM
-from sparse_core.nm.packed_layer import KeepDense, PackedLayer, dense_linear, own_copy
+from sparse_core.nm.packed_layer import KeepDense, PackedLayer, dense_linear, own_copy, through_parts
 
 _LARGEST = 127
 _RESULTS = (torch.float16, torch.bfloat16, torch.float32)

@@ -53,10 +53,5 @@ def selected_layers(
 
     given = "the patterns given" if isinstance(pattern, Mapping) else str(pattern)
     return choose_layers(
-        model,
-        types,
-        select,
-        rule=obstacle,
-        replacing=replacing,
-        nothing=f"{nothing}no layer matches {given}",
+        model, types, select, rule=obstacle, replacing=replacing, nothing=f"{nothing}no layer matches {given}"
     )

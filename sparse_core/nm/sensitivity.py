@@ -84,7 +84,7 @@ def layer_sensitivity(
     with evaluation_mode(model), _differentiable(list(weights.values())):
         for batch in track(batches, description="sensitivity", disable=not progress):
             terms.add(loss_fn(model, batch))
-    entries = terms.entries(fisher=order == 2 and hessian == "fisher")
+    entries = terms.entries(second_order=order == 2)
     return SensitivityReport(entries, order, hessian, terms.count, terms.mean_loss(), skipped)
 
 
@@ -126,13 +126,12 @@ class _Terms:
         self.gradients = {
             name: torch.zeros_like(weight, dtype=_wide(weight)) for name, weight in weights.items()
         }
-        zero = {
+        #: Δwᵀ H Δw.
+        self.bends = {
             (name, pattern): torch.zeros((), dtype=torch.float64, device=weights[name].device)
             for name, by_pattern in changes.items()
             for pattern in by_pattern
         }
-        self.fisher = dict(zero)
-        self.curvature = dict(zero)
 
     def add(self, loss: Tensor) -> None:
         """Differentiate the loss of one batch."""
@@ -155,10 +154,8 @@ class _Terms:
             self.gradients[name] += gradient.detach()
             for pattern, change in self.changes[name].items():
                 slope = _dot(gradient, change)
-                self.fisher[name, pattern] = self.fisher[name, pattern] + slope.detach().square()
-                if self.exact:
-                    bend = self._bend(name, slope, change)
-                    self.curvature[name, pattern] = self.curvature[name, pattern] + bend
+                bend = self._bend(name, slope, change) if self.exact else slope.detach().square()
+                self.bends[name, pattern] = self.bends[name, pattern] + bend
         self.loss = self.loss.to(loss.device) + loss.detach()
         self.count += 1
 
@@ -186,7 +183,7 @@ class _Terms:
             raise ValueError(f"the mean loss is {loss}: the model or a batch is not finite")
         return loss
 
-    def entries(self, *, fisher: bool) -> tuple[LayerSensitivity, ...]:
+    def entries(self, *, second_order: bool) -> tuple[LayerSensitivity, ...]:
         """Means over the batches, read from the device in one transfer for each layer and pattern."""
         if not self.count:
             raise ValueError("batches is empty: sensitivity needs at least one batch")
@@ -195,7 +192,7 @@ class _Terms:
             gradient = self.gradients[name] / self.count
             for pattern, change in by_pattern.items():
                 product = gradient.to(torch.float64) * change
-                bend = (self.fisher if fisher else self.curvature)[name, pattern] / self.count
+                bend = self.bends[name, pattern] / self.count if second_order else product.new_zeros(())
                 first, absolute, second = torch.stack([product.sum(), product.abs().sum(), bend / 2]).tolist()
                 shape = tuple(change.shape)
                 found.append(LayerSensitivity(name, pattern, shape, first, absolute, second))

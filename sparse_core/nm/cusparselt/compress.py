@@ -53,11 +53,7 @@ def compress_dense(weight: Tensor) -> Tensor:
     descriptor = structured(index, weight.shape[0], weight.shape[1], weight.dtype)
     size, scratch = ctypes.c_size_t(), ctypes.c_size_t()
     library.call(
-        "cusparseLtSpMMACompressedSize2",
-        handle(index),
-        descriptor,
-        ctypes.byref(size),
-        ctypes.byref(scratch),
+        "cusparseLtSpMMACompressedSize2", handle(index), descriptor, ctypes.byref(size), ctypes.byref(scratch)
     )
     buffer = torch.zeros(size.value, dtype=torch.uint8, device=weight.device)
     temporary = torch.empty(max(scratch.value, 16), dtype=torch.uint8, device=weight.device)

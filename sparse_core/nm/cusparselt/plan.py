@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from enum import IntEnum
 from functools import lru_cache
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ class Product(NamedTuple):
 
 
 class MatmulPlan:
-    """A product with an algorithm; build it with :func:`plan`, which keeps plans.
+    """A product with an algorithm, which calls enqueue; build it with :data:`plan`, which keeps plans.
 
     Args:
         device_index: the CUDA device.
@@ -57,7 +58,7 @@ class MatmulPlan:
 
     Attributes:
         algorithms: how many configurations the library has for this product.
-        workspace_bytes: scratch memory that :meth:`run` needs.
+        workspace_bytes: scratch memory that a call needs.
 
     Raises:
         CusparseltError: the library refuses sizes, types or the algorithm.
@@ -65,6 +66,7 @@ class MatmulPlan:
 
     def __init__(self, device_index: int, product: Product, algorithm: int, has_bias: bool) -> None:
         self._library = load()
+        self._device = device_index
         self._handle = handle(device_index)
         self._describe(device_index, product)
         if has_bias:
@@ -73,8 +75,10 @@ class MatmulPlan:
             self._set_bias(_SOME_ADDRESS)
         self._selection = opaque()
         self._call("cusparseLtMatmulAlgSelectionInit", self._selection, self._operation, ctypes.c_int(0))
-        self.algorithms = self._algorithm_attribute(AlgorithmAttribute.CONFIG_MAX_ID)
-        self._set_algorithm(algorithm)
+        most = ctypes.c_int()
+        self._attribute("AlgGet", self._selection, AlgorithmAttribute.CONFIG_MAX_ID, most)
+        self.algorithms = most.value
+        self._attribute("AlgSet", self._selection, AlgorithmAttribute.CONFIG_ID, ctypes.c_int(algorithm))
         self._plan = opaque()
         self._call("cusparseLtMatmulPlanInit", self._plan, self._operation, self._selection)
         size = ctypes.c_size_t()
@@ -89,36 +93,41 @@ class MatmulPlan:
         self._matmul = self._library.raw.cusparseLtMatmul
         self._lock = Lock()  # layers of one shape share the plan, and threads may share a layer
 
-    def run(self, buffer: int, x: int, y: int, bias: int, scale: int, workspace: int, stream: int) -> None:
-        """Enqueue the product; every argument is an address.
+    def __call__(
+        self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
+    ) -> None:
+        """Enqueue the product on the present stream, which writes ``y``.
 
         Args:
             buffer: the compressed weight.
             x: (rows, columns) contiguous.
-            y: (rows, out) contiguous, written.
-            bias: (out,) of the result's type, or 0.
-            scale: (out,) float32 when the product is scaled, or 0.
-            workspace: ``workspace_bytes`` of scratch memory.
-            stream: the CUDA stream.
+            bias: (out,) of the result's type, if the plan was made for one.
+            scale: (out,) float32 when the product is scaled.
+            y: (rows, out) contiguous.
 
         Raises:
             CusparseltError: the library reports a failure.
         """
         address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        scratch = workspace(self._device, stream, self.workspace_bytes)
+        added = 0 if bias is None else bias.data_ptr()
+        factor = 0 if scale is None else scale.data_ptr()
+        result = y.data_ptr()
         with self._lock:
-            if bias and bias != self._bias.value:
-                self._set_bias(bias)
+            if added and added != self._bias.value:
+                self._set_bias(added)
             self._stream.value = stream
             status = self._matmul(
                 address_of_handle,
                 address_of_plan,
-                scale or one,
-                buffer,
-                x,
+                factor or one,
+                buffer.data_ptr(),
+                x.data_ptr(),
                 zero,
-                y,
-                y,
-                workspace,
+                result,
+                result,
+                scratch,
                 address_of_stream,
                 1,
             )
@@ -127,6 +136,13 @@ class MatmulPlan:
 
     def _call(self, name: str, *arguments: object) -> None:
         self._library.call(name, self._handle, *arguments)
+
+    def _attribute(self, kind: str, subject: object, attribute: IntEnum, value: Any) -> None:
+        """Get or set an attribute of a structure."""
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._call(
+            f"cusparseLtMatmul{kind}Attribute", subject, ctypes.c_int(attribute), ctypes.byref(value), size
+        )
 
     def _describe(self, device_index: int, product: Product) -> None:
         self._weight = structured(device_index, product.out, product.columns, product.dtype)
@@ -158,69 +174,19 @@ class MatmulPlan:
             self._output,
             ctypes.c_int(compute),
         )
-        if product.relu:
-            self._set_flag(MatmulAttribute.RELU)
-        if product.scaled:
-            self._set_flag(MatmulAttribute.ALPHA_VECTOR_SCALING)
+        flags = {MatmulAttribute.RELU: product.relu, MatmulAttribute.ALPHA_VECTOR_SCALING: product.scaled}
+        for flag in (name for name, wanted in flags.items() if wanted):
+            self._attribute("DescSet", self._operation, flag, ctypes.c_int(1))
         self._bias = ctypes.c_void_p()
-
-    def _set_flag(self, attribute: MatmulAttribute) -> None:
-        value = ctypes.c_int(1)
-        self._call(
-            "cusparseLtMatmulDescSetAttribute",
-            self._operation,
-            ctypes.c_int(attribute),
-            ctypes.byref(value),
-            ctypes.c_size_t(4),
-        )
 
     def _set_bias(self, address: int) -> None:
         # The descriptor is read at every product, so a plan serves all layers of its shape.
         self._bias.value = address
-        self._call(
-            "cusparseLtMatmulDescSetAttribute",
-            self._operation,
-            ctypes.c_int(MatmulAttribute.BIAS_POINTER),
-            ctypes.byref(self._bias),
-            ctypes.c_size_t(8),
-        )
-
-    def _algorithm_attribute(self, attribute: AlgorithmAttribute) -> int:
-        value = ctypes.c_int()
-        self._call(
-            "cusparseLtMatmulAlgGetAttribute",
-            self._selection,
-            ctypes.c_int(attribute),
-            ctypes.byref(value),
-            ctypes.c_size_t(4),
-        )
-        return value.value
-
-    def _set_algorithm(self, algorithm: int) -> None:
-        value = ctypes.c_int(algorithm)
-        self._call(
-            "cusparseLtMatmulAlgSetAttribute",
-            self._selection,
-            ctypes.c_int(AlgorithmAttribute.CONFIG_ID),
-            ctypes.byref(value),
-            ctypes.c_size_t(4),
-        )
+        self._attribute("DescSet", self._operation, MatmulAttribute.BIAS_POINTER, self._bias)
 
 
-@lru_cache(maxsize=1024)
-def plan(device_index: int, product: Product, algorithm: int, has_bias: bool) -> MatmulPlan:
-    """The plan of a product, made once.
-
-    Args:
-        device_index: the CUDA device.
-        product: sizes, types and epilogue.
-        algorithm: number of the library's configuration.
-        has_bias: whether products bring a bias.
-
-    Raises:
-        CusparseltError: the library refuses it.
-    """
-    return MatmulPlan(device_index, product, algorithm, has_bias)
+plan = lru_cache(maxsize=1024)(MatmulPlan)
+"""The plan of a product, made once; takes the arguments of the class by position."""
 
 
 _workspaces: dict[tuple[int, int], list[Tensor]] = {}

@@ -5,12 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear.common import (
-    Activation,
-    LinearImpl,
-    check_dense,
-    check_operands,
-)
+from sparse_core.nm.linear.common import Activation, LinearImpl, check_dense, check_operands
 from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
 from sparse_core.nm.packed import PackedNM
 

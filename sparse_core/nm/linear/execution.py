@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, pad
 
 from sparse_core.errors import ImplementationError
+from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, vendor
 from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
@@ -175,12 +176,7 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def make_call(
-    choice: Choice,
-    weight: PackedNM,
-    rows: int,
-    epilogue: Epilogue,
-) -> Call:
+def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -> Call:
     """The product of ``rows`` rows by a given choice.
 
     Args:
@@ -317,7 +313,7 @@ def _library_call(
         padding, left = step - left, 0
     whole = rows + padding - left
     product = vendor.product_of(whole, weight, epilogue)
-    planned = vendor.Planned(weight.device, product, algorithm, epilogue.has_bias)
+    planned = plan(weight.device.index, product, algorithm, epilogue.has_bias)
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         if padding:

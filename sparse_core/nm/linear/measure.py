@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sparse_core.choices import device_name, replay_times
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt.library import load
-from sparse_core.nm.cusparselt.trusted import checked_algorithms
+from sparse_core.nm.cusparselt.library import checked_algorithms, load
+from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, execution, vendor
 from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
@@ -113,7 +113,7 @@ def candidates(weight: PackedNM, rows: int, epilogue: Epilogue) -> list[Choice]:
         step = vendor.row_step(weight.dtype)
         product = vendor.product_of(-(-rows // step) * step, fitting, epilogue)
         with contextlib.suppress(ImplementationError):
-            offered = vendor.Planned(weight.device, product, 0, epilogue.has_bias).algorithms
+            offered = plan(weight.device.index, product, 0, epilogue.has_bias).algorithms
             found += [
                 Choice("vendor", number)
                 for number in checked_algorithms(weight.device.index, weight.dtype, offered)

@@ -118,12 +118,7 @@ def multiply(
 
 
 def recorded(
-    x: Tensor,
-    weight: PackedNM,
-    bias: Tensor | None,
-    activation: str | None,
-    dense: Tensor | None,
-    impl: str,
+    x: Tensor, weight: PackedNM, bias: Tensor | None, activation: str | None, dense: Tensor | None, impl: str
 ) -> Tensor:
     """:func:`multiply` with gradients of ``x``, the kept values and the bias."""
     y: Tensor = _Product.apply(x, weight.values, bias, weight, activation, dense, impl)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.cusparselt.compress import compress
-from sparse_core.nm.cusparselt.plan import Product, plan, workspace
+from sparse_core.nm.cusparselt.plan import Product
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
 
@@ -62,51 +62,3 @@ def product_of(rows: int, weight: PackedNM, epilogue: Epilogue) -> Product:
     out, columns = weight.shape
     relu = epilogue.activation == "relu"
     return Product(rows, out, columns, weight.dtype, epilogue.out_dtype, relu, epilogue.scaled)
-
-
-class Planned:
-    """A product with its algorithm; calling it enqueues the product.
-
-    Args:
-        device: of a tensor, so it has an index.
-        product: of :func:`product_of`, rows a multiple of :func:`row_step`.
-        algorithm: number of the library's configuration.
-        has_bias: whether calls bring a bias.
-
-    Attributes:
-        algorithms: how many configurations the library has for this product.
-
-    Raises:
-        CusparseltError: the library refuses the product.
-    """
-
-    def __init__(self, device: torch.device, product: Product, algorithm: int, has_bias: bool) -> None:
-        self._device = device.index
-        self._plan = plan(self._device, product, algorithm, has_bias)
-        self.algorithms = self._plan.algorithms
-
-    def __call__(
-        self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
-    ) -> None:
-        """Write the product into ``y``.
-
-        Args:
-            buffer: the compressed weight.
-            x: (rows, in) contiguous.
-            bias: (out,) of the type of y.
-            scale: (out,) float32.
-            y: (rows, out) contiguous.
-
-        Raises:
-            CusparseltError: the library fails.
-        """
-        stream = torch._C._cuda_getCurrentRawStream(self._device)
-        self._plan.run(
-            buffer.data_ptr(),
-            x.data_ptr(),
-            y.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
-            0 if scale is None else scale.data_ptr(),
-            workspace(self._device, stream, self._plan.workspace_bytes),
-            stream,
-        )

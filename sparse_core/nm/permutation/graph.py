@@ -36,10 +36,7 @@ class ChannelGraph:
 
     def __init__(self, model: nn.Module, example_inputs: Any) -> None:
         self.system = AxisSystem()
-        self.tensors: dict[str, Tensor] = {
-            **dict(model.named_parameters()),
-            **dict(model.named_buffers()),
-        }
+        self.tensors: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         self.values: dict[str, Value] = {}
         self._by_key: dict[_Key, str] = {}
         self._reached: set[str] = set()

@@ -42,7 +42,7 @@ RULES: dict[str, Rule] = {
     "concat": shapes.concatenate,
     "embedding": partial(rules.embedding, indices=0),
     "aten embedding": partial(rules.embedding, indices=1),
-    "expand": shapes.expand,
+    "expand": rules.elementwise,
     "expand_as": lambda call: rules.elementwise(_first_only(call)),
     "flatten": shapes.reshape,
     "getitem": shapes.get_item,

@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,15 +15,52 @@ from torch import Tensor
 
 from sparse_core.nm.pattern import NMPattern, check_groups
 from sparse_core.nm.permutation.annealing import anneal, best_chain
-from sparse_core.nm.permutation.budget import BUDGETS, Annealing, Effort, SearchBudget
-from sparse_core.nm.permutation.descent import (
-    Arrangement,
-    arrange,
-    descend,
-    descend_exhaustively,
-    rearranged,
-)
+from sparse_core.nm.permutation.descent import Arrangement, arrange, descend, descend_exhaustively, rearranged
 from sparse_core.nm.permutation.stripes import matrix_retained, row_bound
+
+Effort = Literal["fast", "default", "high"]
+
+
+class Annealing(NamedTuple):
+    """One annealing run.
+
+    Attributes:
+        work: weights that all steps of all chains look at together, at most.
+        chains: side by side, at most.
+        sweeps: rounds of a chain through all pairs of stripes, at most.
+        temperatures: first and last, in standard deviations of an exchange's gain; tuned on uniform and
+            normal matrices.
+    """
+
+    work: int
+    chains: int
+    sweeps: int
+    temperatures: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class SearchBudget:
+    """How much a search may do, in work and not in seconds, so that it repeats.
+
+    Attributes:
+        annealing: runs one after the other.
+        escapes: attempts to leave the local optimum.
+        exhaustive: weights that the divisions of all pairs of stripes may hold together.
+    """
+
+    annealing: tuple[Annealing, ...]
+    escapes: int
+    exhaustive: int
+
+
+_SHORT = Annealing(3 << 26, 8, 225, (0.15, 0.04))
+_LONG = Annealing(1 << 30, 16, 1000, (0.12, 0.06))
+BUDGETS: dict[Effort, SearchBudget] = {
+    "fast": SearchBudget((), escapes=0, exhaustive=1 << 26),
+    "default": SearchBudget((_SHORT,), escapes=30, exhaustive=1 << 26),
+    "high": SearchBudget((_SHORT, _LONG), escapes=300, exhaustive=1 << 31),
+}
+
 
 # Rounds through all pairs of stripes: with fewer than these, chains start from the descent's result
 # instead of a random order.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sparse_core.nm.permutation.axes import Axis, Segment, Value
-from sparse_core.nm.permutation.rules import Call, barrier, elementwise, tensors_in
+from sparse_core.nm.permutation.rules import Call, barrier, tensors_in
 
 # Repeating an axis more often than this within another one is treated as a barrier.
 _MOST_REPEATS = 64
@@ -128,11 +128,6 @@ def select(call: Call) -> Value:
     dim = call.argument(1, "dim") % call.x.ndim
     call.system.lock(call.x.axes[dim], f"{call.name} picks channels by number")
     return Value(call.shape, (*call.x.axes[:dim], *call.x.axes[dim + 1 :]))
-
-
-def expand(call: Call) -> Value:
-    """``x.expand(sizes)``: new dimensions in front."""
-    return elementwise(call)
 
 
 def slice_along(call: Call) -> Value:

@@ -191,11 +191,7 @@ class MaskedModel:
 
 
 def attach_masks(
-    model: nn.Module,
-    masks: Mapping[str, Tensor],
-    *,
-    estimator: Estimator = "ste",
-    decay: float = 2e-4,
+    model: nn.Module, masks: Mapping[str, Tensor], *, estimator: Estimator = "ste", decay: float = 2e-4
 ) -> MaskedModel:
     """Make layers compute with ``weight * mask`` while a dense weight is trained.
 

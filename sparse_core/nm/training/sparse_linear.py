@@ -192,12 +192,11 @@ def _product(
     if choice.method == "dense":
         assert dense is not None
         return torch.nn.functional.linear(x, dense, bias)
-    from sparse_core.nm.cusparselt.plan import Product
-    from sparse_core.nm.linear.vendor import Planned
+    from sparse_core.nm.cusparselt.plan import Product, plan
 
     out, columns = packed.shape
     product = Product(x.shape[0], out, columns, x.dtype, x.dtype, False, False)
     y = torch.empty((x.shape[0], out), dtype=x.dtype, device=x.device)
     x, bias = readable(x), None if bias is None else readable(bias)
-    Planned(x.device, product, choice.variant, bias is not None)(packed.buffer, x, bias, None, y)
+    plan(x.device.index, product, choice.variant, bias is not None)(packed.buffer, x, bias, None, y)
     return y

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparse_core.compression.bits import pack_bits, packed_bytes, unpack_bits
 from sparse_core.compression.positions import (
     choices_of,
     index_bits,
@@ -20,6 +19,7 @@ from sparse_core.compression.positions import (
     unpack_positions,
     unrank,
 )
+from sparse_core.nm.bits import pack_bits, packed_bytes, unpack_bits
 from sparse_core.nm.pattern import NMPattern
 
 

@@ -158,9 +158,9 @@ def _record(header: dict[str, str], name: str, **fields: object) -> None:
     [
         (lambda h, t: h.update(format="other"), "format is 'other'"),
         (lambda h, t: h.update(version="2"), "version is '2'"),
-        (lambda h, t: h.update(layers="{"), "layers of the header is missing or not JSON"),
+        (lambda h, t: h.update(layers="{"), "the header is damaged: layers is missing or not JSON"),
         (lambda h, t: h.update(layers="[]"), "must be a JSON object"),
-        (lambda h, t: h.pop("extra"), "extra of the header is missing"),
+        (lambda h, t: h.pop("extra"), "extra is missing"),
         (lambda h, t: t.pop("4.weight@values"), "layer 4: the tensor of its values is missing"),
         (lambda h, t: t.pop("4.weight@scale"), "layer 4: scale is missing"),
         (lambda h, t: t["4.weight@values"].add_(1), "layer 4: its checksum"),

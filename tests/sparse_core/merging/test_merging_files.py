@@ -431,4 +431,3 @@ def test_seed_of_the_command_decides(folder: Path) -> None:
         found.append(load_file(out)["embed.weight"])
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
-    assert streaming.__all__ == ["make_task_vector", "merge_files"]

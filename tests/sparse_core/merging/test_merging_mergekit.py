@@ -197,7 +197,7 @@ def test_random_shares_by_the_same_draws(
     calls: list[int] = []
 
     def bernoulli(probability: Tensor) -> Tensor:
-        words = random_words(5, len(calls), "w")(probability.numel()).astype(np.float64) / 2**32
+        words = random_words(5, len(calls), "w", probability.numel()).astype(np.float64) / 2**32
         calls.append(1)
         return (torch.from_numpy(words).reshape(probability.shape) < probability).to(probability.dtype)
 

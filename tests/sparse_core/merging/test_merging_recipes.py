@@ -110,8 +110,8 @@ def test_lambda_may_differ_over_tensors() -> None:
 
 
 def test_numbers_that_yaml_takes_for_text() -> None:
-    assert read_setting(yaml.safe_load("1e-3"), "here").values() == [0.001]
-    assert read_setting(["0.5", 1], "here").values() == [0.5, 1.0]
+    assert read_setting(yaml.safe_load("1e-3"), "here").choices == ((None, (0.001,)),)
+    assert read_setting(["0.5", 1], "here").choices == ((None, (0.5, 1.0)),)
     karcher = changed(merge_method="karcher", models=[{"model": "a"}], parameters={"tol": "1e-6"})
     assert parse_recipe(karcher).rule.option("tol") == 1e-6
 

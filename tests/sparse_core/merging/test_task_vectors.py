@@ -60,17 +60,17 @@ def test_other_tensors_are_refused() -> None:
 @given(st.integers(0, 400), st.sampled_from([0.0, 0.003, 0.05, 0.3, 0.8, 1.0]), st.integers(0, 99))
 def test_positions_come_back(count: int, density: float, seed: int) -> None:
     positions = np.flatnonzero(np.random.default_rng(seed).random(count) < density)
-    stored = encode_positions(positions, count)
-    assert (decode_positions(stored.code, stored.data, len(positions), count) == positions).all()
-    assert stored.data.nbytes <= -(-count // 8)
+    code, data = encode_positions(positions, count)
+    assert (decode_positions(code, data, len(positions), count) == positions).all()
+    assert data.nbytes <= -(-count // 8)
 
 
 def test_the_smallest_form_is_chosen() -> None:
     generator = np.random.default_rng(0)
     forms = {}
     for density in (0.001, 0.1, 0.5, 1.0):
-        stored = encode_positions(np.flatnonzero(generator.random(100_000) < density), 100_000)
-        forms[density] = (stored.code, stored.data.nbytes)
+        code, data = encode_positions(np.flatnonzero(generator.random(100_000) < density), 100_000)
+        forms[density] = (code, data.nbytes)
     assert {density: code for density, (code, _) in forms.items()} == {
         0.001: "gaps8",
         0.1: "gaps4",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.nm.calibration import InputStatistics
-from sparse_core.nm.compensation import compensate_scale
 from sparse_core.nm.masks import check_nm, nm_mask
+from sparse_core.nm.one_shot import compensate_scale
 from sparse_core.nm.pattern import Block, NMPattern, weight_from_matrix, weight_matrix
 from sparse_core.nm.sparsegpt import CalibrationWarning, sparsegpt
 

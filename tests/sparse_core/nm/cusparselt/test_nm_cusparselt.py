@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt import library, trusted
+from sparse_core.nm.cusparselt import library
 from sparse_core.nm.cusparselt.layout import fits, metadata_from_nibbles, nibbles_from_index
 from sparse_core.nm.cusparselt.plan import Product
 from sparse_core.nm.linear import vendor
@@ -137,23 +137,23 @@ def test_memory_for_the_library_is_aligned() -> None:
 
 
 def test_only_what_was_checked_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    for (version, capability, dtype), numbers in trusted.CHECKED.items():
+    for (version, capability, dtype), numbers in library.CHECKED.items():
         assert version >= library.OLDEST
         assert capability >= (8, 0)
         assert dtype in library.DATA_TYPES
         assert numbers[0] == 0
         assert list(numbers) == sorted(set(numbers))
     known = SimpleNamespace(version=(0, 8, 0))
-    monkeypatch.setattr(trusted, "load", lambda: known)
+    monkeypatch.setattr(library, "load", lambda: known)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, index))
-    monkeypatch.setattr(trusted, "CHECKED", {((0, 8, 0), (9, 0), torch.int8): (0, 2, 5, 36)})
-    assert trusted.checked_algorithms(0, torch.int8, 99) == [0, 2, 5, 36]
-    assert trusted.checked_algorithms(0, torch.int8, 6) == [0, 2, 5]
+    monkeypatch.setattr(library, "CHECKED", {((0, 8, 0), (9, 0), torch.int8): (0, 2, 5, 36)})
+    assert library.checked_algorithms(0, torch.int8, 99) == [0, 2, 5, 36]
+    assert library.checked_algorithms(0, torch.int8, 6) == [0, 2, 5]
     # Another GPU, type or version: the library's first choice.
-    assert trusted.checked_algorithms(1, torch.int8, 99) == [0]
-    assert trusted.checked_algorithms(0, torch.float16, 99) == [0]
+    assert library.checked_algorithms(1, torch.int8, 99) == [0]
+    assert library.checked_algorithms(0, torch.float16, 99) == [0]
     known.version = (0, 8, 1)
-    assert trusted.checked_algorithms(0, torch.int8, 99) == [0]
+    assert library.checked_algorithms(0, torch.int8, 99) == [0]
 
 
 def zeros(out: int, columns: int, dtype: torch.dtype, pattern: NMPattern) -> PackedNM:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt import trusted
+from sparse_core.nm.cusparselt import library
 from sparse_core.nm.cusparselt.compress import compress, compress_dense, layout_matches
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.linear import compiled as compiled_products
@@ -403,7 +403,7 @@ def test_training_layer(cuda: torch.device, autocast: bool) -> None:
 def test_unknown_version_keeps_to_the_first_algorithm(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trusted, "CHECKED", {})
+    monkeypatch.setattr(library, "CHECKED", {})
     packed = packed_weight(256, 512, torch.bfloat16, cuda)
     found = measure.candidates(packed, 256, Epilogue(None, True, False, torch.bfloat16))
     assert found == [Choice("vendor", 0)]
