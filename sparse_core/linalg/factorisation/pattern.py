@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.formats.indexing import pointers_from_rows
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.linalg.triangular.common import diagonal_positions
-from sparse_core.linalg.triangular.levels import expand_segments, pointer
+from sparse_core.linalg.triangular.levels import expand_segments
 
 #: Products of entries looked at in one go; bounds the memory of symbolic work.
 _CHUNK = 1 << 24
@@ -77,7 +78,7 @@ def pattern_of(matrix: CSR, permutation: Tensor | None = None) -> Pattern:
 
 def _from_keys(keys: Tensor, source: Tensor, size: int) -> Pattern:
     row = keys // max(size, 1)
-    return Pattern(pointer(row, size), row, keys - row * size, source)
+    return Pattern(pointers_from_rows(row, size), row, keys - row * size, source)
 
 
 def check_square(matrix: CSR) -> None:
@@ -155,7 +156,9 @@ def fill(pattern: Pattern, level: int) -> Pattern:
             # Pairs whose levels add up to one less than the new level.
             left = ((current.col < current.row) & (levels == of_left)).nonzero()[:, 0]
             chosen = ((current.col > current.row) & (levels == new_level - 1 - of_left)).nonzero()[:, 0]
-            subset = Pattern(pointer(current.row[chosen], size), current.row[chosen], chosen, chosen)
+            subset = Pattern(
+                pointers_from_rows(current.row[chosen], size), current.row[chosen], chosen, chosen
+            )
             rows = UpperRows(subset.row_ptr[:-1], subset.row_ptr.diff())
             for entry, other in products(current, left, rows):
                 candidate = torch.unique(current.row[entry] * size + current.col[chosen[other]])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.formats.indexing import pointers_from_rows
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.pattern import Pattern, check_square, pattern_of
 from sparse_core.linalg.implementation import real
@@ -15,7 +16,6 @@ from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_sid
 from sparse_core.linalg.products import spmm, spmv
 from sparse_core.linalg.spmv.plan import UNROLLED, PatternPlan, find_patterns
 from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
-from sparse_core.linalg.triangular.levels import pointer
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
 GAUSS_SEIDEL: Op[torch.dtype] = Op(
@@ -193,7 +193,7 @@ def _build_plan(matrix: CSR) -> _Plan:
     order = multicolour_order(matrix)
     pattern = pattern_of(matrix, order.permutation)
     coupled = (pattern.row != pattern.col).nonzero()[:, 0]
-    row_ptr = pointer(pattern.row[coupled], pattern.size)
+    row_ptr = pointers_from_rows(pattern.row[coupled], pattern.size)
     rest = Pattern(row_ptr, pattern.row[coupled], pattern.col[coupled], pattern.source[coupled])
     ends = row_ptr[torch.tensor(order.colour_ptr, device=matrix.device)].tolist()
     blocks, columns, unknowns, sources = [], [], [], []

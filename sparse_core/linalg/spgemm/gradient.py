@@ -16,7 +16,7 @@ from sparse_core.formats import CSR
 from sparse_core.linalg.operands import accumulation_dtype, as_gradient, gradient_needed, sum_of
 from sparse_core.linalg.spgemm import reference, vendor
 from sparse_core.linalg.spgemm.common import expand
-from sparse_core.linalg.structure import segment_sum, transpose_plan, transposed
+from sparse_core.linalg.structure import segment_sum, transposed
 
 
 @without_autocast
@@ -89,7 +89,7 @@ def _right(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, cho
     flipped = transposed(product.with_values(gradient))
     right = transposed(a.with_values(a_values))
     found = _left(flipped.values, right.values, transposed(b), right.detach(), flipped.detach(), chosen)
-    return torch.zeros_like(found).index_copy(0, transpose_plan(b).order.long(), found)
+    return torch.zeros_like(found).index_copy(0, b.transpose_order().long(), found)
 
 
 class _Left(torch.autograd.Function):
