@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.formats.indexing import pointers_from_rows
-from sparse_core.linalg.factorisation.pattern import Pattern, check_square, find, pattern_of
+from sparse_core.linalg.factorisation.pattern import Pattern, check_factorisable, find, pattern_of
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
-from sparse_core.linalg.products import spmm, spmv
+from sparse_core.linalg.products import spmm
 from sparse_core.linalg.spgemm import spgemm
 from sparse_core.linalg.structure import transposed
 from sparse_core.linalg.triangular.levels import expand_segments
@@ -37,7 +37,7 @@ class ApproximateInverse(ApproximateSolver):
         """The approximate inverse times ``b``, (M,) or (M, N)."""
         check_right_side(b, self.shape)
         for factor in reversed(self.factors):
-            b = spmv(factor, b) if b.ndim == 1 else spmm(factor, b)
+            b = spmm(factor, b)
         return b
 
 
@@ -63,7 +63,7 @@ def sparse_approximate_inverse(
         ValueError: not square, a power below 1, more than 1024 entries in a row of the pattern, or, with
             ``symmetric``, a row (which is named) where the matrix is not positive definite.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     power = 1 if pattern == "matrix" else pattern
     if not isinstance(power, int) or power < 1:
         raise ValueError(f"pattern must be 'matrix' or a power of at least 1, got {pattern!r}")

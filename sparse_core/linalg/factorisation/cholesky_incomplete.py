@@ -16,8 +16,8 @@ from sparse_core.linalg.factorisation.ilu import FactorisationReport, Reordering
 from sparse_core.linalg.factorisation.pattern import (
     Pattern,
     check_diagonal_stored,
+    check_factorisable,
     check_same_structure,
-    check_square,
     find,
     pattern_of,
 )
@@ -90,7 +90,6 @@ class ICFactors(ApproximateSolver):
         Raises:
             ValueError: another structure, not symmetric, or not positive definite.
         """
-        check_square(matrix)
         check_same_structure(self._matrix, matrix)
         return ICFactors(matrix, self._plan, self._wanted_shift)
 
@@ -114,7 +113,7 @@ def ic0(matrix: CSR, *, shift: float | None = None, reorder: Reordering | None =
         ValueError: not square, not symmetric, a diagonal entry not stored or not positive, or a breakdown
             with the given shift; the row is named.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     if matrix.dtype.is_complex:
         raise TypeError(f"ic0 takes real values, got {matrix.dtype}: use ilu0")
     if shift is not None and not shift >= 0:

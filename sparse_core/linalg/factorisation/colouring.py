@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.linalg.operands import check_square
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.linalg.triangular.levels import Levels, expand_segments, level_schedule
 
@@ -51,10 +52,7 @@ def multicolour_order(matrix: CSR) -> MulticolourOrder:
         TypeError: not CSR.
         ValueError: not square.
     """
-    if not isinstance(matrix, CSR):
-        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"matrix must be square, got {matrix.shape[0]} x {matrix.shape[1]}")
+    check_square(matrix)
     return matrix.cached("multicolour order", lambda: _order(matrix))
 
 

@@ -14,8 +14,8 @@ from sparse_core.linalg.factorisation.elimination import Elimination, eliminate,
 from sparse_core.linalg.factorisation.pattern import (
     Pattern,
     check_diagonal_stored,
+    check_factorisable,
     check_same_structure,
-    check_square,
     fill,
     pattern_of,
 )
@@ -121,7 +121,6 @@ class ILUFactors(ApproximateSolver):
         Raises:
             ValueError: another structure, or a zero pivot.
         """
-        check_square(matrix)
         check_same_structure(self._matrix, matrix)
         return ILUFactors(matrix, self._plan, self.report.shift)
 
@@ -158,7 +157,7 @@ def iluk(matrix: CSR, level: int, *, reorder: Reordering | None = None, shift: f
             triangular solve takes more steps than there are colours.
         shift: as in :func:`ilu0`.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     if level < 0:
         raise ValueError(f"level must be 0 or more, got {level}")
     if reorder not in (None, "multicolour"):

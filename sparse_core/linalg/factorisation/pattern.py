@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.linalg.operands import WORKING_DTYPES, check_square
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.linalg.triangular.common import diagonal_positions
 from sparse_core.linalg.triangular.levels import expand_segments
@@ -81,18 +82,15 @@ def _from_keys(keys: Tensor, source: Tensor, size: int) -> Pattern:
     return Pattern(pointers_from_rows(row, size), row, keys - row * size, source)
 
 
-def check_square(matrix: CSR) -> None:
+def check_factorisable(matrix: CSR) -> None:
     """Raise unless ``matrix`` is a square CSR matrix of full or double precision.
 
     Raises:
         TypeError: another format, or values that are not float32, float64 or complex of these.
         ValueError: not square.
     """
-    if not isinstance(matrix, CSR):
-        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"matrix must be square, got {matrix.shape[0]} x {matrix.shape[1]}")
-    if matrix.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+    check_square(matrix)
+    if matrix.dtype not in WORKING_DTYPES:
         raise TypeError(
             f"cannot factorise values of {matrix.dtype}: convert with matrix.to(torch.float32) or float64"
         )
@@ -174,7 +172,8 @@ def fill(pattern: Pattern, level: int) -> Pattern:
 
 
 def check_same_structure(known: CSR, matrix: CSR) -> None:
-    """Raise ``ValueError`` unless both matrices have the same shape, device and stored positions."""
+    """Raise as :func:`check_factorisable`, or ``ValueError`` unless the stored positions are the same."""
+    check_factorisable(matrix)
     if known.shape != matrix.shape or known.device != matrix.device or known.nnz != matrix.nnz:
         raise ValueError(
             f"matrix differs in structure from the one factorised: {matrix.shape}, {matrix.nnz} entries,"

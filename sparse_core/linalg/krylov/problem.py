@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.linalg.operands import WORKING_DTYPES
 
 Product = Callable[[Tensor], Tensor]
 #: Called with (iteration, x, residual norm); True stops the solver.
 Callback = Callable[[int, Tensor, float], object]
 #: What can stand for A, or for an approximation of its inverse.
 Operand = SparseMatrix | Tensor | Product
-
-WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 class SolveOptions(TypedDict, total=False):

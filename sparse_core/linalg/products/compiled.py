@@ -92,7 +92,7 @@ def _of_values_op(
 ) -> Tensor:
     """``a @ b`` at the entries of the matrix, in the type of its values."""
     matrix = _matrix(values, row_ptr, col, (rows, columns))
-    return as_gradient(sampled_values(matrix, a, b, impl), values).contiguous()
+    return as_gradient(sampled_values(matrix, a, b, impl), values.dtype).contiguous()
 
 
 @_of_values_op.register_fake
@@ -118,7 +118,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         of_adjoint = sparse_product_op(
             values, row_ptr, col, gradient.conj().resolve_conj(), rows, columns, not transpose, impl
         )
-        of_dense = as_gradient(of_adjoint.conj().resolve_conj(), dense)
+        of_dense = as_gradient(of_adjoint.conj().resolve_conj(), dense.dtype)
     return of_values, None, None, of_dense, None, None, None, None
 
 

@@ -59,9 +59,9 @@ class _Values(torch.autograd.Function):
         a, b, product = ctx.operands
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
-            of_a = as_gradient(_left(gradient, b_values, a, b, product, ctx.chosen), a_values)
+            of_a = as_gradient(_left(gradient, b_values, a, b, product, ctx.chosen), a_values.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(_right(gradient, a_values, a, b, product, ctx.chosen), b_values)
+            of_b = as_gradient(_right(gradient, a_values, a, b, product, ctx.chosen), b_values.dtype)
         return of_a, of_b, None, None, None, None
 
     @staticmethod
@@ -112,9 +112,9 @@ class _Left(torch.autograd.Function):
         a, b, product = ctx.operands
         of_gradient = of_b = None
         if ctx.needs_input_grad[0]:
-            of_gradient = as_gradient(_product_values(second, b_values, a, b, ctx.chosen), gradient)
+            of_gradient = as_gradient(_product_values(second, b_values, a, b, ctx.chosen), gradient.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(_right(gradient, second, a, b, product, ctx.chosen), b_values)
+            of_b = as_gradient(_right(gradient, second, a, b, product, ctx.chosen), b_values.dtype)
         return of_gradient, of_b, None, None, None, None
 
     @staticmethod

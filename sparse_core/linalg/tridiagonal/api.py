@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.linalg.implementation import real
+from sparse_core.linalg.operands import WORKING_DTYPES
 from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
-_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 #: Fewer lanes leave most of a GPU idle for n steps; cyclic reduction is parallel within a system.
 _LANES_FOR_A_SYSTEM_EACH = 512
 
@@ -167,7 +167,7 @@ def _checked(*operands: Tensor) -> list[Tensor]:
     dtype = diagonal.dtype
     for part in operands:
         dtype = torch.promote_types(dtype, part.dtype)
-    if dtype not in _DTYPES:
+    if dtype not in WORKING_DTYPES:
         raise TypeError(
             f"tridiagonal_solve works in float32, float64, complex64 or complex128, not in {dtype}"
         )
