@@ -25,6 +25,7 @@ from sparse_core.formats.validation import (
     check_rising,
     check_size,
     check_values_dtype,
+    checked_dense,
     element,
     first_true,
     row_finder,
@@ -203,10 +204,7 @@ class BSR(SparseMatrix):
             dense: (M, N) floating point or complex.
             block_size: rows and columns of a block, or one number for both.
         """
-        dense = torch.as_tensor(dense)
-        check_values_dtype(dense, "dense")
-        if dense.ndim != 2:
-            raise ValueError(f"dense must be two-dimensional, got shape {tuple(dense.shape)}")
+        dense = checked_dense(dense)
         r, c = block_dimensions(block_size)
         rows, columns = dense.shape
         grid = (ceil_div(rows, r), ceil_div(columns, c))
