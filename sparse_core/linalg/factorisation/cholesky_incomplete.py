@@ -46,7 +46,7 @@ class ICFactors(ApproximateSolver):
 
     Attributes:
         shape: rows and columns.
-        lower: (M, M) CSR, lower triangular with a positive diagonal; also ``L``.
+        lower: (M, M) CSR, lower triangular with a positive diagonal.
         permutation: (M,) int64 unknown at each place of the factor, None in the given order.
         shift: the factor is that of ``A + shift diag(A)``; 0 where none was needed.
         report: what was done.
@@ -69,11 +69,6 @@ class ICFactors(ApproximateSolver):
             shift=self.shift,
             smallest_pivot=float(pivot.min()) if len(pivot) else float("inf"),
         )
-
-    @property
-    def L(self) -> CSR:
-        """The lower factor."""
-        return self.lower
 
     def solve(self, b: Tensor) -> Tensor:
         """``P^T L^-T L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""

@@ -66,8 +66,8 @@ class ILUFactors(ApproximateSolver):
 
     Attributes:
         shape: rows and columns.
-        lower: (M, M) CSR, unit lower triangular, its ones stored; also ``L``.
-        upper: (M, M) CSR, upper triangular; also ``U``.
+        lower: (M, M) CSR, unit lower triangular, its ones stored.
+        upper: (M, M) CSR, upper triangular.
         permutation: (M,) int64 unknown at each place of the factors, None in the given order.
         report: what was done.
     """
@@ -92,16 +92,6 @@ class ILUFactors(ApproximateSolver):
             shift=shift,
             smallest_pivot=float(pivot.min()) if len(pivot) else float("inf"),
         )
-
-    @property
-    def L(self) -> CSR:
-        """The lower factor."""
-        return self.lower
-
-    @property
-    def U(self) -> CSR:
-        """The upper factor."""
-        return self.upper
 
     def solve(self, b: Tensor) -> Tensor:
         """``P^T U^-1 L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
