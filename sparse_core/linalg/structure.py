@@ -77,6 +77,26 @@ def row_of_entry(matrix: CSR | BSR) -> Tensor:
     return matrix.cached("row_indices", lambda: expand_pointers(matrix.row_ptr, len(matrix.col)))
 
 
+def cut_rows(row_ptr: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Pieces of at most ``size`` entries of some rows.
+
+    Args:
+        row_ptr: (M + 1,) integer.
+        rows: (L,) numbers of the rows.
+        size: entries of a piece.
+
+    Returns:
+        (L + 1,) first piece of each row; (P,) first entry of each piece and one past its last; all int64.
+    """
+    start, end = row_ptr[rows].long(), row_ptr[rows + 1].long()
+    pieces = (end - start + size - 1) // size
+    first_piece = torch.nn.functional.pad(pieces.cumsum(0), (1, 0))
+    owner = torch.repeat_interleave(pieces)
+    within = torch.arange(len(owner), device=owner.device) - first_piece[owner]
+    piece_start = start[owner] + within * size
+    return first_piece, piece_start, torch.minimum(piece_start + size, end[owner])
+
+
 def segment_sum(data: Tensor, offsets: Tensor) -> Tensor:
     """Sums of consecutive slices, each taken on its own: NaN in one does not reach the others.
 

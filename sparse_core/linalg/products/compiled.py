@@ -71,19 +71,12 @@ def sparse_product_op(
 
 
 @sparse_product_op.register_fake
-def _(
-    values: Tensor,
-    row_ptr: Tensor,
-    col: Tensor,
-    dense: Tensor,
-    rows: int,
-    columns: int,
-    transpose: bool,
-    impl: str,
-) -> Tensor:
+def _(values: Tensor, *rest: Any) -> Tensor:
+    _row_ptr, _col, dense, rows, columns, transpose, _impl = rest
     size = columns if transpose else rows
     shape = (size,) if dense.ndim == 1 else (*dense.shape[:-2], size, dense.shape[-1])
-    return dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+    made: Tensor = dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+    return made
 
 
 @torch.library.custom_op("sparsight::sparse_product_of_values", mutates_args=())

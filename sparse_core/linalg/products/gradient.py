@@ -25,15 +25,7 @@ from sparse_core.op import Impl
 
 
 def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: str, method: str = "auto") -> Tensor:
-    """``matrix @ dense``, or ``matrix.T @ dense``, of checked operands.
-
-    Args:
-        matrix: (M, K), any format.
-        dense: (K,), (K, N) or (batch, K, N), with ``transpose`` M for K.
-        transpose: multiply by the transpose.
-        impl: as for :func:`sparse_core.linalg.spmm`.
-        method: as for :func:`sparse_core.linalg.spmv`.
-    """
+    """``matrix @ dense``, or ``matrix.T @ dense``, of operands that are checked."""
     if transpose:
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR) and (dense.ndim > 1 or gradient_needed(matrix)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -164,9 +165,7 @@ def _checked(*operands: Tensor) -> list[Tensor]:
         if part.device != operands[1].device:
             raise ValueError(f"{name} is on {part.device}, diagonal on {operands[1].device}")
     lower, diagonal, upper, b = operands
-    dtype = diagonal.dtype
-    for part in operands:
-        dtype = torch.promote_types(dtype, part.dtype)
+    dtype = reduce(torch.promote_types, (part.dtype for part in operands))
     if dtype not in WORKING_DTYPES:
         raise TypeError(
             f"tridiagonal_solve works in float32, float64, complex64 or complex128, not in {dtype}"
