@@ -7,9 +7,10 @@ The formats must not import conversions, algebra or :mod:`sparse_core.linalg`, w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor  # Not loaded here: the package's root imports this, see sparse_core.waiting.
 
 
 class MatrixOperations:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda import rerank_top, scan_top
-from memory.index.cuda.cells import Effort, build, candidates
+from memory.index.cuda.cells import Sizes, build, candidates
 from perception.config import HeadConfig, PillarConfig, RefineConfig
 from perception.model.head import CentreHead
 from perception.model.refine import RefineStage
@@ -255,7 +255,7 @@ def cells_of(vectors: Tensor) -> Any:
 def probed(impl: Any, vectors: Tensor, queries: Tensor) -> Sequence[Tensor]:
     cells = cells_of(vectors)
     overflow = torch.zeros(2, dtype=torch.int64, device=vectors.device)
-    found = candidates(cells, cells.products(queries.float()), Effort(2, 64, 9), overflow, impl=impl)
+    found = candidates(cells, cells.products(queries.float()), Sizes(2, 64, 9), overflow, impl=impl)
     rows = zip(found.rows, found.lengths.tolist(), strict=True)
     return [overflow, found.lengths, *(row[:length].sort().values for row, length in rows)]
 

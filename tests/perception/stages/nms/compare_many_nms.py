@@ -180,7 +180,7 @@ def slow() -> dict[str, Callable[[], Case]]:
         "labels": lambda: case(*labels_beyond_32_bits(140)),
         "scores at the threshold": lambda: at_least(0.7),
         "late": lambda: case(*settled_late(140), iou=0.2),
-        "late, several blocks": lambda: _with(lambda: case(*settled_late(200), iou=0.2), _SETTLED_PROGRAMS=3),
+        "late, several blocks": lambda: _with(lambda: case(*settled_late(200), iou=0.2), _DECIDED_PROGRAMS=3),
         "too many better ones": lambda: overflown(140),
         "no room": lambda: crowded(140, 2, score=0.2, room=4),
         "no room, ties": lambda: crowded(140, 3, tied=True, room=8, most=11),
