@@ -6,6 +6,8 @@ Every result repeats to the bit on every device, and gradients reach the values 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -110,11 +112,8 @@ def vstack(matrices: Sequence[SparseMatrix]) -> CSR:
         ValueError: none, or columns or devices that differ.
     """
     columns = _common(matrices, axis=1)
-    corners, below = [], 0
-    for matrix in matrices:
-        corners.append((below, 0))
-        below += matrix.shape[0]
-    return _assembled(matrices, corners, (below, columns), is_coalesced=True)
+    *tops, rows = accumulate((matrix.shape[0] for matrix in matrices), initial=0)
+    return _assembled(matrices, [(top, 0) for top in tops], (rows, columns), is_coalesced=True)
 
 
 def hstack(matrices: Sequence[SparseMatrix]) -> CSR:
@@ -128,11 +127,8 @@ def hstack(matrices: Sequence[SparseMatrix]) -> CSR:
         ValueError: none, or rows or devices that differ.
     """
     rows = _common(matrices, axis=0)
-    corners, right = [], 0
-    for matrix in matrices:
-        corners.append((0, right))
-        right += matrix.shape[1]
-    return _assembled(matrices, corners, (rows, right))
+    *lefts, columns = accumulate((matrix.shape[1] for matrix in matrices), initial=0)
+    return _assembled(matrices, [(0, left) for left in lefts], (rows, columns))
 
 
 def kron(a: SparseMatrix, b: SparseMatrix) -> CSR:
@@ -168,9 +164,7 @@ def _assembled(
 ) -> CSR:
     # The sum of matrices, each with its upper left corner at its place in a matrix of ``shape``.
     parts = [matrix.to(CSR) for matrix in matrices]
-    dtype = parts[0].dtype
-    for part in parts[1:]:
-        dtype = torch.promote_types(dtype, part.dtype)
+    dtype = reduce(torch.promote_types, (part.dtype for part in parts))
     moved = list(zip(parts, corners, strict=True))
     row = torch.cat([part.row_indices().long() + down for part, (down, _) in moved])
     col = torch.cat([part.col.long() + right for part, (_, right) in moved])

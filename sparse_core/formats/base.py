@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, overload
@@ -215,7 +216,7 @@ class SparseMatrix(Operators):
             return build()  # Inference tensors do not record changes, so nothing may be kept.
         versions = tuple(tensor._version for tensor in tensors)
         entry = self._values_cache.get(key)
-        if entry is not None and entry[1] == versions and _identical(entry[0], tensors):
+        if entry is not None and entry[1] == versions and all(map(operator.is_, entry[0], tensors)):
             found: Plan = entry[2]
             return found
         built = build()
@@ -329,7 +330,3 @@ class SparseMatrix(Operators):
             return first.__matmul__(second) if isinstance(first, cls) else second.__rmatmul__(first)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
-
-
-def _identical(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> bool:
-    return all(one is other for one, other in zip(first, second, strict=True))

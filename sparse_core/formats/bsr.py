@@ -25,6 +25,7 @@ from sparse_core.formats.validation import (
     check_rising,
     check_size,
     check_values_dtype,
+    checked_dense,
     element,
     first_true,
     row_finder,
@@ -97,20 +98,14 @@ class BSR(SparseMatrix):
     @property
     def nnz(self) -> int:
         """Scalars of stored blocks that lie inside the matrix."""
-        return self.cached("nnz", self._count) if self.is_ragged else self.values.numel()
+        return (
+            self.cached("nnz", lambda: int(self.row_lengths().sum()))
+            if self.is_ragged
+            else self.values.numel()
+        )
 
     def _nnz_known(self) -> bool:
         return not self.is_ragged or "nnz" in self._structure_cache
-
-    def _count(self) -> int:
-        height, width = self._extents()
-        return int((height * width).sum())
-
-    def _extents(self) -> tuple[Tensor, Tensor]:
-        # Rows and columns of each block that lie inside the matrix.
-        (r, c), (rows, columns) = self.block_size, self.shape
-        block_row = expand_pointers(self.row_ptr, len(self.col)).long()
-        return (rows - block_row * r).clamp(max=r), (columns - self.col.long() * c).clamp(max=c)
 
     @property
     def T(self) -> BSR:
@@ -128,7 +123,7 @@ class BSR(SparseMatrix):
 
     def row_lengths(self) -> Tensor:
         """(M,) int64, scalars of stored blocks inside the matrix, by row."""
-        _, width = self._extents()
+        width = (self.shape[1] - self.col.long() * self.block_size[1]).clamp(max=self.block_size[1])
         block_row = expand_pointers(self.row_ptr, len(self.col)).long()
         lengths = torch.zeros(self.block_shape[0], dtype=torch.int64, device=self.device)
         lengths.index_add_(0, block_row, width)
@@ -203,10 +198,7 @@ class BSR(SparseMatrix):
             dense: (M, N) floating point or complex.
             block_size: rows and columns of a block, or one number for both.
         """
-        dense = torch.as_tensor(dense)
-        check_values_dtype(dense, "dense")
-        if dense.ndim != 2:
-            raise ValueError(f"dense must be two-dimensional, got shape {tuple(dense.shape)}")
+        dense = checked_dense(dense)
         r, c = block_dimensions(block_size)
         rows, columns = dense.shape
         grid = (ceil_div(rows, r), ceil_div(columns, c))

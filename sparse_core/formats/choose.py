@@ -28,15 +28,18 @@ class Choice:
 
     Attributes:
         format: class of the format; ``torch.Tensor`` for dense.
-        name: of the format: ``"CSR"``, ``"dense"`` …
         reason: one sentence with the numbers that decided.
         options: of the conversion, such as ``block_size``.
     """
 
     format: FormatClass
-    name: str
     reason: str
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of the format: ``"CSR"``, ``"dense"`` …"""
+        return "dense" if self.format is Tensor else self.format.__name__
 
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())
@@ -104,7 +107,6 @@ def choose_format(
     stays = CSR if isinstance(matrix, COO) else Tensor if isinstance(matrix, Tensor) else type(matrix)
     return Choice(
         stays,
-        _name(stays),
         f"{best.name} would be faster ({best.reason}), but {reuse} products do not pay for the"
         f" conversion, which takes about {needed}",
     )
@@ -126,13 +128,13 @@ def classic_choice(matrix: SparseMatrix | Tensor, operation: Operation = "spmv")
     _check(matrix, operation)
     profile = _profile(matrix)
     if profile.sparsity < 0.5:
-        return Choice(Tensor, "dense", f"{_percent(profile.sparsity)} of the positions are zero, below 50 %")
+        return Choice(Tensor, f"{_percent(profile.sparsity)} of the positions are zero, below 50 %")
     lengths = f"the longest row has {profile.longest} entries and the mean is {profile.mean:.1f}"
     if profile.longest <= 2 * profile.mean:
-        return Choice(ELL, "ELL", f"{lengths}: within a factor of two")
+        return Choice(ELL, f"{lengths}: within a factor of two")
     if operation == "modify":
-        return Choice(COO, "COO", f"{lengths}, and the matrix is modified often")
-    return Choice(CSR, "CSR", f"{lengths}: beyond a factor of two")
+        return Choice(COO, f"{lengths}, and the matrix is modified often")
+    return Choice(CSR, f"{lengths}: beyond a factor of two")
 
 
 def _check(matrix: SparseMatrix | Tensor, operation: str) -> None:
@@ -166,36 +168,34 @@ def _has_kernels(matrix: SparseMatrix | Tensor) -> bool:
 def _to_modify(profile: Profile) -> Choice:
     share = f"{_percent(profile.sparsity)} of the positions are zero"
     if profile.sparsity < DENSE_TO_MODIFY:
-        return Choice(Tensor, "dense", f"{share}: coordinates would take more memory than a dense matrix")
-    return Choice(COO, "COO", f"{share}, and new entries are appended to coordinates without moving others")
+        return Choice(Tensor, f"{share}: coordinates would take more memory than a dense matrix")
+    return Choice(COO, f"{share}, and new entries are appended to coordinates without moving others")
 
 
 def _fastest(profile: Profile, limits: Thresholds, *, item: int, kernels: bool) -> Choice:
     """The fastest format for values of ``item`` bytes, whatever the conversion costs."""
     if profile.nnz == 0:
-        return Choice(CSR, "CSR", "the matrix stores no entries")
+        return Choice(CSR, "the matrix stores no entries")
     index = index_dtype_for(*profile.shape, profile.nnz).itemsize
     fits = profile.shape[0] * profile.shape[1] * item <= limits.dense_bytes
     size, share, stored = _best_block(profile, item, index)
     if kernels and share <= limits.block_share and not (fits and stored >= limits.dense_blocks):
         fill = f"blocks of {size}x{size} are {_percent(profile.block_fill[size])} full"
         reason = f"{fill}, so BSR takes {share:.2f} of the bytes of CSR"
-        return Choice(BSR, "BSR", reason, {"block_size": (size, size)})
+        return Choice(BSR, reason, {"block_size": (size, size)})
     zero = f"{_percent(profile.sparsity)} of the positions are zero"
     if fits and profile.sparsity < limits.dense_below:
-        return Choice(
-            Tensor, "dense", f"{zero}, below {_percent(limits.dense_below)} where CSR starts to pay"
-        )
+        return Choice(Tensor, f"{zero}, below {_percent(limits.dense_below)} where CSR starts to pay")
     lengths = f"rows have {profile.shortest} to {profile.longest} entries, {profile.mean:.1f} on average"
     slots = f"slices of {SLICE_HEIGHT} rows take {profile.padding:.2f} slots an entry"
     many = profile.shape[0] >= limits.sliced_rows and profile.mean <= limits.sliced_mean
     if kernels and many and profile.padding <= limits.sliced_padding:
-        return Choice(SlicedELL, "SlicedELL", f"{lengths}: {slots}", {"slice_height": SLICE_HEIGHT})
+        return Choice(SlicedELL, f"{lengths}: {slots}", {"slice_height": SLICE_HEIGHT})
     if profile.longest > SKEWED * profile.mean:
-        return Choice(CSR, "CSR", f"{lengths}: only CSR shares such rows out evenly")
+        return Choice(CSR, f"{lengths}: only CSR shares such rows out evenly")
     if kernels and limits.sliced_padding and many:
-        return Choice(CSR, "CSR", f"{lengths}: {slots}, more than {limits.sliced_padding:.2f}")
-    return Choice(CSR, "CSR", f"{zero} and {lengths}")
+        return Choice(CSR, f"{lengths}: {slots}, more than {limits.sliced_padding:.2f}")
+    return Choice(CSR, f"{zero} and {lengths}")
 
 
 def _best_block(profile: Profile, item: int, index: int) -> tuple[int, float, float]:
@@ -218,10 +218,6 @@ def _products_needed(choice: Choice, limits: Thresholds) -> int:
         Tensor: limits.dense_reuse,
     }
     return reuse[choice.format]
-
-
-def _name(format_class: FormatClass) -> str:
-    return "dense" if format_class is Tensor else format_class.__name__
 
 
 def _percent(share: float) -> str:

@@ -14,7 +14,7 @@ from sparse_core.formats.bsr import BSR
 from sparse_core.formats.coo import COO, entries_rise
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
-from sparse_core.formats.validation import can_read, check_pointers, check_size, check_values_dtype, rises
+from sparse_core.formats.validation import can_read, check_pointers, check_size, checked_dense, rises
 from sparse_core.matrix_operations import operations
 
 
@@ -28,10 +28,7 @@ def csr_from_dense(dense: Any) -> CSR:
         TypeError: integer or bool values.
         ValueError: not two-dimensional.
     """
-    dense = torch.as_tensor(dense)
-    check_values_dtype(dense, "dense")
-    if dense.ndim != 2:
-        raise ValueError(f"dense must be two-dimensional, got shape {tuple(dense.shape)}")
+    dense = checked_dense(dense)
     rows, columns = dense.shape
     # Flat positions are sorted by (row, column) already.
     flat = dense.reshape(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -68,18 +68,21 @@ class CSR(SparseMatrix):
     @property
     def T(self) -> CSR:
         """The transposed matrix as CSR. The order is worked out once per structure."""
-        plan = self.cached("transpose", self._plan_transpose)
-        values = self.values.index_select(0, plan.order)
-        shape = (self.shape[1], self.shape[0])
-        transposed = CSR(plan.row_ptr, plan.col, values, shape, validate=False)
-        transposed._structure_cache = plan.structure_cache
+        row_ptr, col, order, cache = self.cached("transpose", self._plan_transpose)
+        values = self.values.index_select(0, order)
+        transposed = CSR(row_ptr, col, values, (self.shape[1], self.shape[0]), validate=False)
+        transposed._structure_cache = cache
         return transposed
 
-    def _plan_transpose(self) -> _TransposePlan:
+    def transpose_order(self) -> Tensor:
+        """(nnz,) of the index type, entry of this matrix that each entry of ``.T`` comes from."""
+        return self.cached("transpose", self._plan_transpose)[2]
+
+    def _plan_transpose(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
         col, order = torch.sort(self.col, stable=True)
         rows = expand_pointers(self.row_ptr, self.nnz).index_select(0, order)
         row_ptr = pointers_from_rows(col, self.shape[1])
-        return _TransposePlan(row_ptr, rows, order.to(self.index_dtype), {})
+        return row_ptr, rows, order.to(self.index_dtype), {}
 
     def row_lengths(self) -> Tensor:
         """(M,) of the index type, stored entries of each row."""
@@ -149,10 +152,3 @@ class CSR(SparseMatrix):
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row_ptr": self.row_ptr, "col": self.col}
-
-
-class _TransposePlan(NamedTuple):
-    row_ptr: Tensor
-    col: Tensor
-    order: Tensor
-    structure_cache: dict[str, Any]

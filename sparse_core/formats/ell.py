@@ -114,12 +114,6 @@ class ELL(SparseMatrix):
     def _padding(self) -> Tensor:
         return torch.arange(self.width, device=self.device)[:, None] >= self.lengths
 
-    def _entry_places(self) -> tuple[Tensor, Tensor]:
-        # Flat positions of the entries in col and values, row after row, and the row of each.
-        row_ptr = pointers_from_lengths(self.lengths, torch.int64)
-        row = expand_pointers(row_ptr, self.nnz)
-        return rank_within_rows(row_ptr, row) * self.shape[0] + row, row
-
     @classmethod
     def from_csr(cls, csr: CSR, *, width: int | None = None) -> Self:  # type: ignore[override]
         """Convert from CSR.
@@ -155,11 +149,12 @@ class ELL(SparseMatrix):
 
     def _to_csr(self) -> CSR:
         dtype = index_dtype_for(*self.shape, self.nnz)
-        places, _ = self._entry_places()
-        row_ptr = pointers_from_lengths(self.lengths, dtype)
+        row_ptr = pointers_from_lengths(self.lengths, torch.int64)
+        row = expand_pointers(row_ptr, self.nnz)
+        places = rank_within_rows(row_ptr, row) * self.shape[0] + row
         col = narrow(self.col.reshape(-1).index_select(0, places), dtype)
         values = self.values.reshape(-1).index_select(0, places)
-        return CSR(row_ptr, col, values, self.shape, validate=False)
+        return CSR(row_ptr.to(dtype), col, values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"col": self.col, "lengths": self.lengths}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -94,18 +94,16 @@ def save_matrix(matrix: SparseMatrix, path: str | os.PathLike[str]) -> Path:
     if not file.parent.is_dir():
         raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
     stored = matrix.detach().to_scipy()
-    if suffix == ".npz":
-        _replace(file, lambda stream: scipy.sparse.save_npz(stream, stored))
-        return file
-
-    def write(stream: IO[bytes]) -> None:
-        # Without a declared symmetry the writer would look for one and might drop explicit zeros.
-        scipy.io.mmwrite(stream, stored.tocoo(), symmetry="general")
-
-    if suffix == ".mtx":
-        _replace(file, write)
-    else:
-        _replace(file, lambda stream: _compressed(stream, write))
+    with replacing(file) as temporary, temporary.open("wb") as stream:
+        if suffix == ".npz":
+            scipy.sparse.save_npz(stream, stored)
+            return file
+        # Without a name and a time stamp equal matrices give equal files.
+        is_packed = suffix == ".mtx.gz"
+        packing = gzip.GzipFile("", "wb", fileobj=stream, mtime=0) if is_packed else nullcontext(stream)
+        with packing as text:
+            # Without a declared symmetry the writer would look for one and might drop explicit zeros.
+            scipy.io.mmwrite(text, stored.tocoo(), symmetry="general")
     return file
 
 
@@ -153,14 +151,3 @@ def _as_floating(matrix: Any) -> Any:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _compressed(stream: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
-    # Without a name and a time stamp equal matrices give equal files.
-    with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
-        write(packed)  # type: ignore[arg-type]
-
-
-def _replace(file: Path, write: Callable[[IO[bytes]], None]) -> None:
-    with replacing(file) as temporary, temporary.open("wb") as stream:
-        write(stream)

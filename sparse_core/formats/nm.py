@@ -14,6 +14,7 @@ from sparse_core.formats.validation import (
     check_range,
     check_size,
     check_values_dtype,
+    checked_dense,
     first_true,
 )
 
@@ -186,10 +187,7 @@ class NM(SparseMatrix):
             ValueError: a group has more nonzeros; names row and group.
         """
         check_pattern(n, m)
-        dense = torch.as_tensor(dense)
-        check_values_dtype(dense, "dense")
-        if dense.ndim != 2:
-            raise ValueError(f"dense must be two-dimensional, got shape {tuple(dense.shape)}")
+        dense = checked_dense(dense)
         rows, columns = dense.shape
         groups = ceil_div(columns, m)
         padding = groups * m - columns

@@ -55,7 +55,7 @@ class Operators(ABC):
     # Sums.
 
     def __add__(self, other: Any) -> Any:
-        if _is_matrix(other):
+        if isinstance(other, Operators):
             return operations.add(self, other)
         if isinstance(other, Tensor):
             return self.to_dense() + other
@@ -83,7 +83,7 @@ class Operators(ABC):
     # Products and quotients entry by entry.
 
     def __mul__(self, other: Any) -> Any:
-        if _is_matrix(other):
+        if isinstance(other, Operators):
             return operations.multiply(self, other)
         if _is_scalar(other):
             return self._scaled(operator.mul, other)
@@ -175,16 +175,12 @@ class Operators(ABC):
         return total
 
 
-def _is_matrix(other: object) -> bool:
-    return isinstance(other, Operators)
-
-
 def _is_scalar(other: object) -> bool:
     return isinstance(other, numbers.Number) or (isinstance(other, Tensor) and other.ndim == 0)
 
 
 def _is_operand(other: object) -> bool:
-    return _is_matrix(other) or isinstance(other, Tensor | numbers.Number)
+    return isinstance(other, Operators | Tensor | numbers.Number)
 
 
 def _is_integer(part: object) -> bool:

@@ -21,15 +21,15 @@ class Thresholds(NamedTuple):
 
     dense_below: float
     dense_bytes: float
-    block_share: float
-    dense_blocks: float
-    sliced_padding: float
-    sliced_mean: float
-    sliced_rows: int
-    block_reuse: int
-    sliced_reuse: int
     csr_reuse: int
     dense_reuse: int
+    block_share: float = 0.0
+    dense_blocks: float = 1.0
+    sliced_padding: float = 0.0
+    sliced_mean: float = 0.0
+    sliced_rows: int = 0
+    block_reuse: int = 0
+    sliced_reuse: int = 0
 
 
 #: A number with a measurement beside it comes from that (H200, or two threads of a Xeon CPU); the others
@@ -65,12 +65,8 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         # H200, 64 columns: 64-blocks take 48 us at 90 % zero and 141 at 50 %, dense 80. (With thousands of
         # columns in half precision blocks win from 40 % zero.)
         dense_blocks=0.3,
-        # Products with many columns go through CSR.
-        sliced_padding=0.0,
-        sliced_mean=0.0,
-        sliced_rows=0,
+        # No slices: products with many columns go through CSR.
         block_reuse=20,
-        sliced_reuse=0,
         csr_reuse=5,
         dense_reuse=5,
     ),
@@ -79,13 +75,6 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         dense_below=0.6,
         dense_bytes=2**31,
         # The libraries multiply CSR; every other format is converted to it for a product.
-        block_share=0.0,
-        dense_blocks=1.0,
-        sliced_padding=0.0,
-        sliced_mean=0.0,
-        sliced_rows=0,
-        block_reuse=0,
-        sliced_reuse=0,
         csr_reuse=20,
         dense_reuse=20,
     ),
@@ -93,13 +82,6 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         # Two threads, 2048², 64 columns: dense is 1.3x as fast at 50 %, CSR 1.1x at 60 %, 1.4x at 70 %.
         dense_below=0.57,
         dense_bytes=2**31,
-        block_share=0.0,
-        dense_blocks=1.0,
-        sliced_padding=0.0,
-        sliced_mean=0.0,
-        sliced_rows=0,
-        block_reuse=0,
-        sliced_reuse=0,
         csr_reuse=5,
         dense_reuse=5,
     ),

@@ -7,6 +7,7 @@ something is wrong they look again, for the array and the first wrong position.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,6 +68,15 @@ def check_values_dtype(values: Tensor, name: str = "values") -> None:
     known = ", ".join(str(dtype).removeprefix("torch.") for dtype in VALUE_DTYPES)
     advice = f"convert with {name}.to(torch.{'float64' if wide else 'float32'})"
     raise TypeError(f"{name} must be one of {known}; got {values.dtype}: {advice}")
+
+
+def checked_dense(dense: Any) -> Tensor:
+    """A dense matrix, (M, N) floating or complex, as a tensor; raises where it is none."""
+    tensor = torch.as_tensor(dense)
+    check_values_dtype(tensor, "dense")
+    if tensor.ndim != 2:
+        raise ValueError(f"dense must be two-dimensional, got shape {tuple(tensor.shape)}")
+    return tensor
 
 
 def check_indices(sizes: tuple[int, ...], device: torch.device, **arrays: Tensor) -> None:

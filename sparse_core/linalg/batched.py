@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.linalg.operands import WORKING_DTYPES
+
 __all__ = ["BatchedCholesky", "BatchedLU", "batched_cholesky", "batched_lu"]
 
-_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 _LISTED = 5
 
 
@@ -125,7 +126,7 @@ def batched_cholesky(matrices: Tensor, *, check: bool = True) -> BatchedCholesky
 
 
 def _check(matrices: Tensor) -> None:
-    if not isinstance(matrices, Tensor) or matrices.dtype not in _DTYPES:
+    if not isinstance(matrices, Tensor) or matrices.dtype not in WORKING_DTYPES:
         found = matrices.dtype if isinstance(matrices, Tensor) else type(matrices).__name__
         raise TypeError(f"matrices must be float32, float64, complex64 or complex128 tensors, got {found}")
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:

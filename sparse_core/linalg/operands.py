@@ -7,9 +7,12 @@ import functools
 import torch
 from torch import Tensor
 
-from sparse_core.formats import SparseMatrix
+from sparse_core.formats import CSR, SparseMatrix
 from sparse_core.formats.base import VALUE_DTYPES
 from sparse_core.gradients import followed
+
+#: Types that solvers and factorisations compute in.
+WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -22,11 +25,9 @@ def result_dtype(matrix: SparseMatrix, dense: Tensor) -> torch.dtype:
     return torch.promote_types(matrix.dtype, dense.dtype)
 
 
-def as_gradient(gradient: Tensor, operand: Tensor) -> Tensor:
-    """A gradient in the type of its operand: the real part for a real operand of a complex product."""
-    if gradient.is_complex() and not operand.is_complex():
-        gradient = gradient.real
-    return gradient.to(operand.dtype)
+def as_gradient(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """A gradient in the type of its operand: the real part for a real operand of a complex result."""
+    return (gradient.real if gradient.is_complex() and not dtype.is_complex else gradient).to(dtype)
 
 
 def check_matrix(matrix: object, name: str) -> None:
@@ -36,6 +37,14 @@ def check_matrix(matrix: object, name: str) -> None:
             f"{name} must be a sparse matrix of sparse_core.formats, got {type(matrix).__name__}"
             " (CSR.from_dense, from_scipy and from_torch make one)"
         )
+
+
+def check_square(matrix: object) -> None:
+    """Raise ``TypeError`` unless ``matrix`` is CSR, ``ValueError`` unless it is square."""
+    if not isinstance(matrix, CSR):
+        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"matrix must be square, got {matrix.shape[0]} x {matrix.shape[1]}")
 
 
 def check_dense(dense: Tensor, name: str, device: torch.device) -> None:

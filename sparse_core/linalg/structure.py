@@ -5,26 +5,15 @@ Everything here that does not depend on the values is computed once per structur
 
 from __future__ import annotations
 
-from typing import NamedTuple, overload
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, CSR, SparseMatrix
 from sparse_core.formats.base import Matrix
+from sparse_core.formats.indexing import expand_pointers
 from sparse_core.linalg.operands import gradient_needed
-
-
-class TransposePlan(NamedTuple):
-    """Where the entries of a matrix lie in its transpose.
-
-    Attributes:
-        pattern: the transposed matrix with placeholder values; owns the work plans of the transpose.
-        order: (nnz,) entry (BSR: block) of the matrix that each entry of the transpose comes from.
-    """
-
-    pattern: CSR | BSR
-    order: Tensor
 
 
 def as_csr(matrix: SparseMatrix) -> CSR:
@@ -46,12 +35,9 @@ def _converted(matrix: SparseMatrix) -> CSR:
 
 
 def _pattern(csr: CSR) -> CSR:
-    return CSR(csr.row_ptr, csr.col, _placeholder(csr.values.detach()), csr.shape, validate=False)
-
-
-def _placeholder(values: Tensor) -> Tensor:
-    """Values of the right shape in the memory of one scalar."""
-    return values.new_zeros(()).expand(values.shape)
+    # Values in the memory of one scalar.
+    values = csr.values.detach().new_zeros(()).expand(csr.values.shape)
+    return CSR(csr.row_ptr, csr.col, values, csr.shape, validate=False)
 
 
 @overload
@@ -74,10 +60,7 @@ def transposed(matrix: SparseMatrix) -> CSR | BSR:
 
 
 def _transposed(matrix: SparseMatrix) -> CSR | BSR:
-    source = matrix if isinstance(matrix, BSR) else as_csr(matrix)
-    plan = transpose_plan(source)
-    values = source.values.index_select(0, plan.order)
-    return plan.pattern.with_values(values.mT.contiguous() if isinstance(source, BSR) else values)
+    return matrix.T if isinstance(matrix, BSR) else as_csr(matrix).T
 
 
 def at_values(matrix: Matrix, values: Tensor | None) -> Matrix:
@@ -88,33 +71,30 @@ def at_values(matrix: Matrix, values: Tensor | None) -> Matrix:
     return matrix if values is None or values is matrix.values else matrix.with_values(values)
 
 
-def transpose_plan(matrix: CSR | BSR) -> TransposePlan:
-    """Structure of the transpose and the permutation that leads there; found once."""
-    return matrix.cached("linalg transpose", lambda: _plan_transpose(matrix))
-
-
-def _plan_transpose(matrix: CSR | BSR) -> TransposePlan:
-    rows, columns = matrix.shape
-    compressed_columns = -(-columns // matrix.block_size[1]) if isinstance(matrix, BSR) else columns
-    # A stable sort by column leaves the rows of each column in rising order.
-    sorted_col, order = torch.sort(matrix.col, stable=True)
-    bounds = torch.arange(compressed_columns + 1, device=matrix.device, dtype=matrix.col.dtype)
-    row_ptr = torch.searchsorted(sorted_col, bounds).to(matrix.row_ptr.dtype)
-    col = row_of_entry(matrix)[order].to(matrix.col.dtype)
-    values = _placeholder(matrix.values.detach())
-    if isinstance(matrix, BSR):
-        return TransposePlan(BSR(row_ptr, col, values.mT, (columns, rows), validate=False), order)
-    return TransposePlan(CSR(row_ptr, col, values, (columns, rows), validate=False), order)
-
-
 def row_of_entry(matrix: CSR | BSR) -> Tensor:
     """(nnz,) row of every stored entry (BSR: block row of every block), in the type of ``col``."""
 
-    def build() -> Tensor:
-        rows = torch.arange(len(matrix.row_ptr) - 1, device=matrix.device, dtype=matrix.col.dtype)
-        return rows.repeat_interleave(matrix.row_ptr.diff(), output_size=len(matrix.col))
+    return matrix.cached("row_indices", lambda: expand_pointers(matrix.row_ptr, len(matrix.col)))
 
-    return matrix.cached("linalg row of entry", build)
+
+def cut_rows(row_ptr: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Pieces of at most ``size`` entries of some rows.
+
+    Args:
+        row_ptr: (M + 1,) integer.
+        rows: (L,) numbers of the rows.
+        size: entries of a piece.
+
+    Returns:
+        (L + 1,) first piece of each row; (P,) first entry of each piece and one past its last; all int64.
+    """
+    start, end = row_ptr[rows].long(), row_ptr[rows + 1].long()
+    pieces = (end - start + size - 1) // size
+    first_piece = torch.nn.functional.pad(pieces.cumsum(0), (1, 0))
+    owner = torch.repeat_interleave(pieces)
+    within = torch.arange(len(owner), device=owner.device) - first_piece[owner]
+    piece_start = start[owner] + within * size
+    return first_piece, piece_start, torch.minimum(piece_start + size, end[owner])
 
 
 def segment_sum(data: Tensor, offsets: Tensor) -> Tensor:

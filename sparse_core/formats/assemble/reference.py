@@ -10,14 +10,7 @@ from sparse_core.formats.assemble.common import Assembly, result_index_dtype, su
 
 
 def assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, target: bool) -> Assembly:
-    """Sort by (row, col) and sum the entries of each cell in their order of input.
-
-    Args:
-        row, col: (N,) int32 or int64, inside ``shape``, N at least 1.
-        values: (N,) floating or complex.
-        shape: rows and columns.
-        target: whether to return where each entry went.
-    """
+    """Sort by (row, col) and sum the entries of each cell in their order of input; at least one entry."""
     order = _order(row, col, shape)
     if order is not None:
         row, col = row[order], col[order]

@@ -15,13 +15,6 @@ def checked_size(name: str, size: int) -> int:
     return size
 
 
-def pointers_of(lengths: Tensor, index: torch.dtype) -> Tensor:
-    """Row pointers (M + 1,) of rows of these lengths (M,)."""
-    pointers = torch.zeros(len(lengths) + 1, dtype=index, device=lengths.device)
-    torch.cumsum(lengths, 0, dtype=index, out=pointers[1:])
-    return pointers
-
-
 def normal_values(count: int, seed: int, dtype: torch.dtype) -> Tensor:
     """Normal values (count,) on the CPU."""
     generator = torch.Generator().manual_seed(seed)

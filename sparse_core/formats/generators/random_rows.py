@@ -8,7 +8,8 @@ from torch import Tensor
 from sparse_core.formats.base import index_dtype_for
 from sparse_core.formats.bsr import BSR
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.generators.common import Device, checked_size, normal_values, pointers_of
+from sparse_core.formats.generators.common import Device, checked_size, normal_values
+from sparse_core.formats.indexing import pointers_from_lengths
 
 
 def random_uniform(
@@ -95,7 +96,7 @@ def block_sparse(
     step = torch.arange(block_size)
     values *= ((row[:, None] * block_size + step) < shape[0])[:, :, None]
     values *= ((col[:, None] * block_size + step) < shape[1])[:, None, :]
-    pointers = pointers_of(torch.bincount(row, minlength=block_rows), index)
+    pointers = pointers_from_lengths(torch.bincount(row, minlength=block_rows), index)
     return BSR(pointers.to(device), col.to(device, index), values.to(device), shape, validate=False)
 
 
@@ -105,7 +106,7 @@ def _random_rows(lengths: Tensor, cols: int, seed: int, dtype: torch.dtype, devi
     index = index_dtype_for(rows, cols, count)
     generator = torch.Generator().manual_seed(seed)
     share = torch.rand(count, generator=generator, dtype=torch.float64).to(device)
-    pointers = pointers_of(lengths.to(device), torch.int64)
+    pointers = pointers_from_lengths(lengths.to(device), torch.int64)
     row = torch.repeat_interleave(torch.arange(rows, device=device), lengths.to(device))
     # L sorted draws from cols - L + 1 columns, the k-th moved on by k, are L distinct columns.
     choices = cols - lengths.to(device)[row] + 1

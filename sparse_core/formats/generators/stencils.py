@@ -9,7 +9,8 @@ import torch
 
 from sparse_core.formats.base import index_dtype_for
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.generators.common import Device, checked_size, normal_values, pointers_of
+from sparse_core.formats.generators.common import Device, checked_size, normal_values
+from sparse_core.formats.indexing import pointers_from_lengths
 
 
 def stencil(
@@ -54,7 +55,7 @@ def stencil(
     col = (point[:, None] + torch.tensor(steps, dtype=index, device=device)).masked_select(inside)
     row_values = torch.tensor([weights[tap] for tap in taps], dtype=dtype, device=device)
     values = row_values.expand(points, -1).masked_select(inside)
-    return CSR(pointers_of(inside.sum(1), index), col, values, (points, points), validate=False)
+    return CSR(pointers_from_lengths(inside.sum(1), index), col, values, (points, points), validate=False)
 
 
 def poisson_2d(

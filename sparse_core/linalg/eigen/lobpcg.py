@@ -17,7 +17,8 @@ from torch import Tensor
 from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.eigen.result import EigenResult
-from sparse_core.linalg.krylov.problem import WORKING_DTYPES, Operand, Product, in_dtype, product_with
+from sparse_core.linalg.krylov.problem import Operand, Product, in_dtype, product_with
+from sparse_core.linalg.operands import WORKING_DTYPES
 
 
 @dataclass

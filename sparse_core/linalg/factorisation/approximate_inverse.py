@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
-from sparse_core.linalg.factorisation.pattern import Pattern, check_square, find, pattern_of
+from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.linalg.factorisation.pattern import Pattern, check_factorisable, find, pattern_of
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
-from sparse_core.linalg.products import spmm, spmv
+from sparse_core.linalg.products import spmm
 from sparse_core.linalg.spgemm import spgemm
 from sparse_core.linalg.structure import transposed
-from sparse_core.linalg.triangular.levels import expand_segments, pointer
+from sparse_core.linalg.triangular.levels import expand_segments
 
 #: Numbers in the small dense systems solved in one go, and the most unknowns that one may have.
 _CHUNK, _LARGEST = 1 << 23, 1024
@@ -36,7 +37,7 @@ class ApproximateInverse(ApproximateSolver):
         """The approximate inverse times ``b``, (M,) or (M, N)."""
         check_right_side(b, self.shape)
         for factor in reversed(self.factors):
-            b = spmv(factor, b) if b.ndim == 1 else spmm(factor, b)
+            b = spmm(factor, b)
         return b
 
 
@@ -62,7 +63,7 @@ def sparse_approximate_inverse(
         ValueError: not square, a power below 1, more than 1024 entries in a row of the pattern, or, with
             ``symmetric``, a row (which is named) where the matrix is not positive definite.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     power = 1 if pattern == "matrix" else pattern
     if not isinstance(power, int) or power < 1:
         raise ValueError(f"pattern must be 'matrix' or a power of at least 1, got {pattern!r}")
@@ -90,12 +91,12 @@ def _with_diagonal(matrix: CSR, power: int) -> Pattern:
     row = torch.arange(positions.size, device=matrix.device)
     keys = torch.unique(torch.cat([positions.keys, row * (positions.size + 1)]))
     rows = keys // max(1, positions.size)
-    return Pattern(pointer(rows, positions.size), rows, keys - rows * positions.size, keys)
+    return Pattern(pointers_from_rows(rows, positions.size), rows, keys - rows * positions.size, keys)
 
 
 def _select(pattern: Pattern, kept: Tensor) -> Pattern:
     row, col = pattern.row[kept], pattern.col[kept]
-    return Pattern(pointer(row, pattern.size), row, col, pattern.source[kept])
+    return Pattern(pointers_from_rows(row, pattern.size), row, col, pattern.source[kept])
 
 
 def _assemble(wanted: Pattern, matrix: CSR, solve: Callable[[Tensor, Tensor, CSR], Tensor]) -> CSR:
@@ -135,7 +136,7 @@ def _least_squares(rows: Tensor, columns: Tensor, matrix: CSR) -> Tensor:
     keys = problem * width + matrix.col[entry]
     own = torch.arange(count, device=rows.device) * width + rows
     equations, place = torch.unique(torch.cat([keys, own]), return_inverse=True)
-    first = pointer(equations // width, count)
+    first = pointers_from_rows(equations // width, count)
     equation = place[: len(keys)] - first[problem]
     height = max(size, int(first.diff().max()))
 

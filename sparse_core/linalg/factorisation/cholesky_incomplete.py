@@ -16,8 +16,8 @@ from sparse_core.linalg.factorisation.ilu import FactorisationReport, Reordering
 from sparse_core.linalg.factorisation.pattern import (
     Pattern,
     check_diagonal_stored,
+    check_factorisable,
     check_same_structure,
-    check_square,
     find,
     pattern_of,
 )
@@ -46,7 +46,7 @@ class ICFactors(ApproximateSolver):
 
     Attributes:
         shape: rows and columns.
-        lower: (M, M) CSR, lower triangular with a positive diagonal; also ``L``.
+        lower: (M, M) CSR, lower triangular with a positive diagonal.
         permutation: (M,) int64 unknown at each place of the factor, None in the given order.
         shift: the factor is that of ``A + shift diag(A)``; 0 where none was needed.
         report: what was done.
@@ -70,11 +70,6 @@ class ICFactors(ApproximateSolver):
             smallest_pivot=float(pivot.min()) if len(pivot) else float("inf"),
         )
 
-    @property
-    def L(self) -> CSR:
-        """The lower factor."""
-        return self.lower
-
     def solve(self, b: Tensor) -> Tensor:
         """``P^T L^-T L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
@@ -90,7 +85,6 @@ class ICFactors(ApproximateSolver):
         Raises:
             ValueError: another structure, not symmetric, or not positive definite.
         """
-        check_square(matrix)
         check_same_structure(self._matrix, matrix)
         return ICFactors(matrix, self._plan, self._wanted_shift)
 
@@ -114,7 +108,7 @@ def ic0(matrix: CSR, *, shift: float | None = None, reorder: Reordering | None =
         ValueError: not square, not symmetric, a diagonal entry not stored or not positive, or a breakdown
             with the given shift; the row is named.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     if matrix.dtype.is_complex:
         raise TypeError(f"ic0 takes real values, got {matrix.dtype}: use ilu0")
     if shift is not None and not shift >= 0:

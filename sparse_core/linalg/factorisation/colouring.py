@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.linalg.operands import check_square
 from sparse_core.linalg.structure import row_of_entry
-from sparse_core.linalg.triangular.levels import Levels, expand_segments, level_schedule, pointer
+from sparse_core.linalg.triangular.levels import Levels, expand_segments, level_schedule
 
 #: Longest chain of greedy colouring in the given order, over the root of the number of unknowns.
 _MOST_STEPS = 8
@@ -50,10 +52,7 @@ def multicolour_order(matrix: CSR) -> MulticolourOrder:
         TypeError: not CSR.
         ValueError: not square.
     """
-    if not isinstance(matrix, CSR):
-        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"matrix must be square, got {matrix.shape[0]} x {matrix.shape[1]}")
+    check_square(matrix)
     return matrix.cached("multicolour order", lambda: _order(matrix))
 
 
@@ -127,7 +126,7 @@ def _greedy_colours(row: Tensor, col: Tensor, size: int) -> Tensor:
 def _waits(row: Tensor, col: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
     """Every edge makes the vertex whose turn is later wait for the other: a CSR pattern of turns."""
     later, order = torch.sort(torch.maximum(rank[row], rank[col]), stable=True)
-    return pointer(later, len(rank)), torch.minimum(rank[row], rank[col])[order]
+    return pointers_from_rows(later, len(rank)), torch.minimum(rank[row], rank[col])[order]
 
 
 def _colour_by_level(waits_ptr: Tensor, earlier: Tensor, levels: Levels) -> Tensor:
@@ -146,6 +145,6 @@ def _lowest_free(owner: Tensor, taken: Tensor, owners: int) -> Tensor:
     stride = int(taken.max()) + 1
     distinct = torch.unique(owner * stride + taken)
     owner, taken = distinct // stride, distinct % stride
-    place = torch.arange(len(owner), device=owner.device) - pointer(owner, owners)[owner]
+    place = torch.arange(len(owner), device=owner.device) - pointers_from_rows(owner, owners)[owner]
     # Sorted distinct numbers equal their place exactly as long as none is skipped.
     return torch.bincount(owner[taken == place], minlength=owners)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.libraries import missing, module_available
-from sparse_core.linalg.factorisation.pattern import check_same_structure, check_square
+from sparse_core.linalg.factorisation.pattern import check_factorisable, check_same_structure
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.op import Impl, Implementation, Op, by_torch
 
@@ -48,7 +48,7 @@ class LUFactors(ApproximateSolver):
     graph_safe = False
 
     def __init__(self, matrix: CSR, column_order: Any | None = None) -> None:
-        check_square(matrix)
+        check_factorisable(matrix)
         self.shape = matrix.shape
         self._matrix = matrix
         self.factors: Any = None
@@ -83,7 +83,6 @@ class LUFactors(ApproximateSolver):
         Raises:
             ValueError: another structure, or a singular matrix.
         """
-        check_square(matrix)
         check_same_structure(self._matrix, matrix)
         return LUFactors(matrix, self.column_order)
 
@@ -99,7 +98,7 @@ class CholeskyFactors(ApproximateSolver):
     graph_safe = False
 
     def __init__(self, matrix: CSR, library: str, symbolic: Any | None = None) -> None:
-        check_square(matrix)
+        check_factorisable(matrix)
         if matrix.dtype.is_complex:
             raise TypeError(f"cholesky takes real values, got {matrix.dtype}: use lu")
         self.shape = matrix.shape
@@ -155,7 +154,6 @@ class CholeskyFactors(ApproximateSolver):
         Raises:
             ValueError: another structure, not symmetric, or not positive definite.
         """
-        check_square(matrix)
         check_same_structure(self._matrix, matrix)
         return CholeskyFactors(matrix, self.library, self._symbolic)
 
@@ -186,7 +184,7 @@ def cholesky(matrix: CSR, *, impl: Impl = "auto") -> CholeskyFactors:
         ValueError: not square, not symmetric, or not positive definite; the row is named.
         ImplementationError: ``impl`` cannot run here.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     vendor = CHOLESKY.choose(impl, matrix.device) == "vendor"
     return CholeskyFactors(matrix, "cholmod" if vendor else "superlu")
 

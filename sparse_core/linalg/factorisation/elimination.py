@@ -14,9 +14,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from sparse_core.formats.indexing import pointers_from_rows
 from sparse_core.linalg.factorisation.pattern import Pattern, UpperRows, find, products
 from sparse_core.linalg.structure import segment_sum
-from sparse_core.linalg.triangular.levels import Levels, level_schedule, pointer
+from sparse_core.linalg.triangular.levels import Levels, level_schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def cholesky_elimination(lower: Pattern) -> Elimination:
     # Row k of the strict upper triangle is column k of the lower one.
     column, order = torch.sort(lower.col[below], stable=True)
     entries = below[order]
-    column_ptr = pointer(column, lower.size)
+    column_ptr = pointers_from_rows(column, lower.size)
     terms = _terms(lower, UpperRows(column_ptr[:-1], column_ptr.diff()), entries, lower.row[entries])
     diagonal = lower.row_ptr[1:] - 1
     return _schedule(terms, diagonal[lower.col], lower.col < lower.row, root=True)
@@ -94,7 +95,7 @@ def _schedule(
     quotient = divided.nonzero()[:, 0]
     waiter, order = torch.sort(torch.cat([target, target, quotient]), stable=True)
     needs = torch.cat([left, right, pivot[quotient]])[order]
-    levels = level_schedule(pointer(waiter, size), needs)
+    levels = level_schedule(pointers_from_rows(waiter, size), needs)
     bounds = torch.tensor(levels.bounds, device=pivot.device)
 
     # Within a level: first what is not divided, each part in the order of the entries.
@@ -106,7 +107,7 @@ def _schedule(
     undivided = torch.bincount(level[~divided[ordered]], minlength=len(levels))
 
     placed, by_place = torch.sort(place_of_entry[target], stable=True)
-    term_ptr = pointer(placed, size)
+    term_ptr = pointers_from_rows(placed, size)
     return Elimination(
         Levels(ordered, levels.bounds),
         tuple((bounds[:-1] + undivided).tolist()),

@@ -14,8 +14,8 @@ from sparse_core.linalg.factorisation.elimination import Elimination, eliminate,
 from sparse_core.linalg.factorisation.pattern import (
     Pattern,
     check_diagonal_stored,
+    check_factorisable,
     check_same_structure,
-    check_square,
     fill,
     pattern_of,
 )
@@ -66,8 +66,8 @@ class ILUFactors(ApproximateSolver):
 
     Attributes:
         shape: rows and columns.
-        lower: (M, M) CSR, unit lower triangular, its ones stored; also ``L``.
-        upper: (M, M) CSR, upper triangular; also ``U``.
+        lower: (M, M) CSR, unit lower triangular, its ones stored.
+        upper: (M, M) CSR, upper triangular.
         permutation: (M,) int64 unknown at each place of the factors, None in the given order.
         report: what was done.
     """
@@ -93,16 +93,6 @@ class ILUFactors(ApproximateSolver):
             smallest_pivot=float(pivot.min()) if len(pivot) else float("inf"),
         )
 
-    @property
-    def L(self) -> CSR:
-        """The lower factor."""
-        return self.lower
-
-    @property
-    def U(self) -> CSR:
-        """The upper factor."""
-        return self.upper
-
     def solve(self, b: Tensor) -> Tensor:
         """``P^T U^-1 L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
@@ -121,7 +111,6 @@ class ILUFactors(ApproximateSolver):
         Raises:
             ValueError: another structure, or a zero pivot.
         """
-        check_square(matrix)
         check_same_structure(self._matrix, matrix)
         return ILUFactors(matrix, self._plan, self.report.shift)
 
@@ -158,7 +147,7 @@ def iluk(matrix: CSR, level: int, *, reorder: Reordering | None = None, shift: f
             triangular solve takes more steps than there are colours.
         shift: as in :func:`ilu0`.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     if level < 0:
         raise ValueError(f"level must be 0 or more, got {level}")
     if reorder not in (None, "multicolour"):

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.linalg.operands import WORKING_DTYPES, check_square
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.linalg.triangular.common import diagonal_positions
-from sparse_core.linalg.triangular.levels import expand_segments, pointer
+from sparse_core.linalg.triangular.levels import expand_segments
 
 #: Products of entries looked at in one go; bounds the memory of symbolic work.
 _CHUNK = 1 << 24
@@ -77,21 +79,18 @@ def pattern_of(matrix: CSR, permutation: Tensor | None = None) -> Pattern:
 
 def _from_keys(keys: Tensor, source: Tensor, size: int) -> Pattern:
     row = keys // max(size, 1)
-    return Pattern(pointer(row, size), row, keys - row * size, source)
+    return Pattern(pointers_from_rows(row, size), row, keys - row * size, source)
 
 
-def check_square(matrix: CSR) -> None:
+def check_factorisable(matrix: CSR) -> None:
     """Raise unless ``matrix`` is a square CSR matrix of full or double precision.
 
     Raises:
         TypeError: another format, or values that are not float32, float64 or complex of these.
         ValueError: not square.
     """
-    if not isinstance(matrix, CSR):
-        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"matrix must be square, got {matrix.shape[0]} x {matrix.shape[1]}")
-    if matrix.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+    check_square(matrix)
+    if matrix.dtype not in WORKING_DTYPES:
         raise TypeError(
             f"cannot factorise values of {matrix.dtype}: convert with matrix.to(torch.float32) or float64"
         )
@@ -155,7 +154,9 @@ def fill(pattern: Pattern, level: int) -> Pattern:
             # Pairs whose levels add up to one less than the new level.
             left = ((current.col < current.row) & (levels == of_left)).nonzero()[:, 0]
             chosen = ((current.col > current.row) & (levels == new_level - 1 - of_left)).nonzero()[:, 0]
-            subset = Pattern(pointer(current.row[chosen], size), current.row[chosen], chosen, chosen)
+            subset = Pattern(
+                pointers_from_rows(current.row[chosen], size), current.row[chosen], chosen, chosen
+            )
             rows = UpperRows(subset.row_ptr[:-1], subset.row_ptr.diff())
             for entry, other in products(current, left, rows):
                 candidate = torch.unique(current.row[entry] * size + current.col[chosen[other]])
@@ -171,7 +172,8 @@ def fill(pattern: Pattern, level: int) -> Pattern:
 
 
 def check_same_structure(known: CSR, matrix: CSR) -> None:
-    """Raise ``ValueError`` unless both matrices have the same shape, device and stored positions."""
+    """Raise as :func:`check_factorisable`, or ``ValueError`` unless the stored positions are the same."""
+    check_factorisable(matrix)
     if known.shape != matrix.shape or known.device != matrix.device or known.nnz != matrix.nnz:
         raise ValueError(
             f"matrix differs in structure from the one factorised: {matrix.shape}, {matrix.nnz} entries,"

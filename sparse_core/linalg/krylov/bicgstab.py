@@ -22,20 +22,18 @@ from sparse_core.linalg.krylov.problem import (
     prepare,
     safe_norms,
 )
-from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
+from sparse_core.linalg.krylov.progress import Status, add_scaled
+from sparse_core.linalg.krylov.recurrence import Recurrence
 from sparse_core.linalg.krylov.result import SolveResult
 
 
-class BiconjugateGradientStabilised:
-    """State and step of the recurrence in plain torch; every column has its own coefficients."""
+class BiconjugateGradientStabilised(Recurrence):
+    """The recurrence in plain torch."""
 
     method = "bicgstab"
 
     def __init__(self, problem: LinearSystem) -> None:
-        self.problem = problem
-        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
-        self.x = problem.x
-        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
+        super().__init__(problem)
         self.shadow, self.direction, self.image = (torch.zeros_like(self.residual) for _ in range(3))
         scalar = problem.tolerance.to(problem.b.dtype)
         self.rho, self.alpha, self.omega = (torch.ones_like(scalar) for _ in range(3))
@@ -45,7 +43,7 @@ class BiconjugateGradientStabilised:
         self.vanishing = torch.finfo(problem.b.dtype).eps ** 2
 
     def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
+        """See :meth:`Recurrence.begin`."""
         norm = safe_norms(residual)
         self.progress.begin(norm, columns)
         self.residual.copy_(residual)
@@ -58,17 +56,17 @@ class BiconjugateGradientStabilised:
             scalar.fill_(1)
 
     def step(self, slot: int) -> None:
-        """One iteration, in place and without the host."""
+        """See :meth:`Recurrence.step`."""
         rho = column_dots(self.shadow, self.residual)
         beta = (rho / self.rho) * (self.alpha / self.omega)
         self.direction.sub_(self.omega * self.image).mul_(beta).add_(self.residual)
-        towards = self._precondition(self.direction)
+        towards = self.problem.correction(self.direction)
         self.image.copy_(self.problem.apply(towards))
         denominator = column_dots(self.shadow, self.image)
         alpha = rho / denominator
         half = self.residual - alpha * self.image
         half_norm = column_norms(half)
-        correction = self._precondition(half)
+        correction = self.problem.correction(half)
         image = self.problem.apply(correction)
         omega = self._omega(image, half, half_norm)
 
@@ -103,10 +101,6 @@ class BiconjugateGradientStabilised:
         failure = torch.where(self.omega == 0, int(Status.OMEGA_VANISHED), failure)
         finite = torch.isfinite(rho.abs()) & torch.isfinite(denominator.abs())
         return torch.where(finite | (failure != 0), failure, int(Status.NOT_FINITE))
-
-    def _precondition(self, vector: Tensor) -> Tensor:
-        precondition = self.problem.precondition
-        return vector if precondition is None else precondition(vector)
 
 
 @without_autocast

@@ -10,32 +10,30 @@ import torch
 from torch import Tensor
 
 from sparse_core.linalg.krylov.problem import LinearSystem, column_dots, column_norms, safe_norms
-from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
+from sparse_core.linalg.krylov.progress import Status, add_scaled
+from sparse_core.linalg.krylov.recurrence import Recurrence
 
 
-class ConjugateGradient:
-    """State and step of the recurrence in plain torch; every column has its own coefficients."""
+class ConjugateGradient(Recurrence):
+    """The recurrence in plain torch."""
 
     method = "cg"
 
     def __init__(self, problem: LinearSystem) -> None:
-        self.problem = problem
-        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
-        self.x = problem.x
-        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
+        super().__init__(problem)
         self.direction = torch.empty_like(self.residual)
         self.rho = torch.empty_like(problem.tolerance)
 
     def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
+        """See :meth:`Recurrence.begin`."""
         self.residual.copy_(residual)
         self.progress.begin(safe_norms(residual), columns)
-        correction = self._precondition()
+        correction = self.problem.correction(self.residual)
         self.direction.copy_(correction)
         self.rho.copy_(column_dots(self.residual, correction).real)
 
     def step(self, slot: int) -> None:
-        """One iteration, in place and without the host."""
+        """See :meth:`Recurrence.step`."""
         product = self.problem.apply(self.direction)
         curvature = column_dots(self.direction, product).real
         failure = _failure(self.rho, curvature)
@@ -44,15 +42,11 @@ class ConjugateGradient:
         add_scaled(self.x, alpha, self.direction, allowed)
         add_scaled(self.residual, -alpha, product, allowed)
         self.progress.record(slot, column_norms(self.residual), failure, curvature)
-        correction = self._precondition()
+        correction = self.problem.correction(self.residual)
         rho = column_dots(self.residual, correction).real
         beta = (rho / self.rho).to(self.direction.dtype)
         torch.addcmul(correction, self.direction, beta, out=self.direction)
         self.rho.copy_(rho)
-
-    def _precondition(self) -> Tensor:
-        precondition = self.problem.precondition
-        return self.residual if precondition is None else precondition(self.residual)
 
 
 def _failure(rho: Tensor, curvature: Tensor) -> Tensor:

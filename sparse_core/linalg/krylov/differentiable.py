@@ -17,7 +17,7 @@ from sparse_core.linalg.krylov.gmres import gmres
 from sparse_core.linalg.krylov.minres import minres
 from sparse_core.linalg.krylov.problem import Operand
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.operands import gradient_needed
+from sparse_core.linalg.operands import as_gradient, gradient_needed
 from sparse_core.linalg.products import sddmm
 from sparse_core.linalg.structure import as_csr, transposed
 
@@ -96,8 +96,8 @@ class _Solve(torch.autograd.Function):
         of_values = None
         if ctx.needs_input_grad[0]:
             left, right = -adjoint.reshape(len(x), -1), x.conj().reshape(len(x), -1).mT
-            of_values = _real_where(_sampled(ctx.pattern, left, right), values.dtype)
-        of_b = _real_where(adjoint, ctx.b_dtype) if ctx.needs_input_grad[1] else None
+            of_values = as_gradient(_sampled(ctx.pattern, left, right), values.dtype)
+        of_b = as_gradient(adjoint, ctx.b_dtype) if ctx.needs_input_grad[1] else None
         return of_values, of_b, None, None
 
     @staticmethod
@@ -129,11 +129,6 @@ def _sampled(pattern: CSR | None, left: Tensor, right: Tensor) -> Tensor:
         return product
     values: Tensor = sddmm(pattern, left, right.resolve_conj()).values
     return values
-
-
-def _real_where(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Gradient in the type of its operand: the real part for a real operand of a complex system."""
-    return (gradient if dtype.is_complex or not gradient.is_complex() else gradient.real).to(dtype)
 
 
 def solve(

@@ -12,21 +12,14 @@ from sparse_core.linalg.krylov.recurrence import Recurrence
 
 
 class FiniteIterate(NamedTuple):
-    """Iterates of the columns that need one.
-
-    Attributes:
-        columns: () or (N,) bool, which columns were replaced.
-        x: (M,) or (M, N), finite in those columns.
-        norms: () or (N,) float64, ``‖b - A x‖`` of all columns.
-    """
+    """Which columns were replaced, () or (N,) bool, and ``‖b - A x‖`` of all columns, float64."""
 
     columns: Tensor
-    x: Tensor
     norms: Tensor
 
 
 def finite_iterate(recurrence: Recurrence, norms: Tensor, start: Tensor | None) -> FiniteIterate | None:
-    """The iterate with the smallest residual, for columns whose last one is not finite; None without any.
+    """Put the iterate with the smallest residual where the last one is not finite; None if it is finite.
 
     An iterate is not kept while a solve runs, which would cost every solve a pass over ``x``. Steps repeat
     to the bit, so those of a solve that failed are taken once more, one by one.
@@ -55,4 +48,4 @@ def finite_iterate(recurrence: Recurrence, norms: Tensor, start: Tensor | None) 
         smallest = torch.where(better, fresh, smallest)
         torch.where(better, x, best, out=best)
     torch.where(lost, best, last, out=x)
-    return FiniteIterate(lost, x, torch.where(lost, smallest, norms))
+    return FiniteIterate(lost, torch.where(lost, smallest, norms))

@@ -49,8 +49,7 @@ class Arnoldi:
     def extend(self, step: int) -> None:
         """Basis vector ``step + 1`` and column ``step`` of the Hessenberg matrix, without the host."""
         vector = self.basis[step]
-        precondition = self.problem.precondition
-        image = self.problem.apply(vector if precondition is None else precondition(vector))
+        image = self.problem.apply(self.problem.correction(vector))
         known = self.basis[: step + 1]
         before = torch.linalg.vector_norm(image)
         overlap = known.conj() @ image
@@ -67,9 +66,7 @@ class Arnoldi:
 
     def combine(self, weights: NDArray) -> Tensor:
         """Correction of ``x``: the preconditioned combination of basis vectors."""
-        vector = torch.from_numpy(weights).to(self.basis) @ self.basis[: len(weights)]
-        precondition = self.problem.precondition
-        return vector if precondition is None else precondition(vector)
+        return self.problem.correction(torch.from_numpy(weights).to(self.basis) @ self.basis[: len(weights)])
 
 
 class LeastSquares:

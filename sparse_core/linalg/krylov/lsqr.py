@@ -7,7 +7,6 @@ Kahan's bidiagonalisation, and Givens rotations on what it makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -15,7 +14,14 @@ from torch import Tensor
 
 from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
-from sparse_core.linalg.krylov.problem import Callback, Operand, Product, safe_norms, working_dtype
+from sparse_core.linalg.krylov.problem import (
+    Callback,
+    Operand,
+    Product,
+    check_numbers,
+    safe_norms,
+    working_dtype,
+)
 from sparse_core.linalg.krylov.progress import WORTHWHILE
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import stagnation, worst
@@ -193,13 +199,7 @@ def lsqr(
         TypeError: half precision or integer ``b``; a function without ``adjoint``.
         ValueError: shapes or devices that do not fit, negative tolerances.
     """
-    for name, value in (("damp", damp), ("atol", atol), ("btol", btol), ("conlim", conlim)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be finite and not negative, got {value}")
-    if max_iterations is not None and max_iterations < 0:
-        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
-    if not isinstance(b, Tensor):
-        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}")
+    check_numbers(b, max_iterations, damp=damp, atol=atol, btol=btol, conlim=conlim)
     apply, back, width = _products(matrix, b, adjoint, columns)
     right, start = _sides(matrix, b, x0, width)
     limit = 2 * width if max_iterations is None else max_iterations
@@ -239,7 +239,7 @@ def _products(
 ) -> tuple[Product, Product, int]:
     """Products with A and ``A^H``, and the columns of A."""
     if isinstance(matrix, SparseMatrix | Tensor):
-        if matrix.ndim != 2 if isinstance(matrix, Tensor) else False:
+        if isinstance(matrix, Tensor) and matrix.ndim != 2:
             raise ValueError(f"matrix must have two dimensions, got shape {tuple(matrix.shape)}")
         if b.ndim not in (1, 2) or len(b) != matrix.shape[0]:
             raise ValueError(
@@ -250,7 +250,11 @@ def _products(
         held = matrix.detach()
         if isinstance(held, Tensor):
             return (lambda x: held.to(x.dtype) @ x), (lambda y: held.mH.to(y.dtype) @ y), held.shape[1]
-        return held.__matmul__, _adjoint_of(held), held.shape[1]
+
+        def adjoint_product(y: Tensor) -> Tensor:
+            return spmm(held, y.conj().resolve_conj(), transpose=True).conj().resolve_conj()
+
+        return held.__matmul__, adjoint_product, held.shape[1]
     if not callable(matrix):
         raise TypeError(
             f"matrix must be a SparseMatrix, a torch tensor or a function, got {type(matrix).__name__}"
@@ -260,13 +264,6 @@ def _products(
     if adjoint is None:
         raise TypeError("matrix is a function: lsqr needs adjoint, the function that returns A^H y")
     return matrix, adjoint, len(b) if columns is None else columns
-
-
-def _adjoint_of(matrix: SparseMatrix) -> Callable[[Tensor], Tensor]:
-    def product(y: Tensor) -> Tensor:
-        return spmm(matrix, y.conj().resolve_conj(), transpose=True).conj().resolve_conj()
-
-    return product
 
 
 def _sides(matrix: Operand, b: Tensor, x0: Tensor | None, width: int) -> tuple[Tensor, Tensor]:

@@ -23,23 +23,21 @@ from sparse_core.linalg.krylov.problem import (
     prepare,
     safe_norms,
 )
-from sparse_core.linalg.krylov.progress import Progress, Status, add_scaled
+from sparse_core.linalg.krylov.progress import Status, add_scaled
+from sparse_core.linalg.krylov.recurrence import Recurrence
 from sparse_core.linalg.krylov.result import SolveResult
 
 #: ``‖A r‖ <= this * eps * ‖A‖ ‖r‖``: no x brings the residual down, as far as rounding lets that be seen.
 _LEAST = 100
 
 
-class MinimalResidual:
-    """State and step of the recurrence in plain torch; every column has its own coefficients."""
+class MinimalResidual(Recurrence):
+    """The recurrence in plain torch."""
 
     method = "minres"
 
     def __init__(self, problem: LinearSystem) -> None:
-        self.problem = problem
-        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
-        self.x = problem.x
-        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
+        super().__init__(problem)
         # Lanczos vectors before and after the preconditioner, and directions of the solution.
         self.before, self.now, self.towards, self.direction, self.direction_before = (
             torch.zeros_like(self.residual) for _ in range(5)
@@ -49,11 +47,11 @@ class MinimalResidual:
         self.eps = torch.finfo(problem.b.dtype).eps
 
     def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
+        """See :meth:`Recurrence.begin`."""
         self.residual.copy_(residual)
         self.now.copy_(residual)
         self.progress.begin(safe_norms(residual), columns)
-        self.towards.copy_(self._precondition(self.now))
+        self.towards.copy_(self.problem.correction(self.now))
         for vector in (self.before, self.direction, self.direction_before):
             vector.zero_()
         for scalar in self.scalars.values():
@@ -64,14 +62,14 @@ class MinimalResidual:
             self.scalars[name].copy_(torch.as_tensor(start))
 
     def step(self, slot: int) -> None:
-        """One iteration, in place and without the host."""
+        """See :meth:`Recurrence.step`."""
         now, known = self.scalars, self.progress.running
         beta = now["rho"].sqrt()
         vector = self.towards / beta
         image = self.problem.apply(vector) - (beta / now["beta_before"]) * self.before
         alpha = column_dots(vector, image).real
         image = image - (alpha / beta) * self.now
-        towards = self._precondition(image)
+        towards = self.problem.correction(image)
         rho = column_dots(image, towards).real
         beta_next = rho.clamp(min=0).sqrt()
 
@@ -122,10 +120,6 @@ class MinimalResidual:
         failure = torch.where(finite, failure, int(Status.NOT_FINITE))
         # The space was exhausted by the step before.
         return torch.where(known == 0, int(Status.LEAST_SQUARES), failure)
-
-    def _precondition(self, vector: Tensor) -> Tensor:
-        precondition = self.problem.precondition
-        return vector if precondition is None else precondition(vector)
 
 
 @without_autocast

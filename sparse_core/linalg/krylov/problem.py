@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.linalg.operands import WORKING_DTYPES
 
 Product = Callable[[Tensor], Tensor]
 #: Called with (iteration, x, residual norm); True stops the solver.
 Callback = Callable[[int, Tensor, float], object]
 #: What can stand for A, or for an approximation of its inverse.
 Operand = SparseMatrix | Tensor | Product
-
-WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 class SolveOptions(TypedDict, total=False):
@@ -90,6 +89,10 @@ class LinearSystem:
         """``b - A x``, computed afresh."""
         return self.b - self.apply(x)
 
+    def correction(self, residual: Tensor) -> Tensor:
+        """The preconditioned residual; without a preconditioner the residual itself."""
+        return residual if self.precondition is None else self.precondition(residual)
+
 
 def column_norms(vectors: Tensor) -> Tensor:
     """Euclidean norm of a vector (M,) or of each column of (M, N); real, shape () or (N,)."""
@@ -135,15 +138,9 @@ def prepare(
         TypeError: a tensor of a dtype no solver works in.
         ValueError: shapes or devices that do not fit, a negative tolerance, a count below one.
     """
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be finite and not negative, got {value}")
+    check_numbers(b, max_iterations, rtol=rtol, atol=atol)
     if check_every is not None and check_every < 1:
         raise ValueError(f"check_every must be at least 1, got {check_every}")
-    if max_iterations is not None and max_iterations < 0:
-        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
-    if not isinstance(b, Tensor):
-        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}")
     if b.ndim not in (1, 2):
         raise ValueError(f"b must have shape (M,) or (M, N), got {tuple(b.shape)}")
     dtype = working_dtype(matrix, b, x0)
@@ -170,6 +167,17 @@ def prepare(
         graph_reason=_graph_reason(matrix, b, preconditioner, use_graph),
         graph_required=use_graph is True,
     )
+
+
+def check_numbers(b: Tensor, max_iterations: int | None, **tolerances: float) -> None:
+    """Raise unless ``b`` is a tensor, and the limits are finite and not negative."""
+    for name, value in tolerances.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+    if max_iterations is not None and max_iterations < 0:
+        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    if not isinstance(b, Tensor):
+        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}")
 
 
 def working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from sparse_core.linalg.krylov.problem import LinearSystem
 from sparse_core.linalg.krylov.progress import Progress
 
 
-class Recurrence(Protocol):
-    """Buffers on the device, changed in place."""
+class Recurrence(ABC):
+    """State of a solve on the device, changed in place; every column has its own coefficients."""
 
-    method: str
-    problem: LinearSystem
-    progress: Progress
-    x: Tensor
+    method: ClassVar[str]
 
+    def __init__(self, problem: LinearSystem) -> None:
+        self.problem = problem
+        self.progress = Progress(problem.tolerance, problem.check_every, problem.max_iterations)
+        self.x = problem.x
+        self.residual = problem.b.clone(memory_format=torch.contiguous_format)
+
+    @abstractmethod
     def begin(self, columns: Tensor, residual: Tensor) -> None:
         """Start, or restart ``columns`` (bool), from ``residual`` = ``b - A x``."""
 
+    @abstractmethod
     def step(self, slot: int) -> None:
-        """One iteration that ends with ``progress.record(slot, ...)``."""
+        """One iteration, without the host, that ends with ``progress.record(slot, ...)``."""

@@ -182,12 +182,12 @@ class FusedConjugateGradient(ConjugateGradient):
         self.scalars = problem.b.new_zeros(3, dtype=torch.float64)
 
     def begin(self, columns: Tensor, residual: Tensor) -> None:
-        """Start, or restart, from ``residual`` = ``b - A x``."""
+        """See :meth:`Recurrence.begin`."""
         super().begin(columns, residual)
         self.scalars[1] = self.rho
 
     def step(self, slot: int) -> None:
-        """One iteration, in place and without the host."""
+        """See :meth:`Recurrence.step`."""
         product = self.problem.apply(self.direction).contiguous()
         self._dot(self.direction, product, self.curvature_partials)
         count, grid = len(self.x), (self.programs,)

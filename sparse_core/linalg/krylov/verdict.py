@@ -26,9 +26,10 @@ _OF_SQUARES = (
 def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSystem, method: str) -> str:
     """``SolveResult.reason`` of one right-hand side."""
     count, detail = reading.count[column], reading.detail[column]
+    b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
     at = f"at iteration {count + 1}"
-    if status in _OF_SQUARES and _underflows(problem, column):
-        return f"breakdown: squares of b underflow in {_name(problem.b.dtype)}: scale the system"
+    if status in _OF_SQUARES and _underflows(b):
+        return f"breakdown: squares of b underflow in {_name(b.dtype)}: scale the system"
     match status:
         case Status.CONVERGED:
             return "converged"
@@ -37,7 +38,7 @@ def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSys
         case Status.STOPPED:
             return "stopped by callback"
         case Status.NOT_FINITE:
-            return f"breakdown: {_not_finite(problem, column, at)}"
+            return f"breakdown: {_not_finite(b, at)}"
         case Status.NOT_POSITIVE_DEFINITE:
             return (
                 f"not positive definite: p·Ap = {detail:.3g} {at}"
@@ -54,15 +55,14 @@ def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSys
         case Status.LEAST_SQUARES:
             return (
                 f"least squares: ‖b - A x‖ falls no further {at}: the system has no solution, or none that"
-                f" {_name(problem.b.dtype)} shows"
+                f" {_name(b.dtype)} shows"
             )
         case Status.STAGNATED:
-            return stagnation(detail, problem.b.dtype)
+            return stagnation(detail, b.dtype)
     raise AssertionError(f"{method} ended while running")
 
 
-def _underflows(problem: LinearSystem, column: int) -> bool:
-    b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
+def _underflows(b: Tensor) -> bool:
     largest = float(b.abs().max())
     return 0 < largest < math.sqrt(torch.finfo(b.dtype).tiny)
 
@@ -79,8 +79,7 @@ def stagnation(residual: float, dtype: torch.dtype) -> str:
     )
 
 
-def _not_finite(problem: LinearSystem, column: int, at: str) -> str:
-    b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
+def _not_finite(b: Tensor, at: str) -> str:
     wrong = (~torch.isfinite(b)).nonzero()
     if len(wrong):
         row = int(wrong[0])

@@ -14,9 +14,9 @@ from torch import Tensor
 from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
 from sparse_core.libraries import module_available
-from sparse_core.linalg.factorisation.pattern import check_square
+from sparse_core.linalg.factorisation.pattern import check_factorisable
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
-from sparse_core.linalg.products import spmm, spmv
+from sparse_core.linalg.products import spmm
 
 #: Chebyshev smoothing damps eigenvalues of ``D^-1 A`` from this part of the largest one up.
 _SMOOTHED_PART = 1 / 4
@@ -79,8 +79,8 @@ class AlgebraicMultigrid(ApproximateSolver):
         level = self.levels[index]
         x = _chebyshev(level, b, None)
         for _ in range(self._visits):
-            coarse = _product(level.restriction, b - _product(level.matrix, x))
-            x = x + _product(level.prolongation, self._cycle(index + 1, coarse))
+            coarse = spmm(level.restriction, b - spmm(level.matrix, x))
+            x = x + spmm(level.prolongation, self._cycle(index + 1, coarse))
         return _chebyshev(level, b, x)
 
     def describe(self) -> str:
@@ -122,7 +122,7 @@ def algebraic_multigrid(
             ``near_nullspace`` that does not fit.
         ModuleNotFoundError: pyamg is not installed.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     if matrix.dtype.is_complex:
         raise TypeError(f"algebraic_multigrid takes real values, got {matrix.dtype}")
     if method not in ("smoothed_aggregation", "ruge_stuben"):
@@ -225,19 +225,15 @@ def _is_symmetric(array: Any) -> bool:
     return bool(abs(array - array.T).max() <= 1e-12 * abs(array).max()) if array.nnz else True
 
 
-def _product(matrix: CSR, x: Tensor) -> Tensor:
-    return spmv(matrix, x) if x.ndim == 1 else spmm(matrix, x)
-
-
 def _chebyshev(level: MultigridLevel, b: Tensor, x: Tensor | None) -> Tensor:
     """Two steps of the Chebyshev iteration on ``D^-1 A``; ``x`` None starts from zero."""
     high = level.largest_eigenvalue
     centre, radius = (1 + _SMOOTHED_PART) / 2 * high, (1 - _SMOOTHED_PART) / 2 * high
     inverse = level.inverse_diagonal if b.ndim == 1 else level.inverse_diagonal[:, None]
-    residual = b if x is None else b - _product(level.matrix, x)
+    residual = b if x is None else b - spmm(level.matrix, x)
     step = inverse * residual / centre
     x = step if x is None else x + step
     # The three-term recurrence of Saad, algorithm 12.1, written out for its second step.
     rho = 1 / (2 * centre / radius - radius / centre)
-    residual = b - _product(level.matrix, x)
+    residual = b - spmm(level.matrix, x)
     return x + rho * (radius / centre) * step + (2 * rho / radius) * (inverse * residual)

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.formats.indexing import pointers_from_rows
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
-from sparse_core.linalg.factorisation.pattern import Pattern, check_square, pattern_of
+from sparse_core.linalg.factorisation.pattern import Pattern, check_factorisable, pattern_of
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
-from sparse_core.linalg.products import spmm, spmv
+from sparse_core.linalg.products import spmm
 from sparse_core.linalg.spmv.plan import UNROLLED, PatternPlan, find_patterns
 from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
-from sparse_core.linalg.triangular.levels import pointer
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
 GAUSS_SEIDEL: Op[torch.dtype] = Op(
@@ -57,7 +57,7 @@ def jacobi(matrix: CSR, *, damping: float = 1.0) -> Jacobi:
         TypeError: not CSR, or half precision.
         ValueError: not square, or a diagonal value is zero or not stored; the row is named.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     return Jacobi(matrix, damping)
 
 
@@ -135,8 +135,7 @@ class GaussSeidel(ApproximateSolver):
             colour = self._colours[index]
             residual = right[colour.first : colour.last]
             if visit > 0:
-                known = spmv(colour.rows, x) if b.ndim == 1 else spmm(colour.rows, x)
-                residual = residual - known
+                residual = residual - spmm(colour.rows, x)
             scale = colour.inverse_diagonal if b.ndim == 1 else colour.inverse_diagonal[:, None]
             x[colour.first : colour.last] = residual * scale
         return torch.empty_like(x).index_copy_(0, self.order.permutation, x)
@@ -183,7 +182,7 @@ def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True, impl: 
         ValueError: not square, ``sweeps`` below 1, or a diagonal value is zero or not stored.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    check_square(matrix)
+    check_factorisable(matrix)
     if sweeps < 1:
         raise ValueError(f"sweeps must be 1 or more, got {sweeps}")
     return GaussSeidel(matrix, sweeps, symmetric, impl)
@@ -193,7 +192,7 @@ def _build_plan(matrix: CSR) -> _Plan:
     order = multicolour_order(matrix)
     pattern = pattern_of(matrix, order.permutation)
     coupled = (pattern.row != pattern.col).nonzero()[:, 0]
-    row_ptr = pointer(pattern.row[coupled], pattern.size)
+    row_ptr = pointers_from_rows(pattern.row[coupled], pattern.size)
     rest = Pattern(row_ptr, pattern.row[coupled], pattern.col[coupled], pattern.source[coupled])
     ends = row_ptr[torch.tensor(order.colour_ptr, device=matrix.device)].tolist()
     blocks, columns, unknowns, sources = [], [], [], []

@@ -71,19 +71,12 @@ def sparse_product_op(
 
 
 @sparse_product_op.register_fake
-def _(
-    values: Tensor,
-    row_ptr: Tensor,
-    col: Tensor,
-    dense: Tensor,
-    rows: int,
-    columns: int,
-    transpose: bool,
-    impl: str,
-) -> Tensor:
+def _(values: Tensor, *rest: Any) -> Tensor:
+    _row_ptr, _col, dense, rows, columns, transpose, _impl = rest
     size = columns if transpose else rows
     shape = (size,) if dense.ndim == 1 else (*dense.shape[:-2], size, dense.shape[-1])
-    return dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+    made: Tensor = dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+    return made
 
 
 @torch.library.custom_op("sparsight::sparse_product_of_values", mutates_args=())
@@ -92,7 +85,7 @@ def _of_values_op(
 ) -> Tensor:
     """``a @ b`` at the entries of the matrix, in the type of its values."""
     matrix = _matrix(values, row_ptr, col, (rows, columns))
-    return as_gradient(sampled_values(matrix, a, b, impl), values).contiguous()
+    return as_gradient(sampled_values(matrix, a, b, impl), values.dtype).contiguous()
 
 
 @_of_values_op.register_fake
@@ -118,7 +111,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         of_adjoint = sparse_product_op(
             values, row_ptr, col, gradient.conj().resolve_conj(), rows, columns, not transpose, impl
         )
-        of_dense = as_gradient(of_adjoint.conj().resolve_conj(), dense)
+        of_dense = as_gradient(of_adjoint.conj().resolve_conj(), dense.dtype)
     return of_values, None, None, of_dense, None, None, None, None
 
 

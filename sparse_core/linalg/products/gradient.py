@@ -25,15 +25,7 @@ from sparse_core.op import Impl
 
 
 def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: str, method: str = "auto") -> Tensor:
-    """``matrix @ dense``, or ``matrix.T @ dense``, of checked operands.
-
-    Args:
-        matrix: (M, K), any format.
-        dense: (K,), (K, N) or (batch, K, N), with ``transpose`` M for K.
-        transpose: multiply by the transpose.
-        impl: as for :func:`sparse_core.linalg.spmm`.
-        method: as for :func:`sparse_core.linalg.spmv`.
-    """
+    """``matrix @ dense``, or ``matrix.T @ dense``, of operands that are checked."""
     if transpose:
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR) and (dense.ndim > 1 or gradient_needed(matrix)):
@@ -97,10 +89,10 @@ class _Product(torch.autograd.Function):
             impl: Impl = "auto" if ctx.chosen == "vendor" else ctx.chosen
             left, right = columns_of(gradient), columns_of(dense).conj().transpose(0, 1)
             sampled = samples(ctx.matrix, left, right, impl)
-            of_values = as_gradient(sampled, values)
+            of_values = as_gradient(sampled, values.dtype)
         if ctx.needs_input_grad[1]:
             adjoint = transposed(at_values(ctx.matrix, values))
-            of_dense = as_gradient(recorded(adjoint, gradient.conj(), ctx.chosen).conj(), dense)
+            of_dense = as_gradient(recorded(adjoint, gradient.conj(), ctx.chosen).conj(), dense.dtype)
         return of_values, of_dense, None, None, None
 
     @staticmethod
@@ -136,9 +128,9 @@ class _Sampled(torch.autograd.Function):
         chosen = spmm.SPMM.choose(impl, gradient.device, gradient.dtype)
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
-            of_a = as_gradient(recorded(sparse, b.conj().transpose(0, 1), chosen), a)
+            of_a = as_gradient(recorded(sparse, b.conj().transpose(0, 1), chosen), a.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(recorded(transposed(sparse), a.conj(), chosen).transpose(0, 1), b)
+            of_b = as_gradient(recorded(transposed(sparse), a.conj(), chosen).transpose(0, 1), b.dtype)
         return of_a, of_b, None, None
 
     @staticmethod

@@ -21,7 +21,7 @@ def matmul(left: Any, right: Any) -> Any:
         if isinstance(right, SparseMatrix):
             return spgemm(left, right)
         if isinstance(right, Tensor):
-            return spmv(left, right) if right.ndim == 1 else spmm(left, right)
+            return spmm(left, right)
         return NotImplemented
     if not isinstance(left, Tensor):
         return NotImplemented

@@ -16,16 +16,9 @@ _GATHERED = 2**24
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
-    """``(a @ b)`` at the stored positions, on any device; entries in slices of bounded memory.
+    """``(a @ b)`` at the stored positions, on any device; see :func:`sparse_core.linalg.sddmm`.
 
-    Args:
-        pattern: (M, N); its values do not matter.
-        a: (M, K).
-        b: (K, N).
-
-    Returns:
-        The shape of ``pattern.values`` in the promoted type; half precision is summed in float32.
-        Padding of BSR blocks at the edges is zero.
+    Entries are taken in slices of bounded memory; padding of BSR blocks at the edges is zero.
     """
     dtype = torch.promote_types(a.dtype, b.dtype)
     working = accumulation_dtype(dtype)

@@ -101,7 +101,7 @@ def _blocks_kernel(  # type: ignore[no-untyped-def]
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
-    """``(a @ b)`` at the stored positions; see :func:`sparse_core.linalg.sddmm.reference.sddmm`.
+    """``(a @ b)`` at the stored positions; see :func:`sparse_core.linalg.sddmm`.
 
     ``b`` is transposed in memory unless it came transposed, so that both operands are read along K.
     """

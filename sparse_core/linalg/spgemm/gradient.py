@@ -16,7 +16,7 @@ from sparse_core.formats import CSR
 from sparse_core.linalg.operands import accumulation_dtype, as_gradient, gradient_needed, sum_of
 from sparse_core.linalg.spgemm import reference, vendor
 from sparse_core.linalg.spgemm.common import expand
-from sparse_core.linalg.structure import segment_sum, transpose_plan, transposed
+from sparse_core.linalg.structure import segment_sum, transposed
 
 
 @without_autocast
@@ -59,9 +59,9 @@ class _Values(torch.autograd.Function):
         a, b, product = ctx.operands
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
-            of_a = as_gradient(_left(gradient, b_values, a, b, product, ctx.chosen), a_values)
+            of_a = as_gradient(_left(gradient, b_values, a, b, product, ctx.chosen), a_values.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(_right(gradient, a_values, a, b, product, ctx.chosen), b_values)
+            of_b = as_gradient(_right(gradient, a_values, a, b, product, ctx.chosen), b_values.dtype)
         return of_a, of_b, None, None, None, None
 
     @staticmethod
@@ -89,7 +89,7 @@ def _right(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, cho
     flipped = transposed(product.with_values(gradient))
     right = transposed(a.with_values(a_values))
     found = _left(flipped.values, right.values, transposed(b), right.detach(), flipped.detach(), chosen)
-    return torch.zeros_like(found).index_copy(0, transpose_plan(b).order.long(), found)
+    return torch.zeros_like(found).index_copy(0, b.transpose_order().long(), found)
 
 
 class _Left(torch.autograd.Function):
@@ -112,9 +112,9 @@ class _Left(torch.autograd.Function):
         a, b, product = ctx.operands
         of_gradient = of_b = None
         if ctx.needs_input_grad[0]:
-            of_gradient = as_gradient(_product_values(second, b_values, a, b, ctx.chosen), gradient)
+            of_gradient = as_gradient(_product_values(second, b_values, a, b, ctx.chosen), gradient.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(_right(gradient, second, a, b, product, ctx.chosen), b_values)
+            of_b = as_gradient(_right(gradient, second, a, b, product, ctx.chosen), b_values.dtype)
         return of_gradient, of_b, None, None, None, None
 
     @staticmethod

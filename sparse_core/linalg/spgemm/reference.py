@@ -16,16 +16,7 @@ from sparse_core.linalg.structure import segment_sum
 
 
 def spgemm(a: CSR, b: CSR) -> CSR:
-    """``a @ b`` on any device, to the same bits every time.
-
-    Args:
-        a: (M, K).
-        b: (K, N).
-
-    Returns:
-        (M, N) with an entry wherever a scalar product falls, also where the sum is zero; columns rising.
-        Promoted type; half precision is summed in float32.
-    """
+    """``a @ b`` on any device, to the same bits every time; see :func:`sparse_core.linalg.spgemm`."""
     dtype = torch.promote_types(a.dtype, b.dtype)
     working = accumulation_dtype(dtype)
     shape = (a.shape[0], b.shape[1])

@@ -16,7 +16,7 @@ from sparse_core.linalg.operands import accumulation_dtype
 
 
 def spgemm(a: CSR, b: CSR) -> CSR:
-    """``a @ b``; see :func:`sparse_core.linalg.spgemm.reference.spgemm`."""
+    """``a @ b``; see :func:`sparse_core.linalg.spgemm`."""
     dtype = torch.promote_types(a.dtype, b.dtype)
     shape = (a.shape[0], b.shape[1])
     if a.device.type == "cpu" and not torch.backends.mkl.is_available():

@@ -126,17 +126,10 @@ def block_product_kernel(  # type: ignore[no-untyped-def]
 
 
 def spmm(matrix: BSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` without gradients.
+    """``matrix @ dense`` of real operands without gradients; see :func:`sparse_core.linalg.spmm`.
 
-    float32 products follow ``torch.get_float32_matmul_precision()`` as dense ones do: TF32 unless it is
-    ``"highest"``.
-
-    Args:
-        matrix: (M, K), real values, any block size; tensor cores want multiples of 16.
-        dense: (K, N), real.
-
-    Returns:
-        (M, N) in the promoted type.
+    Any block size goes; tensor cores want multiples of 16. float32 products follow
+    ``torch.get_float32_matmul_precision()`` as dense ones do: TF32 unless it is ``"highest"``.
     """
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
     values, dense = matrix.values.to(dtype).contiguous(), dense.to(dtype)

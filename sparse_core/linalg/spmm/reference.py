@@ -14,14 +14,9 @@ _PRODUCTS = 2**24
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` on any device, to the same bits every time; columns in slices of bounded memory.
+    """``matrix @ dense`` on any device, to the same bits every time; see :func:`sparse_core.linalg.spmm`.
 
-    Args:
-        matrix: (M, K).
-        dense: (K, N).
-
-    Returns:
-        (M, N) in the promoted type; half precision is summed in float32.
+    Columns are taken in slices of bounded memory.
     """
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
     working = accumulation_dtype(dtype)

@@ -17,6 +17,7 @@ from torch import Tensor
 from sparse_core.formats import CSR
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
+from sparse_core.linalg.structure import cut_rows
 
 #: Entries of a row that one program sums at most.
 _PIECE = 1024
@@ -30,7 +31,7 @@ class RowPlan(NamedTuple):
     Attributes:
         mean_length: entries a row, on average.
         order: (M,) rows sorted by length when rows side by side differ much in length, else None.
-        long_rows: (L,) rows of more than ``_PIECE`` entries, or None when there is none.
+        long_rows: (L,) rows of more than ``_PIECE`` entries.
         first_piece: (L + 1,) first piece of each long row.
         piece_start: (P,) first entry of each piece.
         piece_end: (P,) one past the last entry of each piece.
@@ -38,10 +39,10 @@ class RowPlan(NamedTuple):
 
     mean_length: float
     order: Tensor | None
-    long_rows: Tensor | None
-    first_piece: Tensor | None
-    piece_start: Tensor | None
-    piece_end: Tensor | None
+    long_rows: Tensor
+    first_piece: Tensor
+    piece_start: Tensor
+    piece_end: Tensor
 
 
 class SpmmTile(NamedTuple):
@@ -130,15 +131,7 @@ def _combine_kernel(  # type: ignore[no-untyped-def]
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` to the same bits every time.
-
-    Args:
-        matrix: (M, K), real values.
-        dense: (K, N) or (batch, K, N), real, any strides.
-
-    Returns:
-        (M, N) or (batch, M, N) in the promoted type; half precision is summed in float32.
-    """
+    """``matrix @ dense``, real, to the same bits every time; see :func:`sparse_core.linalg.spmm`."""
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
     batched = dense if dense.ndim == 3 else dense[None]
     if batched.stride(2) != 1:
@@ -170,15 +163,7 @@ def plan_rows(row_ptr: Tensor) -> RowPlan:
         else None
     )
     long_rows = (lengths > _PIECE).nonzero()[:, 0]
-    if len(long_rows) == 0:
-        return RowPlan(mean, order, None, None, None, None)
-    pieces = -(-lengths[long_rows] // _PIECE)
-    first_piece = torch.nn.functional.pad(pieces.cumsum(0), (1, 0))
-    owner = torch.repeat_interleave(pieces)
-    within = torch.arange(len(owner), device=owner.device) - first_piece[owner]
-    piece_start = row_ptr[long_rows].long()[owner] + within * _PIECE
-    piece_end = torch.minimum(piece_start + _PIECE, row_ptr[long_rows + 1].long()[owner])
-    return RowPlan(mean, order, long_rows, first_piece, piece_start, piece_end)
+    return RowPlan(mean, order, long_rows, *cut_rows(row_ptr, long_rows, _PIECE))
 
 
 def choose_tile(mean_length: float, width: int) -> SpmmTile:
@@ -199,12 +184,7 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
     tile = choose_tile(plan.mean_length, width)
     order = plan.order if tile.rows > 1 else None
     _launch_rows(matrix.row_ptr[:-1], matrix.row_ptr[1:], order, matrix, dense, out, tile)
-    if (
-        plan.long_rows is None
-        or plan.first_piece is None
-        or plan.piece_start is None
-        or plan.piece_end is None
-    ):
+    if len(plan.long_rows) == 0:
         return
     working = accumulation_dtype(out.dtype)
     partial = torch.empty(batch, len(plan.piece_start), width, dtype=working, device=out.device)

@@ -13,7 +13,7 @@ from sparse_core.linalg.library import mkl_multiplies, scipy_csr, torch_csr
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense``; see :func:`sparse_core.linalg.spmm.reference.spmm`."""
+    """``matrix @ dense``; see :func:`sparse_core.linalg.spmm`."""
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
     dense = dense.detach().to(dtype).resolve_conj().resolve_neg().contiguous()
     if matrix.device.type == "cpu" and not mkl_multiplies(matrix, dtype):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR, SlicedELL, SparseMatrix, index_dtype_for
+from sparse_core.linalg.structure import cut_rows
 
 #: From rows and entries within them, int64 both, to columns.
 Column = Callable[[Tensor, Tensor], Tensor]
@@ -236,11 +237,4 @@ def _adaptive_plan(row_ptr: Tensor) -> AdaptivePlan:
     limits = (SHORT_ROW, *MIDDLE_ROWS)
     bins = tuple(((lengths > low) & (lengths <= high)).nonzero()[:, 0] for low, high in pairwise(limits))
     long_rows = (lengths > limits[-1]).nonzero()[:, 0]
-    pieces = (lengths[long_rows].long() + PIECE - 1) // PIECE
-    piece_ptr = torch.zeros(len(long_rows) + 1, dtype=torch.int64, device=row_ptr.device)
-    piece_ptr[1:] = pieces.cumsum(0)
-    owner = torch.repeat_interleave(torch.arange(len(long_rows), device=row_ptr.device), pieces)
-    number = torch.arange(len(owner), device=row_ptr.device) - piece_ptr[owner]
-    start = row_ptr[long_rows].long()[owner] + number * PIECE
-    end = torch.minimum(start + PIECE, row_ptr[long_rows + 1].long()[owner])
-    return AdaptivePlan(bins, long_rows, piece_ptr, start, end)
+    return AdaptivePlan(bins, long_rows, *cut_rows(row_ptr, long_rows, PIECE))

@@ -11,15 +11,7 @@ from sparse_core.linalg.structure import segment_sum
 
 
 def spmv(matrix: CSR, x: Tensor) -> Tensor:
-    """``matrix @ x`` on any device, to the same bits every time.
-
-    Args:
-        matrix: (M, K).
-        x: (K,).
-
-    Returns:
-        (M,) in the promoted type; half precision is summed in float32.
-    """
+    """``matrix @ x`` on any device, to the same bits every time; see :func:`sparse_core.linalg.spmv`."""
     dtype = torch.promote_types(matrix.dtype, x.dtype)
     working = accumulation_dtype(dtype)
     products = matrix.values.to(working) * x.to(working)[matrix.col]

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
 from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
@@ -37,22 +36,16 @@ _OCCUPYING_LANES = 2**20
 
 
 def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
-    """``matrix @ x`` without gradients; see :func:`sparse_core.linalg.spmv.spmv`.
+    """``matrix @ x`` without gradients; see :func:`sparse_core.linalg.spmv`.
 
     The first product of a structure makes its work plan and may wait for the device; later ones do not,
     and can be captured in a CUDA graph.
 
     Raises:
-        ImplementationError: complex operands.
         ValueError: a method that the format does not have.
     """
-    dtype = torch.promote_types(matrix.dtype, x.dtype)
-    if dtype.is_complex:
-        raise ImplementationError(
-            f"impl='triton' has no complex numbers, got {dtype}; use impl='vendor' or 'reference'"
-        )
     x = x.contiguous()
-    y = torch.empty(matrix.shape[0], dtype=dtype, device=x.device)
+    y = torch.empty(matrix.shape[0], dtype=torch.promote_types(matrix.dtype, x.dtype), device=x.device)
     if len(y) == 0:
         return y
     if isinstance(matrix, CSR):

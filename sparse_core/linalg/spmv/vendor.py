@@ -13,7 +13,7 @@ from sparse_core.linalg.library import mkl_multiplies, scipy_csr, torch_csr
 
 
 def spmv(matrix: CSR, x: Tensor) -> Tensor:
-    """``matrix @ x``; see :func:`sparse_core.linalg.spmv.reference.spmv`."""
+    """``matrix @ x``; see :func:`sparse_core.linalg.spmv`."""
     dtype = torch.promote_types(matrix.dtype, x.dtype)
     x = x.detach().to(dtype).contiguous()
     if matrix.device.type == "cpu" and not mkl_multiplies(matrix, dtype):

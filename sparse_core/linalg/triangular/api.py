@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.linalg.implementation import real
+from sparse_core.linalg.operands import as_gradient, check_square
 from sparse_core.linalg.products import spmm
 from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
@@ -102,8 +103,8 @@ class _TriangularSolve(torch.autograd.Function):
             row, col = row_of_entry(matrix), matrix.col
             equation, unknown = (col, row) if system.transpose else (row, col)
             of_values = -(of_b[equation] * x[unknown].conj()).sum(1)
-            of_values = torch.where(_read(matrix, system), _as_dtype(of_values, values.dtype), 0)
-        return of_values, _as_dtype(of_b, ctx.b_dtype), None, None, None, None
+            of_values = torch.where(_read(matrix, system), as_gradient(of_values, values.dtype), 0)
+        return of_values, as_gradient(of_b, ctx.b_dtype), None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, of_values: Tensor | None, of_b: Tensor | None, *_: None) -> Tensor:
@@ -125,11 +126,6 @@ def _read(matrix: CSR, system: System) -> Tensor:
     return read & (col != row) if system.unit_diagonal else read
 
 
-def _as_dtype(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Gradient of a real input of a complex solve is the real part."""
-    return (gradient.real if gradient.is_complex() and not dtype.is_complex else gradient).to(dtype)
-
-
 def _solve(matrix: CSR, system: System, b: Tensor, impl: str, dtype: torch.dtype) -> Tensor:
     arithmetic = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     right = b.detach().to(arithmetic)
@@ -147,11 +143,8 @@ def _solve(matrix: CSR, system: System, b: Tensor, impl: str, dtype: torch.dtype
 
 
 def _check(matrix: CSR, b: Tensor) -> None:
-    if not isinstance(matrix, CSR):
-        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
-    rows, columns = matrix.shape
-    if rows != columns:
-        raise ValueError(f"matrix must be square, got {rows} x {columns}")
+    check_square(matrix)
+    rows = matrix.shape[0]
     if not (b.is_floating_point() or b.is_complex()):
         raise TypeError(f"b must be floating point or complex, got {b.dtype}")
     if b.ndim not in (1, 2) or b.shape[0] != rows:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sparse_core.formats.indexing import pointers_from_rows
 from sparse_core.linalg.structure import row_of_entry
-from sparse_core.linalg.triangular.levels import Levels, level_schedule, pointer
+from sparse_core.linalg.triangular.levels import Levels, level_schedule
 
 if TYPE_CHECKING:
     from sparse_core.formats import CSR
@@ -96,13 +97,13 @@ def _build_plan(matrix: CSR, system: System) -> TriangularPlan:
     if system.transpose:
         equation, order = torch.sort(unknown, stable=True)
         unknown, position = row[position[order]], position[order]
-    entry_ptr = pointer(equation, size)
+    entry_ptr = pointers_from_rows(equation, size)
     levels = level_schedule(entry_ptr, unknown, reverse=not system.forward)
 
     rank = torch.empty_like(levels.order)
     rank[levels.order] = torch.arange(size, device=matrix.device)
     placed, by_level = torch.sort(rank[equation], stable=True)
-    entry_ptr = pointer(placed, size)
+    entry_ptr = pointers_from_rows(placed, size)
     bounds = torch.tensor(levels.bounds, device=matrix.device)
     index = matrix.col.dtype
     return TriangularPlan(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sparse_core.formats.indexing import pointers_from_rows
+
 #: Peeling a level costs a dozen tensor operations; with fewer nodes a level than this, walking from node to
 #: node is cheaper.
 _NARROW = 64
@@ -49,11 +51,6 @@ def expand_segments(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     return segment, start.to(torch.int64)[segment] + inside
 
 
-def pointer(index: Tensor, size: int) -> Tensor:
-    """Row pointer of (T,) sorted row numbers: (size + 1,) int64."""
-    return torch.searchsorted(index, torch.arange(size + 1, device=index.device))
-
-
 def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> Levels:
     """Levels of an acyclic graph given as a CSR pattern.
 
@@ -68,7 +65,7 @@ def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> 
     level = torch.where(waiting == 0, 0, -1)
     node = torch.repeat_interleave(torch.arange(size, device=row_ptr.device), waiting)
     needed, by_need = torch.sort(needs.to(torch.int64), stable=True)
-    needed_ptr, waiting_node = pointer(needed, size), node[by_need]
+    needed_ptr, waiting_node = pointers_from_rows(needed, size), node[by_need]
 
     ready = (level == 0).nonzero()[:, 0]
     depth, done = 0, len(ready)

@@ -14,16 +14,7 @@ from sparse_core.linalg.triangular.common import TriangularPlan, TriangularValue
 
 
 def solve(plan: TriangularPlan, values: TriangularValues, b: Tensor) -> Tensor:
-    """Solution of the planned system.
-
-    Args:
-        plan: schedule and structure.
-        values: entries, in the dtype of ``b``.
-        b: (M, N) right-hand sides.
-
-    Returns:
-        (M, N).
-    """
+    """(M, N) solution of the planned system for ``b`` (M, N), in the dtype of the values."""
     x = torch.empty_like(b)
     for level, first in enumerate(plan.levels.bounds[:-1]):
         last = plan.levels.bounds[level + 1]

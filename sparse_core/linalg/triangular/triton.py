@@ -203,17 +203,7 @@ def _plan_launches(plan: TriangularPlan) -> tuple[Launch, ...]:
 
 
 def solve(plan: TriangularPlan, launches: LaunchSchedule, values: TriangularValues, b: Tensor) -> Tensor:
-    """Solution of the planned system.
-
-    Args:
-        plan: schedule and structure.
-        launches: see :func:`schedule`.
-        values: entries, in the dtype of ``b``.
-        b: (M, N) right-hand sides, float32 or float64.
-
-    Returns:
-        (M, N).
-    """
+    """(M, N) solution of the planned system for ``b`` (M, N), float32 or float64 as the values."""
     b = b.contiguous()
     x = torch.empty_like(b)
     columns = min(_MOST_COLUMNS, triton.next_power_of_2(b.shape[1]))

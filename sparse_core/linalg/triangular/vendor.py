@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 
 
 def solve(matrix: CSR, system: System, b: Tensor) -> Tensor:
-    """Solution of the system.
-
-    Args:
-        matrix: square; the other triangle is not read.
-        system: the triangle.
-        b: (M, N), float32, float64 or complex, the dtype of the arithmetic.
-
-    Returns:
-        (M, N).
-    """
+    """(M, N) solution for ``b`` (M, N) in the dtype of the arithmetic: float32, float64 or complex."""
     if b.is_cuda:
         return _solve_cusparse(matrix, system, b)
     factors = matrix.cached_values(

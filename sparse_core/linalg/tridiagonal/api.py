@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sparse_core.linalg.implementation import real
+from sparse_core.linalg.operands import WORKING_DTYPES
 from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
-_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 #: Fewer lanes leave most of a GPU idle for n steps; cyclic reduction is parallel within a system.
 _LANES_FOR_A_SYSTEM_EACH = 512
 
@@ -164,10 +165,8 @@ def _checked(*operands: Tensor) -> list[Tensor]:
         if part.device != operands[1].device:
             raise ValueError(f"{name} is on {part.device}, diagonal on {operands[1].device}")
     lower, diagonal, upper, b = operands
-    dtype = diagonal.dtype
-    for part in operands:
-        dtype = torch.promote_types(dtype, part.dtype)
-    if dtype not in _DTYPES:
+    dtype = reduce(torch.promote_types, (part.dtype for part in operands))
+    if dtype not in WORKING_DTYPES:
         raise TypeError(
             f"tridiagonal_solve works in float32, float64, complex64 or complex128, not in {dtype}"
         )

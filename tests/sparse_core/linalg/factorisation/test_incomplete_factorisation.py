@@ -72,10 +72,10 @@ def test_ilu0_equals_ilupp_on_shipped_matrices(name: str) -> None:
     factors = ilu0(CSR.from_scipy(array))
     lower, upper = ilupp.ilu0(array)
     scale = abs(upper).max()
-    assert abs(factors.L.to_scipy() - lower).max() < 1e-10
-    assert abs(factors.U.to_scipy() - upper).max() < 1e-10 * scale
-    factors.L.validate()
-    factors.U.validate()
+    assert abs(factors.lower.to_scipy() - lower).max() < 1e-10
+    assert abs(factors.upper.to_scipy() - upper).max() < 1e-10 * scale
+    factors.lower.validate()
+    factors.upper.validate()
 
 
 @pytest.mark.parametrize("shape", [(31,), (9, 11), (5, 6, 4)])
@@ -95,15 +95,15 @@ def test_ic0_equals_ilupp_on_shipped_matrices(name: str) -> None:
     array = example(name)
     factors = ic0(CSR.from_scipy(array))
     assert factors.shift == 0
-    assert abs(factors.L.to_scipy() - ilupp.ichol0(array)).max() < 1e-10
-    factors.L.validate()
+    assert abs(factors.lower.to_scipy() - ilupp.ichol0(array)).max() < 1e-10
+    factors.lower.validate()
 
 
 def test_ilu0_of_a_complex_matrix() -> None:
     array = example("helmholtz_2D")[:600, :600]
     factors = ilu0(CSR.from_scipy(array))
     # ILU(0) reproduces the matrix where the matrix has an entry.
-    product = (factors.L.to_scipy() @ factors.U.to_scipy()).tocsr()
+    product = (factors.lower.to_scipy() @ factors.upper.to_scipy()).tocsr()
     pattern = (array != 0).astype(float)
     assert abs(product.multiply(pattern) - array).max() < 1e-12 * abs(array).max()
 
@@ -114,8 +114,8 @@ def test_iluk_equals_the_row_by_row_algorithm(level: int, seed: int) -> None:
     dense = random_dense(26, seed)
     lower, upper = dense_iluk(dense, level)
     factors = iluk(CSR.from_dense(torch.from_numpy(dense)), level)
-    np.testing.assert_allclose(factors.L.to_dense().numpy(), lower, atol=1e-12)
-    np.testing.assert_allclose(factors.U.to_dense().numpy(), upper, atol=1e-12)
+    np.testing.assert_allclose(factors.lower.to_dense().numpy(), lower, atol=1e-12)
+    np.testing.assert_allclose(factors.upper.to_dense().numpy(), upper, atol=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
@@ -131,8 +131,8 @@ def test_iluk_of_random_patterns(size: int, places: list[tuple[int, int]], level
             dense[row, col] = 1 / (1 + row + 2 * col)
     lower, upper = dense_iluk(dense, level)
     factors = iluk(CSR.from_dense(torch.from_numpy(dense)), level)
-    np.testing.assert_allclose(factors.L.to_dense().numpy(), lower, atol=1e-13)
-    np.testing.assert_allclose(factors.U.to_dense().numpy(), upper, atol=1e-13)
+    np.testing.assert_allclose(factors.lower.to_dense().numpy(), lower, atol=1e-13)
+    np.testing.assert_allclose(factors.upper.to_dense().numpy(), upper, atol=1e-13)
 
 
 def test_enough_fill_is_an_exact_factorisation() -> None:
@@ -151,13 +151,13 @@ def test_multicolour_order_gives_the_factors_of_the_reordered_matrix(factorise: 
     factors = factorise(CSR.from_scipy(array), reorder="multicolour")
     order = factors.permutation.numpy()
     plain = factorise(CSR.from_scipy(array[order][:, order].tocsr()))
-    torch.testing.assert_close(factors.L.to_dense(), plain.L.to_dense(), rtol=0, atol=1e-13)
+    torch.testing.assert_close(factors.lower.to_dense(), plain.lower.to_dense(), rtol=0, atol=1e-13)
     b = torch.randn(len(order), dtype=torch.float64)
     expected = torch.empty_like(b)
     expected[factors.permutation] = plain.solve(b[factors.permutation])
     torch.testing.assert_close(factors.solve(b), expected)
     # A triangular solve takes a level a colour.
-    plan = triangular_plan(factors.L, System(lower=True, unit_diagonal=True, transpose=False))
+    plan = triangular_plan(factors.lower, System(lower=True, unit_diagonal=True, transpose=False))
     assert len(plan.levels) <= factors.report.colours < len(order) / 4
 
 
@@ -217,7 +217,7 @@ def test_zero_pivot_names_the_row_and_a_shift_is_reported() -> None:
         ilu0(matrix)
     factors = ilu0(matrix, shift=0.25)
     assert factors.report.shift == 0.25
-    shifted = factors.L.to_dense() @ factors.U.to_dense()
+    shifted = factors.lower.to_dense() @ factors.upper.to_dense()
     torch.testing.assert_close(shifted, dense + 0.25 * torch.eye(3, dtype=torch.float64))
 
 
@@ -240,7 +240,7 @@ def test_breakdown_shifts_the_diagonal_and_says_so() -> None:
     expected = ic0(
         CSR.from_dense(matrix.to_dense() + factors.shift * torch.diag(matrix.to_dense().diagonal()))
     )
-    torch.testing.assert_close(factors.L.to_dense(), expected.L.to_dense())
+    torch.testing.assert_close(factors.lower.to_dense(), expected.lower.to_dense())
     with pytest.raises(ValueError, match="breaks down in row 3 with shift 0: the pivot is not positive"):
         ic0(matrix, shift=0.0)
     assert ic0(matrix, shift=0.5).shift == 0.5
@@ -292,6 +292,6 @@ def test_cuda_equals_cpu(cuda: torch.device, reorder: Any) -> None:
     pairs: list[tuple[Tensor, Tensor]] = []
     for factorise in (ilu0, ic0):
         on_cpu, on_cuda = factorise(here, reorder=reorder), factorise(there, reorder=reorder)
-        pairs += [(on_cpu.L.values, on_cuda.L.values), (on_cpu.solve(b), on_cuda.solve(b.to(cuda)))]
+        pairs += [(on_cpu.lower.values, on_cuda.lower.values), (on_cpu.solve(b), on_cuda.solve(b.to(cuda)))]
     for expected, found in pairs:
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-12, atol=1e-12)
