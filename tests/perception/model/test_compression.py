@@ -131,9 +131,9 @@ def test_files_cut_off(packed: Path, kept: int) -> None:
     ("field", "value", "message"),
     [
         ("version", "99", "version is '99', this release reads '1'"),
-        ("layers", "{", "layers of the header is missing or not JSON"),
-        ("layers", "[]", "layers of the header must be a JSON object"),
-        ("extra", "", "extra of the header is missing or not JSON"),
+        ("layers", "{", "layers is missing or not JSON"),
+        ("layers", "[]", "layers must be a JSON object"),
+        ("extra", "", "extra is missing or not JSON"),
         ("extra", "{}", "holds no detector configuration"),
         ("extra", '{"detector": 3}', "the stored configuration cannot be used"),
         ("extra", '{"detector": {"colour": 1}}', "unknown field colour"),
