@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["StageRunner", "Steps", "at_once", "run_frame"]
-
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 Scans = TypeVar("Scans")

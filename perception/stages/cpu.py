@@ -17,8 +17,6 @@ from perception.stages.neck.cpu import PlannedNeck
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu import RowPool, fits
 
-__all__ = ["PlannedLevels", "PlannedMaps"]
-
 #: Layers that are packed; anything else in their place (a pruned or parametrised layer) runs by itself.
 _LAYERS = (SubmanifoldConv2d, SparseConv2d, nn.Conv2d, nn.ConvTranspose2d)
 #: Every so manieth number of a weight is looked at to see whether it was changed behind torch's back.

@@ -20,8 +20,6 @@ from sparse_core.conv.convolution.cpu import (
     strided_level,
 )
 
-__all__ = ["BackboneRows", "PlannedBackbone"]
-
 
 class BackboneRows(NamedTuple):
     """What the neck joins, at active cells only.

@@ -25,8 +25,6 @@ from sparse_core.conv.convolution.cpu import (
     tile_weight,
 )
 
-__all__ = ["PlannedNeck"]
-
 
 class _Weights(NamedTuple):
     """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
