@@ -14,8 +14,6 @@ from perception.stages.backbone.dense import compiled_maps
 from perception.stages.head import fixed_heat
 from sparse_core.conv.grid import FixedGrid, pyramid
 
-__all__ = ["DenseSteps"]
-
 
 class DenseSteps(FixedSteps):
     """Steps of a network with a dense backbone.

@@ -27,8 +27,6 @@ from perception.stages.cpu import PlannedLevels, PlannedMaps
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
 
-__all__ = ["EagerRunner", "EagerSteps"]
-
 
 class Levels(NamedTuple):
     """The backbone: pillar features at first, at last what the neck joins."""

@@ -39,8 +39,6 @@ from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine
 from sparse_core.conv.grid import FixedGrid
 from sparse_core.op import Impl
 
-__all__ = ["FixedScans", "FixedSteps", "FrameBoxes", "SparseSteps"]
-
 
 class FixedScans(NamedTuple):
     """A batch of frames.

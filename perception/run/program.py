@@ -11,8 +11,6 @@ from typing import Generic, Protocol, TypeVar
 
 from perception.config import DetectorConfig
 
-__all__ = ["StageRunner", "Steps", "at_once", "run_frame"]
-
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 Scans = TypeVar("Scans")
