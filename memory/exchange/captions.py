@@ -33,7 +33,9 @@ def captions_of(boxes: NDArray[np.float64], labels: Sequence[str]) -> list[str]:
         parts = [label.lower() or "object", f"{length:.1f} x {width:.1f} x {height:.1f} m"]
         parts.append(f"{math.hypot(x, y):.0f} m {side}")
         if near[row].any():
-            parts.append(f"near {counted_words([labels[other] for other in np.flatnonzero(near[row])])}")
+            parts.append(
+                f"near {counted_words([labels[other] for other in np.flatnonzero(near[row]).tolist()])}"
+            )
         found.append(", ".join(parts))
     return found
 

@@ -105,27 +105,32 @@ def import_source(
     stretch = _Stretch(keep, source, report)
     dims = keep.dims()
     done, stored_s = 0, time.monotonic()
-    for entry, known in told_apart(source.entries(), {} if again else before.stretches):
-        done += source.weight(entry)
-        if known:
-            stretch.store()
-            report.known_lines += 1
-        else:
-            try:
-                memories = source.parse(entry, dims)
-            except DataError as error:
+    try:
+        for entry, known in told_apart(source.entries(), {} if again else before.stretches):
+            done += source.weight(entry)
+            if known:
                 stretch.store()
-                if not skip_bad:
-                    raise
-                report.problems.append(str(error))
-                continue
-            stretch.append(entry, memories)
-            waited = source.streams and time.monotonic() - stored_s > WAIT_S
-            if waited or len(stretch.memories) >= portion:
-                stretch.store()
-                stored_s = time.monotonic()
-        if progress is not None:
-            progress(done, max(source.size, done))
+                report.known_lines += 1
+            else:
+                try:
+                    memories = source.parse(entry, dims)
+                except DataError as error:
+                    stretch.store()
+                    if not skip_bad:
+                        raise
+                    report.problems.append(str(error))
+                    continue
+                stretch.append(entry, memories)
+                waited = source.streams and time.monotonic() - stored_s > WAIT_S
+                if waited or len(stretch.memories) >= portion:
+                    stretch.store()
+                    stored_s = time.monotonic()
+            if progress is not None:
+                progress(done, max(source.size, done))
+    except DataError:
+        # Also where the next line could not be read.
+        stretch.store()
+        raise
     stretch.store()
     return report
 

@@ -110,7 +110,7 @@ def subject_of(
         fits = [each for each, dim in sorted(store.encoders().items()) if dim == vector.size]
         used = fits[0] if encoder == "default" and encoder not in fits and fits else encoder
         return Subject(None, used, Query(embedding=vector, encoder=used))
-    memory = _newest(store, kinds, map_id) if what is None else store.get([int(what)])[0]  # type: ignore[call-overload]
+    memory = _newest(store, kinds, map_id) if what is None else store.get([int(what)])[0]
     query = store.compared(Query(like=memory.id, encoder=encoder))
     return Subject(memory, query.encoder, query)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ class Surroundings:
         """
         return {} if self._poses is None else {"pose": self._poses.find(name, position).to_dict()}
 
-    def fields(self, cloud: PointCloud, detections: Detections) -> Mapping[str, Any]:
+    def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
         """Further fields of a record."""
         found: dict[str, Any] = {"detected_ns": time.time_ns()}
         if detections.embeddings is not None:

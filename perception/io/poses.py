@@ -97,9 +97,7 @@ class ScanPoses:
         """
         if self._named:
             if _key(name) not in self._named:
-                raise DataError(
-                    f"{self.path}: no pose of frame {name!r}; name it as the scan is named"
-                )
+                raise DataError(f"{self.path}: no pose of frame {name!r}; name it as the scan is named")
             return self._named[_key(name)]
         count = parse_count(name)
         row = position if count is None else count
