@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +90,20 @@ def test_the_chain_works_without_another_word(
     here = recall("ask", store, "have I been here before?")
     assert "was visited on 1 earlier visit, the last on 2026-01-05 09:00:00 UTC" in here.output
     assert "similarity 1.00, 0.0 m from here" in here.output
+    # A scan that is not stored, from a file and from a pipe.
+    (line, *_) = (out / "detections.jsonl").read_text().splitlines()
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text(line)
+    told = recall("ask", store, "have I seen this before?", "--like", alone).output.splitlines()
+    assert len(told) == len(json.loads(line)["labels"])
+    assert all(each.startswith("Yes: what looks like this (") for each in told)
+    answers = json.loads(recall("ask", store, "been-here", "--like", "-", "--json", piped=line).output)
+    assert answers["answers"][0]["hits"][0]["score"] == pytest.approx(1.0, abs=1e-3)
+    assert "as in 'have I seen" in recall("ask", store, "where is the car?", "--like", alone).remarks
+    bare = {name: value for name, value in json.loads(line).items() if name != "embeddings"}
+    alone.write_text(json.dumps(bare))
+    refused = recall("ask", store, "similar", "--like", alone)
+    assert (refused.status, "alone.jsonl:1: no vector of an object" in refused.remarks) == (2, True)
     (first, *_) = json.loads(recall("query", store, "--kind", "place", "--json").output)["hits"]
     assert json.loads(recall("query", store, "--like", first["memory"]["id"], "--json").output)["hits"]
 
@@ -112,6 +128,30 @@ def test_a_stream_is_imported_as_it_is_read_and_known_again(
     assert told.status == 2
     assert "none of the newest objects has a vector" in told.remarks
     assert "memory 1 has no vector" in recall("query", store, "--like", 1).remarks
+
+
+@pytest.mark.slow
+def test_two_programs_and_a_pipe(
+    scans: Path, poses: Path, tiny_weights: Path, tmp_path: Path, repository: Path
+) -> None:
+    program = (
+        f"'{sys.executable}' -m perception.cli detect '{scans}' --json --poses '{poses}' --score 0 --weights"
+        f" '{tiny_weights}'"
+    )
+    stored = f"{program} | '{sys.executable}' -m memory.cli import '{tmp_path}/store' - --min-score 0"
+    for command, status, said in (
+        (stored, [0, 0], "memories from 3 lines"),
+        (stored.replace("--poses", "--no-places --poses"), [0, 0], "memories from 3 lines"),
+        # Whoever reads has enough: no traceback.
+        (f"{program} | head -c 10", [1, 0], '{"frame": '),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"{command}; echo ${{PIPESTATUS[@]}}"],
+            cwd=repository, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert said in done.stdout
+        assert "Traceback" not in done.stderr
+        assert done.stdout.split()[-2:] == [str(one) for one in status] or command.endswith("10")
 
 
 def test_a_scan_without_a_pose_is_skipped_and_named(
