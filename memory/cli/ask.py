@@ -27,8 +27,8 @@ _HELP = (
     " (--near --radius), between (--between), changed (--since), how-often WHAT, how-many WHAT, still-there"
     " WHAT, summarise [--near --radius | --polygon | --map], similar [ID], seen-before [ID], been-here [ID],"
     " go-to WHAT. WHAT is a label, words or the id of a memory; --embedding stands for one too. 'This', and a"
-    " question without its [ID], mean the newest memory that has a vector, or --like ID; --like FILE asks it of"
-    " all that a scan shows."
+    " question without its [ID], mean the newest memory that has a vector, or --like ID; --like FILE asks it"
+    " of all that a scan shows."
 )
 
 
