@@ -14,7 +14,13 @@ from memory.encode.image_text import ImageTextEncoder, open_image_text_encoder
 from memory.encode.recall import PlaceRecall, place_recall
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.text import TextEncoder
-from memory.encode.tokens import STRUCTURE, SceneTokens, detection_tokens, structure_tokens
+from memory.encode.tokens import (
+    STRUCTURE,
+    SceneTokens,
+    column_tokens,
+    detection_tokens,
+    structure_tokens,
+)
 from memory.encode.training import TrainingOptions, TrainingResult, train_scene_encoder
 
 __all__ = [
@@ -31,6 +37,7 @@ __all__ = [
     "TokenBatch",
     "TrainingOptions",
     "TrainingResult",
+    "column_tokens",
     "depth_points",
     "detection_tokens",
     "open_image_text_encoder",
