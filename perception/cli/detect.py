@@ -14,6 +14,7 @@ from typing import Any
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.data import truth_beside
@@ -42,6 +43,7 @@ def add_parser(commands: Any) -> None:
         "--out", required=True, type=Path, help="folder for detections.jsonl, PNG and HTML files"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    add_range_option(parser)
     parser.add_argument("--score", type=float, help="lowest score reported (default: by class)")
     add_record_options(parser)
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
@@ -91,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
         total, scans = _scans(options, transform, stack)
         records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
         detector = Detector.from_pretrained(options.weights, device=options.device)
+        if options.range is not None:
+            detector = detector.with_range(range_of(options.range))
         least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)

@@ -44,6 +44,8 @@ def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
         return "the refinement has not three point layers"
     if config.backbone.impl != "auto":
         return f"the network asks for impl={config.backbone.impl!r}"
+    if config.pillars.open:
+        return "the detector has no range (pillars.range_m: null)"
     if device.type != "cuda":
         return f"the device is {device}"
     if not module_available("triton"):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from perception.config import PillarConfig
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.stages.pillars.types import FIXED_POINT, FixedPillars, LocatedPoints, PillarWorkspace
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid, cell_coordinates
@@ -21,7 +21,7 @@ def locate(
     """See :func:`perception.stages.pillars.locate_points`."""
     batch, room = points.shape[:2]
     device = points.device
-    grid = config.grid
+    grid = config.closed_grid
     held = torch.arange(room, device=device) < lengths[:, None]
     finite = torch.isfinite(points).all(2)
     inside = held & finite & grid.contains(*points.unbind(2)[:3])
@@ -75,7 +75,7 @@ def _rows(located: LocatedPoints, grid: FixedGrid) -> tuple[Tensor, Tensor]:
     return rows[rows >= 0].long(), rows >= 0
 
 
-def _centres(cells: Tensor, workspace: PillarWorkspace, grid: BirdsEyeGrid) -> Tensor:
+def _centres(cells: Tensor, workspace: PillarWorkspace, grid: GroundGrid) -> Tensor:
     """(N, 2) x and y of the middle of cells (N,)."""
     coordinates = cell_coordinates(cells, workspace.spatial_shape)
     return grid.metres_of(coordinates[:, 1:].flip(1).float() + 0.5)
