@@ -93,7 +93,9 @@ class Detector:
                 "a detector without a range (pillars.range_m: null) runs on a CPU or as CUDA graphs, and"
                 f" frames are none here: {reason or 'fast=False'}; give it a range, or device='cpu'"
             )
-        self._eager = EagerRunner(self.network)
+        # Without a range, what no graph takes is computed on the host.
+        on_host = self.config.pillars.open and self.device.type != "cpu"
+        self._eager = EagerRunner(copy.deepcopy(self.network).cpu() if on_host else self.network)
         self._graphs: FrameRunner | None = None
         if fast or (fast is None and not reason):
             self._graphs = FrameRunner(self.network, dtype=PRECISIONS[precision], overflow=overflow)

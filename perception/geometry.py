@@ -67,11 +67,18 @@ class GroundGrid(ABC):
 
     def position_of(self, xy: Tensor) -> Tensor:
         """(..., 2) x, y in metres to columns and rows: 0 at the origin, 0.5 in the middle of its cell."""
-        return (xy - torch.tensor(self.origin_m, device=xy.device)) / self.cell_m
+        return (xy - self.origin(xy.device)) / self.cell_m
 
     def metres_of(self, position: Tensor) -> Tensor:
         """The inverse of :meth:`position_of`."""
-        return position * self.cell_m + torch.tensor(self.origin_m, device=position.device)
+        return position * self.cell_m + self.origin(position.device)
+
+    def origin(self, device: torch.device) -> Tensor:
+        """(2,) float32 x and y of the origin."""
+        if device.type == "cpu":
+            return torch.tensor(self.origin_m)
+        # A copy from the host could not be captured in a CUDA graph.
+        return torch.stack([torch.full((), value, device=device) for value in self.origin_m])
 
     def positions_of_cells(self, cells: Tensor) -> Tensor:
         """(..., 2) integer columns and rows of tables to positions of their corners, float32 and exact."""

@@ -133,7 +133,7 @@ def rectangles(
     reach = torch.cat(
         [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
     )
-    centre = boxes[:, :2] - torch.tensor(grid.origin_m, device=boxes.device)
+    centre = boxes[:, :2] - grid.origin(boxes.device)
     limit = torch.tensor(shape, device=boxes.device).flip(0) - 1
     # One cell more on every side: a point on an edge may have been rounded into the next pillar.
     first = grid.first_cell

@@ -16,8 +16,10 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.run.dense import DenseSteps
-from perception.run.fixed import FixedScans, FixedSteps, FrameBoxes, SparseSteps
-from perception.run.profile import clocked, replayed
+from perception.run.fixed import SparseSteps
+from perception.run.graph_steps import FixedScans, FrameBoxes
+from perception.run.hashed import HashSteps
+from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
 from perception.stages.neck import list_reach, work_share
 from sparse_core.errors import CapacityWarning
@@ -44,8 +46,8 @@ def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
         return "the refinement has not three point layers"
     if config.backbone.impl != "auto":
         return f"the network asks for impl={config.backbone.impl!r}"
-    if config.pillars.open:
-        return "the detector has no range (pillars.range_m: null)"
+    if config.pillars.open and config.neck.blocks == 0:
+        return "the detector has no range (pillars.range_m: null), and its neck no block"
     if device.type != "cuda":
         return f"the device is {device}"
     if not module_available("triton"):
@@ -91,13 +93,13 @@ class FrameGraph:
     """
 
     room: Room
-    steps: FixedSteps
+    steps: AnySteps
     scans: FixedScans
     found: FrameBoxes
     replay: Callable[[], None]
 
     @classmethod
-    def capture(cls, steps: FixedSteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+    def capture(cls, steps: AnySteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
@@ -205,10 +207,12 @@ class FrameRunner:
         self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
-    def _steps(self, room: Room) -> FixedSteps:
+    def _steps(self, room: Room) -> AnySteps:
         options: dict[str, Any] = {
             "batch_size": room.batch_size, "dtype": self.dtype, "impl": self.impl, "config": self.config
         }  # fmt: skip
+        if self.config.pillars.open:
+            return HashSteps(self.network, capacities=room.capacities, nearby=room.nearby, **options)
         if self._dense:
             return DenseSteps(self.network, pillars=room.capacities[0], **options)
         return SparseSteps(self.network, capacities=room.capacities, nearby=room.nearby, **options)
@@ -221,7 +225,10 @@ class FrameRunner:
         return Room(batch_size, 0, self._guess(batch_size), self._guess_nearby(batch_size))
 
     def _guess_nearby(self, batch_size: int) -> tuple[int, ...]:
-        cells, blocks = self._neck_cells(batch_size), self.network.config.neck.blocks
+        blocks = self.network.config.neck.blocks
+        if self.config.pillars.open:
+            return (self._least_room(batch_size),) * (list_reach(blocks) + 1)
+        cells = self._neck_cells(batch_size)
         if self._dense or blocks == 0 or cells <= _DENSE_CELLS:
             return ()
         # A runner that may not grow has room for every cell.
@@ -232,7 +239,13 @@ class FrameRunner:
         rows, columns = self.network.config.pillars.grid_shape
         return batch_size * rows * columns // self.network.config.backbone.stride**2
 
+    def _least_room(self, batch_size: int) -> int:
+        """Of a list of cells without bounds; more where there is no second try."""
+        return _LEAST_PILLARS * batch_size * (1 if self.overflow == "grow" else 4)
+
     def _guess(self, batch_size: int) -> tuple[int, ...]:
+        if self.config.pillars.open:
+            return (self._least_room(batch_size),) * len(self.config.backbone.channels)
         rows, columns = self.network.config.pillars.grid_shape
         # Of a dense network only pillars are active cells.
         levels = 1 if self._dense else len(self.network.config.backbone.channels)
@@ -280,9 +293,11 @@ class FrameRunner:
             return None
         room = graph.room
         active = numbers[2 * room.batch_size :]
-        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :]
+        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :][: len(room.nearby)]
         needed = room._replace(capacities=_grown(levels, room.capacities))
-        if lists:
+        if self.config.pillars.open:
+            needed = needed._replace(nearby=_grown(lists, room.nearby))
+        elif lists:
             cells = self._neck_cells(room.batch_size)
             near = tuple(min(cells, count) for count in _grown(lists, room.nearby))
             needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
@@ -291,8 +306,9 @@ class FrameRunner:
     def results(self, found: FrameBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
         """Results of a batch whose numbers are on the host already."""
         batch = room.batch_size
-        invalid, before, active = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
         most = [*room.capacities, *room.nearby]
+        invalid, before, rest = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
+        active, far = rest[: len(most)], rest[len(most) :] or [0] * batch
         overflow = sum(max(0, count - limit) for count, limit in zip(active, most, strict=True))
         if overflow:
             warnings.warn(
@@ -315,6 +331,7 @@ class FrameRunner:
                     invalid[frame],
                     after[frame] - before[frame],
                     overflow,
+                    far=far[frame],
                 )
             )
         return results
