@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["BirdsEyeGrid", "GroundGrid", "OpenGrid"]
-
 #: Cells from the origin of an open grid to the edge of what 64-bit keys have room for, along an axis.
 _KEYED_CELLS = 1 << 17
 

@@ -7,10 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu import CellKeys
+from sparse_core.conv.convolution.cpu.keyed import CellKeys
 from sparse_core.conv.coordinates.common import linear_keys
-
-__all__ = ["ListedMap"]
 
 
 class ListedMap(NamedTuple):

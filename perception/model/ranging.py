@@ -12,8 +12,6 @@ from perception.config import PillarConfig
 from perception.model.network import Network
 from perception.model.refine import RefineStage
 
-__all__ = ["in_range", "twin"]
-
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 

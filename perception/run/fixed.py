@@ -37,8 +37,6 @@ from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine
 from sparse_core.conv.grid import FixedGrid
 from sparse_core.op import Impl
 
-__all__ = ["FixedScans", "FixedSteps", "FrameBoxes", "SparseSteps"]
-
 
 class Located(NamedTuple):
     """Points by cell.
@@ -127,6 +125,9 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
         config: the network's own with other thresholds; None: the network's own.
     """
+
+    #: Whether there is to be room for active cells of each level of the backbone, or for pillars only.
+    sparse = True
 
     def __init__(
         self,

@@ -16,8 +16,6 @@ from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.stages.nms import Suppressed, fixed_suppress
 from sparse_core.op import Impl
 
-__all__ = ["FixedScans", "FrameBoxes", "GraphSteps"]
-
 Located = TypeVar("Located")
 Levels = TypeVar("Levels")
 Map = TypeVar("Map")

@@ -34,8 +34,6 @@ from sparse_core.conv.coordinates.common import key_strides
 from sparse_core.conv.grid import GridLevel, hash_pyramid
 from sparse_core.conv.grid.layout import FixedHash
 
-__all__ = ["HashSteps"]
-
 
 class Located(NamedTuple):
     """Points by pillar, and active cells of each level; those of the neck's map last."""
@@ -97,6 +95,9 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
     Raises:
         ValueError: capacities for another number of levels or lists.
     """
+
+    #: There is room for active cells of each level.
+    sparse = True
 
     def __init__(
         self, network: Network, *, capacities: tuple[int, ...], nearby: tuple[int, ...], **options: Any

@@ -12,8 +12,6 @@ import torch
 from perception.run.graph_steps import FixedScans, GraphSteps
 from perception.run.program import StageRunner
 
-__all__ = ["clocked", "replayed"]
-
 #: Of any states.
 AnySteps = GraphSteps[Any, Any, Any, Any, Any]
 Given = TypeVar("Given")

@@ -15,8 +15,6 @@ from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
 from perception.types import Detections, PointCloud
 
-__all__ = ["FrameResult", "described"]
-
 
 class FrameResult(NamedTuple):
     """Boxes of one frame, on the host.

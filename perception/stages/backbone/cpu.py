@@ -10,21 +10,9 @@ from torch import Tensor, nn
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
-from sparse_core.conv.convolution.cpu import (
-    DirectLevel,
-    KeyedLevel,
-    RowBlock,
-    RowPool,
-    block_convolution,
-    direct_level,
-    keyed_level,
-    keyed_strided_level,
-    rows_product,
-    strided_level,
-)
-
-__all__ = ["BackboneRows", "PlannedBackbone", "PlannedLevel"]
-
+from sparse_core.conv.convolution.cpu.blocks import RowBlock, RowPool, block_convolution, rows_product
+from sparse_core.conv.convolution.cpu.keyed import KeyedLevel, keyed_level, keyed_strided_level
+from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
 
 #: A level of a bounded grid, or of one without bounds.
 PlannedLevel = DirectLevel | KeyedLevel

@@ -10,8 +10,6 @@ from torch import Tensor
 from perception.model.head import BOX_CODE, decode_boxes
 from perception.stages.head.types import BoxWeights
 
-__all__ = ["boxes_of", "hidden_of", "product"]
-
 
 def boxes_of(patch: Callable[[int], Tensor], cells: Tensor, labels: Tensor, weights: BoxWeights) -> Tensor:
     """Boxes from the 3x3 cells around each peak.

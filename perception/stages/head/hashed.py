@@ -10,8 +10,6 @@ from torch import Tensor
 from perception.stages.head.common import boxes_of
 from perception.stages.head.types import BoxWeights
 
-__all__ = ["ListedPeaks", "listed_boxes", "listed_peaks"]
-
 
 class ListedPeaks(NamedTuple):
     """The highest local maxima of each frame, best first.

@@ -23,8 +23,6 @@ from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import GridLevel, TableRequest, hash_pyramid, neighbour_tables
 from sparse_core.conv.grid.layout import FixedHash
 
-__all__ = ["HashNeck", "HashPlan"]
-
 _KERNEL, _ONE = (3, 3), (1, 1)
 #: Cells within one cell of those of the list before.
 _NEAR = GridLevel(_KERNEL, _ONE, _ONE)

@@ -18,10 +18,9 @@ from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.cpu import NeckCells, PlannedNeck, finer_cells
 from perception.stages.neck.near import list_reach
-from sparse_core.conv.convolution.cpu import CellKeys, KeyedLevel, TilePlan, keyed_tile_plan, merged
+from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
+from sparse_core.conv.convolution.cpu.tiles import TilePlan, keyed_tile_plan
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strides, linear_keys
-
-__all__ = ["KeyedNeck"]
 
 Rows = npt.NDArray[np.int32]
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from perception.stages.pillars.types import FIXED_POINT
 
-__all__ = ["local_points", "mean_of", "sums_of", "whole"]
-
 
 def local_points(points: Tensor, centres: Tensor) -> Tensor:
     """x and y from the middle of the pillar, and z: there, numbers are small and their sums accurate."""

@@ -18,8 +18,6 @@ from sparse_core.conv.grid import fixed_hash
 from sparse_core.conv.grid.layout import FixedHash
 from sparse_core.op import Impl
 
-__all__ = ["HashedPillars", "encode_hashed", "hash_pillars"]
-
 
 class HashedPillars(NamedTuple):
     """Points of a batch of frames, grouped by pillar.

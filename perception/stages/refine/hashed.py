@@ -19,8 +19,6 @@ from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.coordinates.common import linear_keys
 from sparse_core.conv.grid.layout import FixedHash
 
-__all__ = ["MOST_POINTS", "MOST_ROWS", "refine_hashed"]
-
 #: Points under a box that are looked at: of more, every so manieth, as where the dynamic step thins them.
 MOST_POINTS = 8192
 #: Rows of pillars under a box that are looked at, from the lowest on: 30 m of pillars of 16 cm.

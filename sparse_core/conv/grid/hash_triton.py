@@ -19,8 +19,6 @@ from sparse_core.conv.coordinates.triton import first_slot
 from sparse_core.conv.grid.layout import FixedHash, GridLevel
 from sparse_core.launches import launch as _launch
 
-__all__ = ["hash_from_keys", "key_of", "place_of", "row_of_hash", "strided_keys"]
-
 _BLOCK = 128
 _MARGIN = tl.constexpr(MARGIN)
 #: Sorts behind every key.

@@ -21,20 +21,6 @@ from torch import Tensor
 
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
-__all__ = [
-    "DenseGrid",
-    "FixedGrid",
-    "FixedHash",
-    "Grid",
-    "GridLevel",
-    "TableRequest",
-    "cell_coordinates",
-    "checked_shape",
-    "linear_cells",
-    "padded_width",
-    "word_count",
-]
-
 #: Cells of a word.
 WORD = 32
 

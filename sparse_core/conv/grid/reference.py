@@ -20,16 +20,6 @@ from sparse_core.conv.grid.layout import (
     word_count,
 )
 
-__all__ = [
-    "bits_of_cells",
-    "grid_from_bits",
-    "hash_from_keys",
-    "next_level_bits",
-    "row_of",
-    "strided_keys",
-    "table",
-]
-
 
 def grid_from_bits(bits: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedGrid:
     """Rows of the ones of ``bits`` (words,) int32."""

@@ -21,8 +21,6 @@ from sparse_core.conv.convolution.cpu.levels import Level, strided_blocks
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_offsets, linear_keys
 from sparse_core.conv.geometry import output_shape, taps
 
-__all__ = ["CellKeys", "KeyedLevel", "keyed_level", "keyed_strided_level", "merged"]
-
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 

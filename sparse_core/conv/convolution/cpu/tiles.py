@@ -21,16 +21,6 @@ from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, Ro
 from sparse_core.conv.convolution.cpu.keyed import merged
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
-__all__ = [
-    "TILE_MARGINS",
-    "TilePlan",
-    "TileWindows",
-    "Tiles",
-    "keyed_tile_plan",
-    "tile_convolution",
-    "tile_weight",
-]
-
 #: Cells of a tile as powers of two, so that a shift divides.
 _ROW_BITS, _COLUMN_BITS = 1, 2
 _ROWS, _COLUMNS = 1 << _ROW_BITS, 1 << _COLUMN_BITS

@@ -9,18 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu import (
-    TILE_MARGINS,
-    CellKeys,
-    RowBlock,
-    Tiles,
-    direct_level,
-    keyed_level,
-    keyed_strided_level,
-    keyed_tile_plan,
-    merged,
-    strided_level,
-)
+from sparse_core.conv.convolution.cpu.blocks import RowBlock
+from sparse_core.conv.convolution.cpu.keyed import CellKeys, keyed_level, keyed_strided_level, merged
+from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
+from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, Tiles, keyed_tile_plan
 from sparse_core.conv.coordinates.common import linear_keys
 
 #: As many cells as there are keys for; nobody could have a map of them.
