@@ -169,7 +169,7 @@ def _settings(options: argparse.Namespace, source: WeightSource, frames: Frames)
         "quick": options.quick,
         "weights": "random" if source.sparse is None else Path(source.sparse).name,
         "dense_weights": "random" if source.dense is None else Path(source.dense).name,
-        "range_m": list(source.config.pillars.range_m),
+        "range_m": list(source.config.pillars.closed_grid.range_m),
         "pillar_size_m": source.config.pillars.pillar_size_m,
         "grid": list(source.config.pillars.grid_shape),
     }
