@@ -14,6 +14,7 @@ from typing import Any
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.cli.surroundings import Surroundings, add_surroundings_options
@@ -43,6 +44,7 @@ def add_parser(commands: Any) -> None:
         "--out", type=Path, help="folder for detections.jsonl, PNG and HTML files; not needed with --json"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    add_range_option(parser)
     parser.add_argument("--score", type=float, help="lowest score reported (default: by class)")
     add_record_options(parser)
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
@@ -107,6 +109,8 @@ def run(options: argparse.Namespace) -> int:
         if options.out is not None:
             records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
         detector = Detector.from_pretrained(options.weights, device=options.device)
+        if options.range is not None:
+            detector = detector.with_range(range_of(options.range))
         least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
