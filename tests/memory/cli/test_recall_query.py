@@ -61,7 +61,9 @@ def test_by_state(recall: Recall, store: Path) -> None:
 
 def test_the_kinds_of_index(recall: Recall, tmp_path: Path) -> None:
     told = recall("indexes", "--json").json["indexes"]
-    assert [kind["name"] for kind in told if not kind["why_not"]] == ["lsh", "faiss", "faiss-rabitq"]
+    assert [kind["name"] for kind in told if not kind["why_not"]] == [
+        "lsh", "itq", "faiss", "faiss-rabitq", "faiss-gpu", "cuda",
+    ]  # fmt: skip
     assert "faiss-rabitq" in recall("indexes").output
     assert recall("init", tmp_path / "new", "--index", "faiss").status == 0
     assert '"index": "faiss"' in (tmp_path / "new" / "config.json").read_text()
