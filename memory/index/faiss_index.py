@@ -127,9 +127,12 @@ class FaissIndex(RowIndex[Held]):
         self.refine = refine
         self.seed = seed
         name = f"IVF{cells},{_FACTORY[lists]}" if cells else "Flat"
-        self._index: Any = self._placed(faiss.index_factory(self.dim, name, faiss.METRIC_INNER_PRODUCT))
+        made = faiss.index_factory(self.dim, name, faiss.METRIC_INNER_PRODUCT)
         if cells:
-            self._index.cp.seed = seed + 1
+            made.cp.seed = seed + 1
+            # faiss warns on the console below this many rows a cell.
+            made.cp.min_points_per_centroid = 1
+        self._index: Any = self._placed(made)
 
     def _placed(self, index: Any) -> Any:
         """Lists on the device."""
@@ -171,8 +174,6 @@ class FaissIndex(RowIndex[Held]):
                 array = check_units("sample", sample, self.dim)
             if len(array) < self.cells:
                 raise ValueError(f"a sample of {len(array)} rows is too small for {self.cells} cells")
-            # faiss warns on the console below this many rows a cell.
-            self._index.cp.min_points_per_centroid = 1
             self._index.train(array)
             self._fill()
             self.calibration = None

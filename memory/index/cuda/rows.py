@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from memory.index.neighbours import UNIT_TOLERANCE, Floats, Ids, Positions
@@ -93,7 +94,7 @@ class DeviceRows(Register):
         for new, array in zip((self.vectors, self.names, self.living_rows), old, strict=True):
             new[:count] = array[:count]
 
-    def remove(self, ids: Ids) -> Positions:
+    def remove(self, ids: ArrayLike) -> Positions:
         """Mark rows as gone; the rising positions of those that were there."""
         found = super().remove(ids)
         self.living_rows[torch.from_numpy(found).to(self.device)] = False
