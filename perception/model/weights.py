@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
-from perception.model.network import Network
+from perception.model.network import Network, make_network
 from sparse_core.files import replacing
 from sparse_core.surgery import shapes_of, state_difference
 
@@ -98,7 +98,7 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
         raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
     if config is None:
         config = _stored_config(path, metadata)
-    network = Network(config)
+    network = make_network(config)
     _check_tensors(path, network.state_dict(), tensors)
     network.load_state_dict(
         {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}

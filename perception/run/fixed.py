@@ -158,6 +158,9 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         config: the network's own with other thresholds; None: the network's own.
     """
 
+    #: Whether there is to be room for active cells of each level of the backbone, or for pillars only.
+    sparse = True
+
     def __init__(
         self,
         network: Network,
