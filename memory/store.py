@@ -69,13 +69,13 @@ class MemoryStore(StoreReader):
             IndexUnavailableError: the index of the settings given needs a package or a GPU that is not here.
             ValueError: the settings in the folder are not right.
         """
+        if config is not None:
+            # What is asked for by name does not wait for the first search, and leaves no store behind.
+            KINDS[config.index].require()
         database = Database.open(path, dim=dim, readonly=readonly, create=create)
         try:
             told = config is not None
-            if config is not None:
-                # What is asked for by name does not wait for the first search.
-                KINDS[config.index].require()
-            else:
+            if config is None:
                 config = StoreConfig.load(database.folder, database.settings)
             if not readonly:
                 _keep(database, config, told)

@@ -69,6 +69,14 @@ def test_the_kinds_of_index(recall: Recall, tmp_path: Path) -> None:
     assert '"index": "faiss"' in (tmp_path / "new" / "config.json").read_text()
 
 
+def test_the_plan_says_which_index_answered(recall: Recall, store: Path) -> None:
+    told = recall("query", store, "--like", "2", "--plan", "--json").json["plan"]
+    assert told["method"] in ("subset", "all")
+    assert told["answered"] == "flat: all rows compared"
+    assert "flat: all rows compared (" in recall("query", store, "--like", "2", "--plan").remarks
+    assert "compares no vectors" in recall("query", store, "--label", "mug", "--plan").remarks
+
+
 def test_polygon_and_embedding(recall: Recall, store: Path, tmp_path: Path) -> None:
     inside = recall("query", store, "--json", "--map", "default", "--polygon", "-5,-5 -3,-5 -3,-3 -5,-3")
     assert ids(inside) == [3]

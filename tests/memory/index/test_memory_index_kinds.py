@@ -99,6 +99,7 @@ def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatc
         match=r"'cuda' needs a GPU; missing here: a GPU.*run where torch can use an NVIDIA GPU.*--index lsh",
     ):
         MemoryStore.open(tmp_path / "store", dim=4, config=StoreConfig(index="cuda"))
+    assert not (tmp_path / "store").exists()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert [kind.missing for kind in (KINDS["lsh"], KINDS["faiss"])] == ["", "faiss"]
     told = KINDS["faiss-gpu"].to_json()
