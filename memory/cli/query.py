@@ -31,6 +31,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--k", "-k", type=int, default=10, help="most hits (default: 10)")
     parser.add_argument("--order", choices=ORDERS, help="default: relevance where something is compared")
     parser.add_argument("--aggregate", action="store_true", help="also the attention that each hit gets")
+    parser.add_argument("--plan", action="store_true", help="also say which index answered, and how")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,9 +51,14 @@ def run(options: argparse.Namespace) -> int:
     )
     with MemoryStore.open(folder, readonly=True) as store:
         hits = store.query(query)
+        plan = store.explain(query) if options.plan else None
     if options.json:
-        print_json({"hits": [hit_to_json(hit) for hit in hits]})
-    elif hits:
+        told = {} if plan is None else {"plan": plan._asdict()}
+        print_json({"hits": [hit_to_json(hit) for hit in hits], **told})
+        return 0
+    if plan is not None:
+        remark(f"{plan.answered or 'no index'} ({plan.reason})")
+    if hits:
         if hits[0].reason:
             remark(hits[0].reason)
         output().print(hits_table(counted(len(hits)), hits))
