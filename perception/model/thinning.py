@@ -60,6 +60,9 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
         thin.neck.blocks = nn.Sequential(*_first_blocks(network.neck.blocks.children(), neck))
     steps = _least(len(network.refinements), level.refinements)
     thin.refinements = nn.ModuleList(list(network.refinements)[:steps])
+    if steps != len(network.refinements):
+        # It knows the features of the last step only.
+        thin.embedding = None
     pillars = replace(config.pillars, range_m=_within_reach(config, level))
     if pillars != config.pillars:
         _move_origin(thin, pillars)
@@ -75,6 +78,7 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
         backbone=replace(config.backbone, blocks=blocks),
         neck=replace(config.neck, blocks=neck),
         refine=refine,
+        embedding=replace(config.embedding, enabled=thin.embedding is not None),
     )
     return thin
 

@@ -5,6 +5,7 @@ A whole frame of them is one CUDA graph. The plain-torch implementations run the
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -124,11 +125,13 @@ class Boxes(NamedTuple):
         peaks: what they come from.
         kept: boxes, scores and labels.
         fit_logits: (B, K) float32 how well they fit; None before the refinement.
+        features: (B, K, 256) of the refinement; None before it.
     """
 
     peaks: Peaks
     kept: Suppressed
     fit_logits: Tensor | None = None
+    features: Tensor | None = None
 
 
 class FrameBoxes(NamedTuple):
@@ -140,6 +143,7 @@ class FrameBoxes(NamedTuple):
         counts: (B,) int32 boxes of each frame.
         numbers: (2 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
             active cells of each level and cells of each list near them, of all frames together.
+        embeddings: (B, M, 128) float32 unit vectors, anything behind the last; (B, M, 0) without the head.
     """
 
     boxes: Tensor
@@ -147,6 +151,7 @@ class FrameBoxes(NamedTuple):
     labels: Tensor
     counts: Tensor
     numbers: Tensor
+    embeddings: Tensor
 
 
 class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
@@ -186,6 +191,7 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         stages = [stage for stage in network.refinements if isinstance(stage, RefineStage)]
         packed = [pack_refine(stage, dtype=dtype) for stage in stages]
         self._refinements = [partial(self._refine, weights, turn=weights is packed[-1]) for weights in packed]
+        self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
         self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=self.device)
         self._peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=self.device)
         self._refine_workspace = (
@@ -293,11 +299,17 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             workspace=self._refine_workspace,
             impl=self.impl,
         )
-        return Boxes(boxes.peaks, boxes.kept._replace(boxes=refined.boxes), refined.fit_logits)
+        kept = boxes.kept._replace(boxes=refined.boxes)
+        return Boxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
         """What is left of refined boxes that overlap."""
         settings = self.config.nms
+        vectors = None
+        if self.embedding is not None and boxes.features is not None:
+            with self._beside():
+                # Of all proposals, beside their suppression: the rest is a matter of choosing rows.
+                vectors = self.embedding(boxes.features)
         final = fixed_suppress(
             boxes.kept.boxes,
             boxes.kept.scores,
@@ -309,7 +321,12 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             fit_weight=self.config.head.iou_weight,
             impl=self.impl,
         )
-        return FrameBoxes(final.boxes, final.scores, final.labels, final.counts, boxes.peaks.numbers)
+        chosen = final.scores.new_empty((*final.scores.shape, 0))
+        if vectors is not None:
+            self._join()
+            rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
+            chosen = vectors.gather(1, rows)
+        return FrameBoxes(*final[:4], boxes.peaks.numbers, chosen)
 
     def _beside(self) -> AbstractContextManager[Any]:
         """Work on a second stream, after what was asked for so far; see :meth:`_join`."""

@@ -26,6 +26,7 @@ class FrameResult(NamedTuple):
         pillars: pillars of the frame that hold a point.
         overflow: pillars, cells of coarser levels and listed cells of its batch that a graph left out.
         left_out: pillars beyond ``pillars.max_pillars``, the farthest ones.
+        embeddings: (M, 128) float32 unit vectors; None of a network without the head.
     """
 
     boxes: Tensor
@@ -35,6 +36,7 @@ class FrameResult(NamedTuple):
     pillars: int
     overflow: int = 0
     left_out: int = 0
+    embeddings: Tensor | None = None
 
     def capacity_messages(self) -> list[str]:
         """What did not fit, in words."""
@@ -71,4 +73,5 @@ def described(
         timestamp_ns=scan.timestamp_ns if scan is not None else None,
         source=scan.source if scan is not None else None,
         warnings=(*messages, *result.capacity_messages(), *remarks),
+        embeddings=None if result.embeddings is None else result.embeddings[kept].numpy(),
     )
