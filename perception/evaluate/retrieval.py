@@ -76,4 +76,5 @@ def vector_distances(vectors: FloatArray) -> FloatArray:
 def size_distances(boxes: FloatArray) -> FloatArray:
     """(N, N) float32: how far the logarithms of length, width and height of (N, 7) boxes lie apart."""
     sizes = np.log(np.maximum(boxes[:, 3:6], 1e-3))
-    return np.linalg.norm(sizes[:, None] - sizes[None], axis=2).astype(np.float32)
+    distances: FloatArray = np.linalg.norm(sizes[:, None] - sizes[None], axis=2).astype(np.float32)
+    return distances

@@ -164,7 +164,7 @@ class IdentityTrainer:
         vectors = self.network(self.inputs[rows])
         loss = contrastive_loss(vectors, objects, self.config.temperature)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         self.schedule.step()
         return float(loss.detach())
@@ -267,7 +267,8 @@ def vectors_of(network: nn.Module, inputs: Tensor) -> FloatArray:
 
 def _groups(sights: Sights) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
     """Rows of each object that is seen at least twice; and numbers of such objects of one scene and class."""
-    groups, places = [], {}
+    groups: list[npt.NDArray[np.int64]] = []
+    places: dict[tuple[str, int], list[int]] = {}
     order = np.argsort(sights.objects, kind="stable")
     _, first = np.unique(sights.objects[order], return_index=True)
     for rows in np.split(order, first[1:]):

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perception.boxes import rotated_iou_bev
 from perception.data import DataSet
 from perception.errors import DataError
+from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner
 from perception.types import FloatArray
@@ -146,10 +147,11 @@ class Observer:
         )
 
 
-class _Untouched(nn.Module):
+class _Untouched(EmbeddingHead):
     """In place of a head: features as they are."""
 
     def forward(self, features: Tensor) -> Tensor:
+        """(N, 256) float32."""
         return features.float()
 
 

@@ -61,4 +61,5 @@ def _ahead(scan: SimulatedScan, bearing_rad: float) -> View:
 
 def _turned(places: FloatArray, angle_rad: float) -> FloatArray:
     cosine, sine = np.cos(angle_rad), np.sin(angle_rad)
-    return (places @ np.array([[cosine, sine], [-sine, cosine]])).astype(np.float32)
+    turned: FloatArray = (places @ np.array([[cosine, sine], [-sine, cosine]])).astype(np.float32)
+    return turned
