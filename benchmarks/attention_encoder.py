@@ -16,8 +16,7 @@ from benchmarks.attention_exact import TOLERANCE, relative_error
 from benchmarks.attention_sides import CUDNN, TORCH, finite, reason
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.timing import Side, paired_ratio
-from sparse_core.attention import BlockPattern, full
-from sparse_core.attention.modules import SparseTransformer, SparseTransformerLayer
+from sparse_core.attention import BlockPattern, SparseTransformer, SparseTransformerLayer, full
 from sparse_core.attention.modules.linears import convert_linears
 from sparse_core.nm import tuning
 

@@ -84,6 +84,14 @@ class StoreReader:
             query, found, memories, newest_ns=lambda: self.newest_ns, half_life_s=self.config.half_life_s
         )
 
+    def compared(self, query: Query) -> Query:
+        """A query with the encoder whose vectors it compares, see :meth:`memory.retrieve.Retriever.compared`.
+
+        Raises:
+            UnknownMemoryError: ``like`` names no memory, or one without a vector to compare.
+        """
+        return self._retriever.compared(query)
+
     def search(
         self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default", aim: float = 0.99
     ) -> Neighbours:
@@ -104,6 +112,7 @@ class StoreReader:
         Raises:
             ValueError: the query has no vector to attend with.
         """
+        query = self.compared(query)
         hits = self.query(dataclasses.replace(query, aggregate=True))
         vector = self._retriever.vector_of(query)
         if vector is None:

@@ -19,6 +19,7 @@ import yaml
 
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
+from perception.kinds import class_of
 from sparse_core.op import Impl
 
 ConfigT = TypeVar("ConfigT")
@@ -80,7 +81,8 @@ class BackboneConfig:
     """Backbone: residual stages at 1, 1/2, 1/4 … of the pillar grid, then one stride into the neck.
 
     Attributes:
-        kind: ``"sparse"`` computes at active pillars only; ``"dense"`` is the same network on the full grid.
+        kind: of detector, in :data:`~perception.kinds.KINDS`. ``"sparse"`` computes at active pillars only;
+            ``"dense"`` is the same network on the full grid.
         channels: width of each stage.
         blocks: residual blocks (two 3x3 convolutions each) of each stage.
         dilating: whether strided layers activate every cell whose window holds an input.
@@ -88,14 +90,14 @@ class BackboneConfig:
             (spconv).
     """
 
-    kind: Literal["sparse", "dense"] = "sparse"
+    kind: str = "sparse"
     channels: tuple[int, ...] = (64, 64, 128)
     blocks: tuple[int, ...] = (2, 2, 2)
     dilating: bool = True
     impl: Impl = "auto"
 
     def __post_init__(self) -> None:
-        _check(self.kind in ("sparse", "dense"), "backbone.kind", "'sparse' or 'dense'", self.kind)
+        class_of(self.kind, "config")
         _check(
             len(self.channels) == len(self.blocks) >= 2,
             "backbone.channels and backbone.blocks",
@@ -378,6 +380,8 @@ def from_dict(kind: type[ConfigT], values: Mapping[str, Any], *, where: str = ""
 
 def _convert(hint: Any, value: Any, name: str) -> Any:
     if dataclasses.is_dataclass(hint):
+        if hint is BackboneConfig and isinstance(value, Mapping):
+            hint = class_of(value.get("kind", BackboneConfig.kind), "config")
         return from_dict(typing.cast(type[Any], hint), value, where=f"{name}.")
     origin = typing.get_origin(hint)
     if origin is tuple:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["usable_device"]
-
 
 def usable_device(device: str | torch.device) -> torch.device:
     """The device, checked.

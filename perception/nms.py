@@ -126,7 +126,7 @@ def rotated_nms(
             size, or an option out of range.
     """
     ranked = _rank(boxes, scores, labels)
-    _check_options(iou_threshold, max_output, metric)
+    check_options(iou_threshold, max_output, metric)
     kept = _suppress(ranked, iou_threshold=iou_threshold, max_output=max_output, metric=metric)
     indices = ranked.order[torch.from_numpy(kept).to(ranked.order.device)]
     return indices if isinstance(boxes, Tensor) else np.asarray(indices.numpy(), dtype=np.int64)
@@ -154,7 +154,7 @@ def rotated_nms_exact(
     Args, Returns, Raises: as ``rotated_nms``.
     """
     ranked = _rank(boxes, scores, labels)
-    _check_options(iou_threshold, max_output, metric)
+    check_options(iou_threshold, max_output, metric)
     kept: list[Tensor] = []
     left = torch.arange(len(ranked.order), device=ranked.order.device)
     while len(left) and (max_output is None or len(kept) < max_output):
@@ -204,7 +204,8 @@ def _checked_column(values: Values, *, like: Tensor, name: str) -> Tensor:
     return column
 
 
-def _check_options(iou_threshold: float, max_output: int | None, metric: str) -> None:
+def check_options(iou_threshold: float, max_output: int | None, metric: str) -> None:
+    """Raise ``ValueError`` for an option of :func:`rotated_nms` that is out of range."""
     if not 0.0 <= iou_threshold <= 1.0:
         raise ValueError(f"iou_threshold must be in [0, 1], got {iou_threshold}")
     if max_output is not None and max_output < 0:

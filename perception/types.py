@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import BOX_FIELDS
+from perception.vectors import packed, unpacked
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -285,8 +286,11 @@ class Detections:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python values, ready for JSON: one record a frame of ``detections.jsonl``."""
-        return {
+        """Plain Python values, ready for JSON: one record a frame of ``detections.jsonl``.
+
+        Embeddings are in half precision (:mod:`perception.vectors`), which is what a memory keeps of them.
+        """
+        record = {
             "source": self.source,
             "timestamp_ns": self.timestamp_ns,
             "boxes": [[round(float(value), 4) for value in box] for box in self.boxes],
@@ -294,3 +298,25 @@ class Detections:
             "labels": list(self.labels),
             "warnings": list(self.warnings),
         }
+        return record if self.embeddings is None else record | {"embeddings": packed(self.embeddings)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Detections:
+        """What :meth:`to_dict` wrote, with numbers as they were rounded there; other fields are passed over.
+
+        Raises:
+            ValueError: a field is missing or wrong.
+        """
+        missing = [name for name in ("boxes", "scores", "labels") if not isinstance(record.get(name), list)]
+        if missing:
+            raise ValueError(f"{missing[0]} must be a list, got {record.get(missing[0])!r}")
+        vectors = None if record.get("embeddings") is None else unpacked(record["embeddings"], "embeddings")
+        return cls(
+            np.array(record["boxes"], np.float32).reshape(-1, 7),
+            np.array(record["scores"], np.float32),
+            list(record["labels"]),
+            timestamp_ns=record.get("timestamp_ns"),
+            source=record.get("source"),
+            warnings=tuple(record.get("warnings") or ()),
+            embeddings=vectors,
+        )

@@ -22,8 +22,6 @@ import torch
 
 from sparse_core.files import replacing
 
-__all__ = ["Tuner", "TuningSettings", "cache_folder", "device_name", "key_of", "replay_times"]
-
 Mode = Literal["measure", "table"]
 Case = TypeVar("Case", bound="tuple[str | int, ...]")
 Choice = TypeVar("Choice")

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["VECTOR_FUNCTIONS", "resolve_vector_functions"]
-
 #: What torch gives to MKL for contiguous tensors on a CPU.
 VECTOR_FUNCTIONS = (
     "acos",

@@ -29,13 +29,18 @@ def replacing(file: Path, *, private: bool = False) -> Iterator[Path]:
     """Write beside the target, sync and rename, so that a failure, also of the power, leaves what was there.
 
     Args:
-        file: the target; its folder exists.
+        file: the target.
         private: keep the file to its user.
 
     Yields:
         The path to write to. It takes the target's place at the end of the ``with`` block, and is removed
         when the block raises.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
     """
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(descriptor)
     try:
@@ -99,8 +104,6 @@ def write_tensors(
         FileNotFoundError: the folder does not exist.
     """
     file = Path(path)
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
     plain = {name: _plain(tensor) for name, tensor in tensors.items()}
     with replacing(file) as temporary:
         save_file(plain, temporary, metadata={"format": kind, "version": version, **header})

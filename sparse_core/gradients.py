@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["followed", "once_differentiable"]
-
 Backward = Callable[..., Any]
 
 

@@ -20,8 +20,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["begin_next", "dependent", "launch", "wait_for_launch"]
-
 
 @triton.jit
 def wait_for_launch(DEPENDENT: tl.constexpr):

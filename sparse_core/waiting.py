@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["load_torch"]
-
 #: What users set to choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
 _CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 

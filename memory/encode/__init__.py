@@ -12,7 +12,13 @@ from memory.encode.image import ImageEncoder
 from memory.encode.recall import PlaceRecall, place_recall
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.text import TextEncoder
-from memory.encode.tokens import STRUCTURE, SceneTokens, detection_tokens, structure_tokens
+from memory.encode.tokens import (
+    STRUCTURE,
+    SceneTokens,
+    column_tokens,
+    detection_tokens,
+    structure_tokens,
+)
 from memory.encode.training import TrainingOptions, TrainingResult, train_scene_encoder
 
 __all__ = [
@@ -27,6 +33,7 @@ __all__ = [
     "TokenBatch",
     "TrainingOptions",
     "TrainingResult",
+    "column_tokens",
     "depth_points",
     "detection_tokens",
     "place_recall",

@@ -18,8 +18,6 @@ from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.types import Detections, PointCloud
 from sparse_core.dynamic import LatencyController, measure_levels
 
-__all__ = ["BudgetedDetector", "LevelUse"]
-
 #: A frame counts at most as this many times what was expected of it: a hiccup is no new scene.
 _MOST_TIMES = 3.0
 #: A frame that took this many times what was expected of it waited for a larger CUDA graph.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from perception.config import PillarConfig
 
-__all__ = ["important_points"]
-
 #: Height of a pillar's highest point, in the LiDAR frame, that speaks most for an object: a metre above a
 #: road that lies 1.7 m below the sensor, as in the data that the shipped weights were trained on.
 TYPICAL_TOP_M = -0.4

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from perception.comparison.sides import SPARSE, Side
 
-__all__ = ["Comparison", "SideTimes", "compare", "in_turn", "reserved_bytes"]
-
 #: A slow side takes part in every so many rounds.
 _SLOW_EVERY = 10
 #: Cycles that a GPU is kept busy meanwhile.

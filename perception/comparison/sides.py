@@ -14,8 +14,6 @@ from perception.model.weights import load_weights
 from sparse_core.errors import ImplementationError
 from sparse_core.libraries import module_available
 
-__all__ = ["DENSE", "SPARSE", "SPCONV", "Side", "sides_for"]
-
 SPARSE, DENSE, SPCONV = "sparse", "dense twin", "sparse on spconv"
 
 #: Given clouds, what computes their boxes once, again and again.

@@ -19,8 +19,6 @@ from perception.boxes import rotated_iou_3d
 from perception.evaluate.kitti_protocol import NEIGHBOURS
 from perception.types import Boxes3D, Detections
 
-__all__ = ["ScoreChoice", "choose_thresholds"]
-
 
 @dataclass(frozen=True)
 class ScoreChoice:

@@ -104,11 +104,3 @@ class DenseBackbone(nn.Module):
         for stage in self.stages:
             canvas = stage(canvas)
         return BackboneMaps(self.lateral(canvas), self.down(canvas))
-
-
-def make_backbone(
-    config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
-) -> SparseBackbone | DenseBackbone:
-    """The backbone that ``config.kind`` names."""
-    kind = SparseBackbone if config.kind == "sparse" else DenseBackbone
-    return kind(config, in_channels=in_channels, fine_channels=fine_channels, coarse_channels=coarse_channels)

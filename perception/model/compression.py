@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.model.embedding import fitting_config
-from perception.model.network import Network
+from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
 from perception.nms import rotated_nms
 from sparse_core.compression import (
@@ -180,7 +180,7 @@ def load_compressed_weights(path: str | Path, *, config: DetectorConfig | None =
             config = from_dict(DetectorConfig, found.extra[_CONFIG_KEY])
         except ConfigError as error:
             raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
-    network = Network(fitting_config(config, found.model.other)).fold()
+    network = make_network(fitting_config(config, found.model.other)).fold()
     try:
         found.model.load_into(network)
     except ValueError as error:

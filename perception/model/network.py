@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from perception.config import DetectorConfig, EmbeddingConfig
 from perception.errors import CheckpointError
-from perception.model.backbone import make_backbone
+from perception.kinds import class_of
+from perception.model.backbone import DenseBackbone, SparseBackbone
 from perception.model.embedding import EmbeddingHead
 from perception.model.encoder import PillarEncoder
 from perception.model.head import CentreHead, Proposals
@@ -45,7 +46,7 @@ class Network(nn.Module):
         pillars, neck = config.pillars, config.neck
         grid = pillars.grid.coarser(config.backbone.stride / 2)
         self.encoder = PillarEncoder(pillars)
-        self.backbone = make_backbone(
+        self.backbone: SparseBackbone | DenseBackbone = class_of(config.backbone.kind, "backbone")(
             config.backbone,
             in_channels=pillars.channels,
             fine_channels=neck.out_channels,
@@ -114,3 +115,9 @@ class Network(nn.Module):
             if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
                 part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return self
+
+
+def make_network(config: DetectorConfig) -> Network:
+    """The network, of random weights, that ``config.backbone.kind`` names."""
+    network: Network = class_of(config.backbone.kind, "network")(config)
+    return network

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.model.embedding import EMBEDDING_SUFFIX, fitting_config, load_embedding
-from perception.model.network import Network
+from perception.model.network import Network, make_network
 from sparse_core.files import replacing
 from sparse_core.surgery import shapes_of, state_difference
 
@@ -110,7 +110,7 @@ def _load(path: Path, config: DetectorConfig | None) -> Network:
         raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
     if config is None:
         config = _stored_config(path, metadata)
-    network = Network(fitting_config(config, tensors))
+    network = make_network(fitting_config(config, tensors))
     _check_tensors(path, network.state_dict(), tensors)
     network.load_state_dict(
         {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}

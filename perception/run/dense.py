@@ -14,22 +14,22 @@ from perception.stages.backbone.dense import compiled_maps
 from perception.stages.head import fixed_heat
 from sparse_core.conv.grid import FixedGrid, pyramid
 
-__all__ = ["DenseSteps"]
-
 
 class DenseSteps(FixedSteps):
     """Steps of a network with a dense backbone.
 
     Args:
         network: folded.
-        pillars: that there is room for, all frames together.
+        capacities: pillars that there is room for, all frames together.
         options: see :class:`~perception.run.fixed.FixedSteps`.
     """
 
-    def __init__(self, network: Network, *, pillars: int, **options: Any) -> None:
+    sparse = False
+
+    def __init__(self, network: Network, *, capacities: tuple[int], **options: Any) -> None:
         super().__init__(network, **options)
         assert isinstance(network.backbone, DenseBackbone)
-        self._pillar_room = pillars
+        self._capacities = capacities
         self._maps = compiled_maps(
             network.backbone,
             network.neck,
@@ -40,7 +40,7 @@ class DenseSteps(FixedSteps):
 
     def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], None]:
         shape = self.config.pillars.grid_shape
-        return pyramid(bits, shape, self.batch_size, [self._pillar_room], [], impl=self.impl), None
+        return pyramid(bits, shape, self.batch_size, self._capacities, [], impl=self.impl), None
 
     def _tables(self, located: Located) -> None:
         return None

@@ -7,12 +7,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig
+from perception.kinds import class_of
 from perception.model.backbone import BackboneMaps
 from perception.model.head import Proposals
 from perception.model.network import Network
@@ -26,8 +27,6 @@ from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
-
-__all__ = ["EagerRunner", "EagerSteps"]
 
 
 class Levels(NamedTuple):
@@ -91,6 +90,8 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
     def __init__(self, network: Network) -> None:
         self.network, self.config = network, network.config
         self.planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
+        # Layers of other makes may keep a state.
+        self.threaded = self.planned is not None
 
     def locate(self, scans: Sequence[Tensor]) -> Pillars:
         """Points in their order, by pillar."""
@@ -217,7 +218,8 @@ class EagerRunner:
     """
 
     def __init__(self, network: Network) -> None:
-        self.steps = EagerSteps(network)
+        self.steps: Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]
+        self.steps = class_of(network.config.backbone.kind, "eager")(network)
         self.device = next(network.parameters()).device
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
@@ -239,8 +241,8 @@ class EagerRunner:
                 return self._run(clouds)
             threads = torch.get_num_threads()
             together = min(threads, len(clouds))
-            # Autocast is of the thread that asks for it, and layers of other makes may keep a state.
-            if together == 1 or self.steps.planned is None or torch.is_autocast_enabled("cpu"):
+            # Autocast is of the thread that asks for it.
+            if together == 1 or not self.steps.threaded or torch.is_autocast_enabled("cpu"):
                 return [result for cloud in clouds for result in self._run([cloud])]
             # So is the number of threads.
             with ThreadPoolExecutor(

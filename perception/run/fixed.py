@@ -40,8 +40,6 @@ from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine
 from sparse_core.conv.grid import FixedGrid
 from sparse_core.op import Impl
 
-__all__ = ["FixedScans", "FixedSteps", "FrameBoxes", "SparseSteps"]
-
 
 class FixedScans(NamedTuple):
     """A batch of frames.
@@ -164,6 +162,9 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
         config: the network's own with other thresholds; None: the network's own.
     """
+
+    #: Whether there is to be room for active cells of each level of the backbone, or for pillars only.
+    sparse = True
 
     def __init__(
         self,

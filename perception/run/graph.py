@@ -8,15 +8,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig
+from perception.kinds import class_of
 from perception.model.network import Network
-from perception.run.dense import DenseSteps
-from perception.run.fixed import FixedScans, FixedSteps, FrameBoxes, SparseSteps
+from perception.run.fixed import FixedScans, FixedSteps, FrameBoxes
 from perception.run.profile import clocked, replayed
 from perception.run.results import FrameResult
 from perception.stages.neck import list_reach, work_share
@@ -38,7 +38,10 @@ _MOST_SHARE = 0.6
 
 def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
     """Why frames of a network cannot be CUDA graphs here; None where they can."""
-    if config.backbone.kind != "sparse" or not config.backbone.dilating:
+    steps = class_of(config.backbone.kind, "graph")
+    if steps is None:
+        return f"detectors of kind {config.backbone.kind!r} have none"
+    if not steps.sparse or not config.backbone.dilating:
         return "the network is not a sparse one whose strided layers dilate"
     if config.refine.enabled and len(config.refine.channels) != 3:
         return "the refinement has not three point layers"
@@ -147,7 +150,8 @@ class FrameRunner:
     """Detects objects frame by frame in as few graphs as the sizes of the frames need.
 
     Args:
-        network: folded, on the device to run on; sparse with layers that dilate, or dense.
+        network: folded, on the device to run on; sparse with layers that dilate, dense, or of another kind
+            that has steps for graphs.
         dtype: of the features.
         overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
             more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
@@ -173,6 +177,9 @@ class FrameRunner:
         self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
         self.config = config or network.config
         self.device = next(network.parameters()).device
+        self._made = class_of(self.config.backbone.kind, "graph")
+        if self._made is None:
+            raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
 
@@ -204,40 +211,32 @@ class FrameRunner:
         return self._graphs[batch_size]
 
     def _steps(self, room: Room) -> FixedSteps:
-        options: dict[str, Any] = {
-            "batch_size": room.batch_size, "dtype": self.dtype, "impl": self.impl, "config": self.config
-        }  # fmt: skip
-        if self._dense:
-            return DenseSteps(self.network, pillars=room.capacities[0], **options)
-        return SparseSteps(self.network, capacities=room.capacities, nearby=room.nearby, **options)
-
-    @property
-    def _dense(self) -> bool:
-        return self.network.config.backbone.kind == "dense"
+        lists = {"nearby": room.nearby} if self._made.sparse else {}
+        steps: FixedSteps = self._made(
+            self.network, batch_size=room.batch_size, capacities=room.capacities, **lists,
+            dtype=self.dtype, impl=self.impl, config=self.config,
+        )  # fmt: skip
+        return steps
 
     def _guess_room(self, batch_size: int) -> Room:
-        return Room(batch_size, 0, self._guess(batch_size), self._guess_nearby(batch_size))
-
-    def _guess_nearby(self, batch_size: int) -> tuple[int, ...]:
-        cells, blocks = self._neck_cells(batch_size), self.network.config.neck.blocks
-        if self._dense or blocks == 0 or cells <= _DENSE_CELLS:
-            return ()
+        config, cells = self.network.config, self._neck_cells(batch_size)
+        rows, columns = config.pillars.grid_shape
+        # Of a dense network only pillars are active cells.
+        levels = len(config.backbone.channels) if self._made.sparse else 1
+        most = [
+            batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
+        ]
+        first = _LEAST_PILLARS * batch_size
+        room = Room(batch_size, 0, tuple(min(count, first) for count in most))
+        if not self._made.sparse or config.neck.blocks == 0 or cells <= _DENSE_CELLS:
+            return room
         # A runner that may not grow has room for every cell.
-        room = min(cells, _LEAST_PILLARS * batch_size) if self.overflow == "grow" else cells
-        return (room,) * (list_reach(blocks) + 1)
+        near = min(cells, first) if self.overflow == "grow" else cells
+        return room._replace(nearby=(near,) * (list_reach(config.neck.blocks) + 1))
 
     def _neck_cells(self, batch_size: int) -> int:
         rows, columns = self.network.config.pillars.grid_shape
         return batch_size * rows * columns // self.network.config.backbone.stride**2
-
-    def _guess(self, batch_size: int) -> tuple[int, ...]:
-        rows, columns = self.network.config.pillars.grid_shape
-        # Of a dense network only pillars are active cells.
-        levels = 1 if self._dense else len(self.network.config.backbone.channels)
-        most = [
-            batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
-        ]
-        return tuple(min(cells, _LEAST_PILLARS * batch_size) for cells in most)
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
         """Boxes of a batch of clouds.

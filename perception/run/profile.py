@@ -12,8 +12,6 @@ import torch
 from perception.run.fixed import FixedScans, FixedSteps
 from perception.run.program import StageRunner
 
-__all__ = ["clocked", "replayed"]
-
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["StageRunner", "Steps", "at_once", "run_frame"]
+from perception.config import DetectorConfig
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -37,6 +37,11 @@ def at_once(name: str, step: Callable[[Given], Made], given: Given) -> Made:
 
 class Steps(ABC, Generic[Scans, Located, Levels, Map, Peaks, Boxes, Found]):
     """The steps of a frame, or of a batch of them, for one network on one device."""
+
+    #: What is computed; a copy of the steps may be given other thresholds.
+    config: DetectorConfig
+    #: Whether several threads may run frames at a time.
+    threaded = False
 
     @abstractmethod
     def locate(self, scans: Scans) -> Located:

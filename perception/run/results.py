@@ -14,8 +14,6 @@ from perception.config import DetectorConfig
 from perception.scans.tensors import Cloud, raised_m
 from perception.types import Detections, PointCloud
 
-__all__ = ["FrameResult", "described"]
-
 
 class FrameResult(NamedTuple):
     """Boxes of one frame, on the host.

@@ -15,9 +15,8 @@ from perception.model.network import Network
 from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
 from perception.stages.neck.cpu import PlannedNeck
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
-from sparse_core.conv.convolution.cpu import RowPool, fits
-
-__all__ = ["PlannedLevels", "PlannedMaps"]
+from sparse_core.conv.convolution.cpu.blocks import RowPool
+from sparse_core.conv.convolution.cpu.levels import fits
 
 #: Layers that are packed; anything else in their place (a pruned or parametrised layer) runs by itself.
 _LAYERS = (SubmanifoldConv2d, SparseConv2d, nn.Conv2d, nn.ConvTranspose2d)

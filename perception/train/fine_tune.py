@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError
 from perception.model.compression import INNER, PATTERN, inner_layers, kept_masks
-from perception.model.network import Network
+from perception.model.network import Network, make_network
 from perception.model.weights import load_weights
 from perception.train.coded import RoundedWeight, SharedWeight
 from sparse_core.compression import Coding, compress, prune_in_one_pass
@@ -141,7 +141,7 @@ def plain_network(network: Network, state: Mapping[str, Tensor]) -> Network:
         for name, module in shadow.named_modules():
             if parametrize.is_parametrized(module, "weight"):
                 plain[f"{name}.weight"] = cast(Tensor, module.weight).detach()
-    made = Network(network.config).eval()
+    made = make_network(network.config).eval()
     if not any(name.endswith("running_mean") for name in plain):
         made.fold()
     made.load_state_dict({name: value.cpu() for name, value in plain.items()})

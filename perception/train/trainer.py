@@ -19,7 +19,7 @@ from perception.config import TrainConfig, save_config, to_dict
 from perception.device import usable_device
 from perception.errors import CheckpointError, DataError
 from perception.model.compression import run_every_layer
-from perception.model.network import Network
+from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches
 from perception.train.fine_tune import FineTune, plain_network, starting_network
@@ -200,7 +200,7 @@ class Trainer:
         """
         if self.fine_tune is not None:
             return plain_network(self.network, self.average)
-        network = Network(self.config.detector)
+        network = make_network(self.config.detector)
         network.load_state_dict({name: value.cpu() for name, value in self.average.items()})
         return network.eval()
 
@@ -240,7 +240,7 @@ class Trainer:
         """Random or finished weights; those of a checkpoint are loaded later."""
         detector = self.config.detector
         if self.fine_tune is None:
-            return Network(detector).to(self.device).train()
+            return make_network(detector).to(self.device).train()
         try:
             state = None if stored is None else stored["network"]
             return starting_network(self.fine_tune, detector, self.device, self._calibrate, state)

@@ -20,31 +20,23 @@ from sparse_core.attention.description import PatternDescription
 from sparse_core.attention.distance import from_distance
 from sparse_core.attention.from_mask import from_block_mask, from_token_mask
 from sparse_core.attention.gathered import gathered_attention
-from sparse_core.attention.modules import (
-    DynamicBlocks,
-    FeedForward,
-    LearnedBlocks,
-    PatternCache,
-    Selector,
-    SparseAttention,
-    SparseMultiheadAttention,
-    SparseTransformer,
-    SparseTransformerLayer,
-    TopKBlocks,
-)
+from sparse_core.attention.modules.attention import SparseAttention
+from sparse_core.attention.modules.feed_forward import FeedForward
+from sparse_core.attention.modules.layer import SparseTransformerLayer
+from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.multihead import SparseMultiheadAttention
+from sparse_core.attention.modules.selectors import DynamicBlocks, Selector, TopKBlocks
+from sparse_core.attention.modules.sources import PatternCache
+from sparse_core.attention.modules.transformer import SparseTransformer
 from sparse_core.attention.operands import AttentionImpl, AttentionResult
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.attention.pruning import (
-    AttentionPruner,
-    BlockImportance,
-    DensitySchedule,
-    LayerPruning,
-    LinearDensity,
-    PrunableAttention,
-    PruningReport,
-    block_importance,
-    patterns_from_importance,
-)
+from sparse_core.attention.pruning.average import BlockImportance
+from sparse_core.attention.pruning.importance import block_importance
+from sparse_core.attention.pruning.layer import PrunableAttention
+from sparse_core.attention.pruning.pruner import AttentionPruner
+from sparse_core.attention.pruning.report import LayerPruning, PruningReport
+from sparse_core.attention.pruning.schedule import DensitySchedule, LinearDensity
+from sparse_core.attention.pruning.selection import patterns_from_importance
 from sparse_core.attention.scores import ScoreFunction, alibi, relative_positions, soft_cap
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["ScoreFunction", "alibi", "relative_positions", "soft_cap"]
-
 #: ``function(scores, batch, head, query, key) -> scores``.
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 

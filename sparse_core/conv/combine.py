@@ -11,8 +11,6 @@ from torch.nn import functional as F
 from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.tensor import SparseTensor, sums
 
-__all__ = ["add", "cat"]
-
 
 def add(first: SparseTensor, second: SparseTensor) -> SparseTensor:
     """Sums where both are active, the features of the one there is elsewhere.

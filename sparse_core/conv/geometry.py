@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["output_shape", "own_cells", "taps", "transposed_shape"]
-
 #: Frames that linear keys have room for, see ``sparse_core.conv.coordinates``.
 MOST_FRAMES = 2**20
 

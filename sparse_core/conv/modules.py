@@ -17,18 +17,6 @@ from sparse_core.conv.tensor import SparseTensor
 from sparse_core.errors import ImplementationError
 from sparse_core.op import Impl
 
-__all__ = [
-    "SparseConv2d",
-    "SparseConv3d",
-    "SparseConvTranspose2d",
-    "SparseConvTranspose3d",
-    "SparseInverseConv2d",
-    "SparseInverseConv3d",
-    "SubmanifoldConv2d",
-    "SubmanifoldConv3d",
-    "per_axis",
-]
-
 
 class _SparseConvolution(nn.Module):
     """Common part of the layers below; ``weight`` is (C_out, *kernel, C_in / groups), as in spconv 2."""

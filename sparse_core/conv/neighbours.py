@@ -15,8 +15,6 @@ from sparse_core.conv.geometry import output_shape, own_cells, taps, transposed_
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.op import Impl
 
-__all__ = ["strided_table", "submanifold_table", "transposed_table"]
-
 
 def submanifold_table(
     table: CoordinateTable, kernel_size: Sequence[int], dilation: Sequence[int] | None = None

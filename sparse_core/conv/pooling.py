@@ -13,8 +13,6 @@ from sparse_core.conv.modules import per_axis
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 
-__all__ = ["SparseAvgPool2d", "SparseAvgPool3d", "SparseMaxPool2d", "SparseMaxPool3d", "global_pool"]
-
 
 class _SparsePool(nn.Module):
     dimensions = 2

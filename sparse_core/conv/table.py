@@ -13,8 +13,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-__all__ = ["NeighbourTable", "gather_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class NeighbourTable:

@@ -1,50 +1,34 @@
 """Sparsity that changes while a network trains or runs: activations, RigL, and inference to a budget."""
 
-from sparse_core.dynamic.activations import (
+from sparse_core.dynamic.activations.masking import masked
+from sparse_core.dynamic.activations.predictor import BlockPredictor, PredictedFeedForward, fit_predictor
+from sparse_core.dynamic.activations.thresholds import (
     AbsoluteThreshold,
-    BlockPredictor,
     LearnedThreshold,
     LocalThreshold,
     PercentileThreshold,
-    PredictedFeedForward,
     ThresholdActivation,
-    TopKActivation,
-    fit_predictor,
-    masked,
-    top_k_mask,
 )
-from sparse_core.dynamic.inference import (
-    BudgetWarning,
-    ConditionalBlock,
-    EarlyExit,
-    ExitReport,
-    ExitResult,
-    LatencyController,
-    MixtureOfExperts,
+from sparse_core.dynamic.activations.top_k import TopKActivation, top_k_mask
+from sparse_core.dynamic.inference.calibration import (
     calibration_error,
     confidence_of,
     fit_temperature,
-    measure_levels,
-    prepare_levels,
     threshold_for_accuracy,
 )
+from sparse_core.dynamic.inference.conditional import ConditionalBlock
+from sparse_core.dynamic.inference.early_exit import EarlyExit, ExitReport, ExitResult
+from sparse_core.dynamic.inference.experts import MixtureOfExperts
+from sparse_core.dynamic.inference.latency import BudgetWarning, LatencyController, measure_levels
+from sparse_core.dynamic.inference.levels import prepare_levels
 from sparse_core.dynamic.optimisers import SparseAdagrad, SparseAdam, SparseMomentum
-from sparse_core.dynamic.rigl import (
-    Exchange,
-    Grid,
-    RigLConv2d,
-    RigLLinear,
-    RigLScheduler,
-    SparseTrainedLayer,
-    SparseTrainingReport,
-    TopologyUpdate,
-    cosine_fraction,
-    dense_training,
-    exchange_cells,
-    layer_densities,
-    plan_grid,
-    sparse_training,
-)
+from sparse_core.dynamic.rigl.budgets import layer_densities
+from sparse_core.dynamic.rigl.convert import SparseTrainingReport, dense_training, sparse_training
+from sparse_core.dynamic.rigl.exchange import Exchange, exchange_cells
+from sparse_core.dynamic.rigl.grid import Grid, plan_grid
+from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
+from sparse_core.dynamic.rigl.schedule import RigLScheduler, TopologyUpdate, cosine_fraction
+from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
 
 __all__ = [
     "AbsoluteThreshold",

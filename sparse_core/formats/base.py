@@ -12,13 +12,11 @@ from torch import Tensor
 
 from sparse_core.formats.description import Description
 from sparse_core.formats.operators import Operators
-from sparse_core.formats.validation import VALUE_DTYPES, can_read, check_shape, check_values_dtype
+from sparse_core.formats.validation import can_read, check_shape, check_values_dtype
 from sparse_core.matrix_operations import operations
 
 Plan = TypeVar("Plan")
 Matrix = TypeVar("Matrix", bound="SparseMatrix")
-
-__all__ = ["VALUE_DTYPES", "SparseMatrix", "index_dtype_for"]
 
 
 def index_dtype_for(*sizes: int) -> torch.dtype:

@@ -91,8 +91,6 @@ def save_matrix(matrix: SparseMatrix, path: str | os.PathLike[str]) -> Path:
 
     file = Path(path)
     suffix = _suffix(file)
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
     stored = matrix.detach().to_scipy()
     with replacing(file) as temporary, temporary.open("wb") as stream:
         if suffix == ".npz":

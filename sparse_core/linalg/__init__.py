@@ -2,22 +2,14 @@
 
 from sparse_core.linalg.batched import BatchedCholesky, BatchedLU, batched_cholesky, batched_lu
 from sparse_core.linalg.eigen import EigenResult, lobpcg
-from sparse_core.linalg.factorisation import (
+from sparse_core.linalg.factorisation.approximate_inverse import (
     ApproximateInverse,
-    CholeskyFactors,
-    FactorisationReport,
-    ICFactors,
-    ILUFactors,
-    LUFactors,
-    MulticolourOrder,
-    cholesky,
-    ic0,
-    ilu0,
-    iluk,
-    lu,
-    multicolour_order,
     sparse_approximate_inverse,
 )
+from sparse_core.linalg.factorisation.cholesky_incomplete import ICFactors, ic0
+from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
+from sparse_core.linalg.factorisation.direct import CholeskyFactors, LUFactors, cholesky, lu
+from sparse_core.linalg.factorisation.ilu import FactorisationReport, ILUFactors, ilu0, iluk
 from sparse_core.linalg.krylov import (
     SolveResult,
     bicgstab,
@@ -28,18 +20,14 @@ from sparse_core.linalg.krylov import (
     save_convergence_picture,
     solve,
 )
-from sparse_core.linalg.preconditioners import (
+from sparse_core.linalg.preconditioner import ApproximateSolver, Preconditioner
+from sparse_core.linalg.preconditioners.multigrid import (
     AlgebraicMultigrid,
-    ApproximateSolver,
-    GaussSeidel,
-    Jacobi,
     MultigridLevel,
-    Preconditioner,
     algebraic_multigrid,
-    gauss_seidel,
-    jacobi,
-    rigid_body_modes,
 )
+from sparse_core.linalg.preconditioners.near_nullspace import rigid_body_modes
+from sparse_core.linalg.preconditioners.relaxation import GaussSeidel, Jacobi, gauss_seidel, jacobi
 from sparse_core.linalg.products import sddmm, spmm, spmv
 from sparse_core.linalg.spgemm import spgemm
 from sparse_core.linalg.triangular import triangular_solve

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from sparse_core.linalg.operands import WORKING_DTYPES
 
-__all__ = ["BatchedCholesky", "BatchedLU", "batched_cholesky", "batched_lu"]
-
 _LISTED = 5
 
 

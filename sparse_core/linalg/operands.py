@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR, SparseMatrix
-from sparse_core.formats.base import VALUE_DTYPES
+from sparse_core.formats.validation import VALUE_DTYPES
 from sparse_core.gradients import followed
 
 #: Types that solvers and factorisations compute in.

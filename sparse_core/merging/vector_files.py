@@ -96,8 +96,6 @@ def write_task_vector(
         raise ValueError(f"values must be one of {', '.join(VALUE_CODES)}, got {values!r}")
     if group < 1:
         raise ValueError(f"group must be at least 1, got {group}")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
     records: dict[str, Any] = {}
     keys = [f"{name}.{part}" for name in order for part in ("scale", "values", "positions")]
     room = 200 + sum(len(json.dumps(name)) + _RECORD for name in order)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from perception.run.clusters import ClusterSteps
 from sparse_core.linalg.row_sums.api import ROW_SUMS
 
 import memory
@@ -23,10 +22,15 @@ import sparse_core
 from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.index.kinds import table_of_kinds
 from memory.tiers import TierOptions
+from perception import Detector
 from perception.cli import main as perceive
+from perception.config import DetectorConfig, TrainConfig, from_dict
 from perception.data import open_data_set
-from perception.run.program import run_frame
-from perception.run.results import FrameResult
+from perception.model.compression import compress_network, save_compressed_weights
+from perception.model.network import make_network
+from perception.model.weights import load_weights, save_weights
+from perception.train.frames import TrainingFrame
+from perception.train.trainer import Trainer
 from sparse_core.op import ops, table
 
 
@@ -91,16 +95,41 @@ def index(folder: Path) -> dict[str, Any]:
     return {"found": found, "tiers": tiers, "listed": "backwards" in str(table_of_kinds())}
 
 
-def detector(folder: Path) -> dict[str, Any]:
-    """The stages that ran on a scan, and what they found."""
-    stages: list[str] = []
-
-    def noted(name: str, step: Any, given: Any) -> Any:
-        stages.append(name)
-        return step(given)
-
-    result: FrameResult = run_frame(ClusterSteps(), torch.from_numpy(np.load(folder / "a.npy")), noted)
-    return {"stages": stages, "boxes": result.boxes.tolist(), "scores": result.scores.tolist()}
+def detectors(data: Path, folder: Path) -> dict[str, Any]:
+    """The backbone trained, kept, compressed and run by its name, and the steps."""
+    settings = {
+        "pillars": {"range_m": [0, -8, -3, 16, 8, 1], "pillar_size_m": 0.25, "channels": 8},
+        "backbone": {"kind": "pooled", "pool": "mean"},
+        "neck": {"channels": 8, "blocks": 1, "out_channels": 8},
+        "head": {"classes": ["Car"], "channels": 8},
+        "nms": {"score_threshold": 0.0},
+        "refine": {"channels": [8, 8]},
+    }
+    run = {"detector": settings, "steps": 2, "batch_size": 1, "workers": 0, "precision": "float32"}
+    frame = open_data_set(data)[0]
+    trained = TrainingFrame("a", frame.points, frame.truth.boxes, np.zeros(1, np.int64))
+    trainer = Trainer(from_dict(TrainConfig, run), folder / "run", [trained])
+    done = trainer.run(show_progress=False)
+    network, plain, small = trainer.averaged_network(), folder / "a.safetensors", folder / "b.safetensors"
+    save_weights(network, plain)
+    folded = load_weights(plain).fold()
+    save_compressed_weights(compress_network(folded, "int8"), folded.config, small)
+    scan = str(data / "a.npy")
+    found = {}
+    for weights in (plain, small):
+        out = folder / weights.stem
+        status, _ = command("detect", scan, "--weights", str(weights), "--out", str(out), "--no-pictures")
+        loaded = Detector.from_pretrained(weights)
+        made, pool = type(loaded.network.backbone).__name__, vars(loaded.config.backbone)["pool"]
+        found[out.name] = [status, made, pool, len(loaded(scan).boxes)]
+    clusters = from_dict(DetectorConfig, {"backbone": {"kind": "clusters"}, "nms": {"score_threshold": 0.5}})
+    detector = Detector(make_network(clusters))
+    boxes = detector(scan)
+    return {
+        "done": done, "pooled": found, "stages": list(detector.profile(scan, repeats=1)),
+        "boxes": boxes.boxes.tolist(), "scores": boxes.scores.tolist(),
+        "stricter": len(detector.with_score_threshold(0.95)(scan).boxes),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
@@ -110,7 +139,7 @@ if __name__ == "__main__":
         "data set": data_set(folder / "data"),
         "command": command("kinds"),
         "index": index(folder / "store"),
-        "detector": detector(folder / "data"),
+        "detectors": detectors(folder / "data", folder),
         "op": op(copy),
     }
     print(json.dumps(report))

@@ -100,9 +100,19 @@ def test_command(report: dict[str, Any]) -> None:
     assert "listed data set: boxes.json\n" in printed
 
 
-def test_detector(report: dict[str, Any]) -> None:
-    found = report["detector"]
+def test_detector_by_name(report: dict[str, Any]) -> None:
+    """Trained, saved, compressed, loaded and run: its name in the configuration is all that was said."""
+    found = report["detectors"]
+    assert found["done"]
+    for status, backbone, pool, boxes in found["pooled"].values():
+        assert (status, backbone, pool) == (0, "PooledBackbone", "mean")
+        assert boxes > 0
+
+
+def test_steps_by_name(report: dict[str, Any]) -> None:
+    found = report["detectors"]
     assert found["stages"] == ["pillars", "encoder", "neck", "head", "proposals", "NMS"]
+    assert found["stricter"] == 0
     (box,) = found["boxes"]
     assert box == pytest.approx([10, 1, -0.75, 2, 1, 1.1, 0], abs=0.05)
     assert found["scores"] == [pytest.approx(200 / 220)]

@@ -45,3 +45,11 @@ def test_rights(tmp_path: Path, private: bool, rights: int) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == rights
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(FileNotFoundError, match="missing does not exist"),
+        replacing(tmp_path / "missing" / "file"),
+    ):
+        pass

@@ -10,17 +10,8 @@ from torch import Tensor, nn
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
-from sparse_core.conv.convolution.cpu import (
-    DirectLevel,
-    RowBlock,
-    RowPool,
-    block_convolution,
-    direct_level,
-    rows_product,
-    strided_level,
-)
-
-__all__ = ["BackboneRows", "PlannedBackbone"]
+from sparse_core.conv.convolution.cpu.blocks import RowBlock, RowPool, block_convolution, rows_product
+from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
 
 
 class BackboneRows(NamedTuple):

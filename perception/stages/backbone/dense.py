@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from perception.model.backbone import DenseBackbone
 from sparse_core.conv.grid import padded_width
 
-__all__ = ["StaticMaps", "compiled_maps"]
-
 
 class StaticMaps(nn.Module):
     """Dense backbone and neck on a canvas of fixed shape, (B, C, H, W) to (B, C_out, H/4, W/4)."""

@@ -16,8 +16,6 @@ from perception.stages.backbone.units import Unit, pack_block, pack_unit, usual_
 from sparse_core.conv.grid import FixedGrid, GridLevel, TableRequest, neighbour_tables, pyramid
 from sparse_core.op import Impl
 
-__all__ = ["FixedLevels", "LevelTables"]
-
 _KERNEL = (3, 3)
 _LEVEL = GridLevel()
 

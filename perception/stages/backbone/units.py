@@ -13,8 +13,6 @@ from sparse_core.conv.convolution.plan import Shape
 from sparse_core.conv.convolution.tuned import chosen_config
 from sparse_core.op import Impl
 
-__all__ = ["Unit", "pack_block", "pack_unit", "usual_rows"]
-
 
 class Unit(NamedTuple):
     """One convolution: weight (taps, C_in, C_out) in the features' type, bias (C_out,) float32."""

@@ -17,8 +17,6 @@ from perception.stages.head.types import FEATURE_DTYPES, BoxWeights, HeatWeights
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["fixed_boxes", "fixed_heat", "fixed_peaks", "fixed_up"]
-
 HEAD: Op[()] = Op("head", __package__, by_triton(), by_torch(), gradient=False)
 
 

@@ -16,8 +16,6 @@ from perception.stages.head.tiles import TILES, depth_for, precision_of
 from perception.stages.head.types import BoxWeights
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
-__all__ = ["box_kernel", "boxes"]
-
 
 @triton.jit
 def _arctangent(y, x):

@@ -17,8 +17,6 @@ from torch import Tensor
 from perception.stages.head.types import Peaks
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
-__all__ = ["find_kernel", "peaks", "rank_kernel"]
-
 #: Largest frame, in scores, that is cut into blocks of so many; the last serves all.
 _BLOCKS = ((2**17, 128), (2**21, 512), (2**31, 1024))
 #: Keys that a program ranks at a time, and that it compares them with at a time: little code, because a

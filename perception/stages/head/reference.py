@@ -14,8 +14,6 @@ from perception.stages.head.types import BoxWeights, HeatWeights, Peaks, UpWeigh
 from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.reference import row_of
 
-__all__ = ["boxes", "heat", "peaks", "up"]
-
 
 def up(
     coarse: Tensor,

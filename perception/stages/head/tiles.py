@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["TILES", "Tile", "depth_for", "precision_of"]
-
 
 class Tile(NamedTuple):
     """How a product is cut.

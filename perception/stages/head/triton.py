@@ -20,8 +20,6 @@ from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
-__all__ = ["heat", "heat_kernel", "up", "up_kernel"]
-
 
 @triton.jit
 def up_kernel(

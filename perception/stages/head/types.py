@@ -16,17 +16,6 @@ from perception.geometry import BirdsEyeGrid
 from perception.model.head import BOX_CODE, CentreHead
 from perception.model.layers import DenseUnit, SparseUnit
 
-__all__ = [
-    "FEATURE_DTYPES",
-    "BoxWeights",
-    "HeatWeights",
-    "Peaks",
-    "UpWeights",
-    "pack_boxes",
-    "pack_heat",
-    "pack_up",
-]
-
 #: Types of features and weights; sums are float32 throughout.
 FEATURE_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -12,8 +12,6 @@ from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["near_lists", "near_tables"]
-
 _MOST_LISTS = 31
 NECK: Op[()] = Op("neck", __package__, by_triton(), by_torch(), gradient=False)
 

@@ -15,17 +15,14 @@ from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.near import EmptyMaps, dilated, list_reach
-from sparse_core.conv.convolution.cpu import (
+from sparse_core.conv.convolution.cpu.blocks import RowPool, rows_product
+from sparse_core.conv.convolution.cpu.tiles import (
     TILE_MARGINS,
-    RowPool,
     TilePlan,
     Tiles,
-    rows_product,
     tile_convolution,
     tile_weight,
 )
-
-__all__ = ["PlannedNeck"]
 
 
 class _Weights(NamedTuple):

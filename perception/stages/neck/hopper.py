@@ -18,8 +18,6 @@ from perception.stages.backbone.units import Unit
 from perception.stages.head.types import HeatWeights
 from sparse_core import nvrtc
 
-__all__ = ["MapLaunch", "supports"]
-
 _SOURCE = Path(__file__).with_name("hopper.cu")
 #: Output channels of a thread block, the largest that divides them first.
 _WIDTHS = (96, 64)

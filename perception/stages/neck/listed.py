@@ -18,8 +18,6 @@ from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
 from sparse_core.op import Impl
 
-__all__ = ["NearNeck", "NearPlan"]
-
 _KERNEL = (3, 3)
 
 

@@ -12,8 +12,6 @@ from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.convolution.api import FIXED_CONVOLUTION
 from sparse_core.op import Impl
 
-__all__ = ["MapConvolution"]
-
 
 class MapConvolution:
     """``relu(conv3x3(map) + bias + residual)`` for maps of one size, borders padded with zeros.

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["EmptyMaps", "NearTables", "WrittenMaps", "dilated", "list_reach", "work_share"]
-
 #: How much a listed cell of the last list costs: its four finer ones, of narrower layers, against one layer.
 _FINE_WEIGHT = 3
 

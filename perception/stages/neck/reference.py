@@ -13,8 +13,6 @@ from sparse_core.conv.grid import grid_from_cells, linear_cells
 from sparse_core.conv.grid.layout import WORD, FixedGrid
 from sparse_core.conv.grid.reference import row_of
 
-__all__ = ["near_lists", "near_tables", "restore_empty"]
-
 
 def near_lists(first: FixedGrid, capacities: Sequence[int]) -> list[FixedGrid]:
     """See :func:`perception.stages.neck.near_lists`."""

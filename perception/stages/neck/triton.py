@@ -23,8 +23,6 @@ from sparse_core.conv.grid.layout import WORD, FixedGrid, padded_width
 from sparse_core.conv.grid.levels_triton import rows_kernel
 from sparse_core.conv.grid.triton import popcount, row_of
 
-__all__ = ["lists_kernel", "near_lists", "near_tables", "tables_kernel"]
-
 #: Words of a program that spreads bits, finer cells of one that restores, rows of one that makes tables.
 _WORDS, _RESTORED, _ROWS = 32, 32, 64
 #: Counts added up at a time, see ``rows_kernel``.

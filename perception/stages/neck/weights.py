@@ -11,8 +11,6 @@ from perception.model.network import Network
 from perception.stages.backbone.units import Unit, pack_block, pack_unit
 from perception.stages.head import HeatWeights, UpWeights, pack_heat, pack_up
 
-__all__ = ["NeckWeights"]
-
 
 class NeckWeights(NamedTuple):
     """Layers from the sparse backbone's last level to the heat map.

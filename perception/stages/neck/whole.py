@@ -14,8 +14,6 @@ from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.grid import DenseGrid, FixedGrid, TableRequest, neighbour_tables
 from sparse_core.op import Impl
 
-__all__ = ["WholeNeck"]
-
 
 class WholeNeck:
     """Neck and heat map of batches of one size.

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from perception.boxes import Metric
+from perception.nms import check_options
 from perception.stages.nms import reference
 from perception.stages.nms.common import FEW_BOXES, NmsIndices, Suppressed, fused_scores
 from sparse_core.op import Impl, Op, by_torch, by_triton
@@ -50,16 +51,11 @@ def fixed_nms(
         ImplementationError: an ``impl`` that cannot run here.
     """
     _check(boxes, scores, labels)
-    if not 0.0 <= iou_threshold <= 1.0:
-        raise ValueError(f"iou_threshold must be in [0, 1], got {iou_threshold}")
-    if metric not in ("bev", "3d"):
-        raise ValueError(f"metric must be 'bev' or '3d', got {metric!r}")
+    check_options(iou_threshold, max_output, metric)
     if pairs_a_box < 1:
         raise ValueError(f"pairs_a_box must be at least 1, got {pairs_a_box}")
     count = boxes.shape[1]
     most = count if max_output is None else max_output
-    if most < 0:
-        raise ValueError(f"max_output must be None or at least 0, got {max_output}")
     if NMS.choose(impl, boxes.device) == "reference" or 0 in (len(boxes), count, most):
         return reference.fixed_nms(boxes, scores, labels, iou_threshold, score_threshold, most, metric)
     from perception.stages.nms import many_triton, triton

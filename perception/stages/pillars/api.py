@@ -13,8 +13,6 @@ from sparse_core.conv.grid import grid_from_bits
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["fixed_encode", "fixed_pillars", "locate_points", "sort_points"]
-
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 PILLARS: Op[()] = Op("pillars", __package__, by_triton(), by_torch(), gradient=False)
 

@@ -23,8 +23,6 @@ from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
-__all__ = ["encode", "pillars_kernel", "points_kernel"]
-
 #: Points that are added up together if they share a pillar, and groups of them that a program takes at a
 #: time: a thread a point, and a single warp, so that nothing waits at barriers.
 _RUN, _GROUPS = 4, 1

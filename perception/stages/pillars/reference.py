@@ -12,8 +12,6 @@ from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid, cell_coordinates
 from sparse_core.conv.grid.reference import bits_of_cells, row_of
 
-__all__ = ["encode", "locate", "sort"]
-
 
 def locate(
     points: Tensor, lengths: Tensor, config: PillarConfig, workspace: PillarWorkspace

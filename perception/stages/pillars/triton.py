@@ -19,18 +19,6 @@ from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.launches import begin_next, dependent, wait_for_launch
 
-__all__ = [
-    "centre_of",
-    "load_points",
-    "locate",
-    "locate_kernel",
-    "offsets_kernel",
-    "scatter_kernel",
-    "sort",
-    "split_points",
-    "whole",
-]
-
 #: Points of a program: few, so that a single frame reaches every multiprocessor.
 _POINTS = 128
 #: Warps that go through a block of cells.

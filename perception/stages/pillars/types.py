@@ -10,8 +10,6 @@ from torch import Tensor
 from perception.config import PillarConfig
 from sparse_core.conv.grid.layout import FixedGrid, padded_width, word_count
 
-__all__ = ["FixedPillars", "LocatedPoints", "PillarWorkspace"]
-
 #: Sums of coordinates and of hidden features run in whole numbers of this part, so their order is free.
 FIXED_POINT = float(1 << 24)
 #: Cells of a tile: one program takes in this many at a time.

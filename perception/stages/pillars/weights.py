@@ -11,8 +11,6 @@ from perception.geometry import BirdsEyeGrid
 from perception.model.encoder import POINT_FEATURES, PillarEncoder
 from perception.model.layers import PointUnit
 
-__all__ = ["EncoderWeights"]
-
 
 @dataclass(frozen=True, eq=False)
 class EncoderWeights:

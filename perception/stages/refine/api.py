@@ -13,8 +13,6 @@ from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWor
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["fixed_refine"]
-
 REFINE: Op[()] = Op("refine", __package__, by_triton(), by_torch(), gradient=False)
 
 

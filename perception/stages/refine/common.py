@@ -10,8 +10,6 @@ from torch import Tensor
 
 from perception.stages.refine.weights import SPOTS, PackedRefine
 
-__all__ = ["RefineTiles", "RefineWorkspace", "RefinedBoxes"]
-
 
 class RefinedBoxes(NamedTuple):
     """Result of a refinement step; rows without a box have label -1 and zeros.

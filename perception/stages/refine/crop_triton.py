@@ -15,8 +15,6 @@ import triton.language as tl
 from sparse_core.conv.grid.triton import popcount
 from sparse_core.launches import begin_next, wait_for_launch
 
-__all__ = ["crop_kernel", "source_rows"]
-
 
 @triton.jit
 def source_rows(labels, indices, item, alive, per_frame, proposals, HAS_INDICES: tl.constexpr):

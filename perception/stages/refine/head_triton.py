@@ -14,8 +14,6 @@ import triton.language as tl
 from perception.stages.refine.crop_triton import source_rows
 from sparse_core.launches import begin_next, wait_for_launch
 
-__all__ = ["hidden_kernel", "out_kernel"]
-
 
 @triton.jit
 def _output(partial, bias_out, group, number, SLICES: tl.constexpr):

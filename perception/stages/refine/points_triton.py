@@ -14,8 +14,6 @@ import triton.language as tl
 
 from sparse_core.launches import begin_next, wait_for_launch
 
-__all__ = ["points_kernel"]
-
 
 @triton.jit
 def points_kernel(

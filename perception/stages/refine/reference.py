@@ -23,8 +23,6 @@ from perception.stages.refine.common import RefinedBoxes
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.grid.layout import padded_width
 
-__all__ = ["refine"]
-
 
 def refine(
     pillars: FixedPillars,

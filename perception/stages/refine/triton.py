@@ -18,8 +18,6 @@ from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.grid.layout import padded_width
 from sparse_core.launches import dependent
 
-__all__ = ["crop_kernel", "hidden_kernel", "out_kernel", "points_kernel", "refine"]
-
 
 def refine(
     pillars: FixedPillars,

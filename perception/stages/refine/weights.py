@@ -11,8 +11,6 @@ from perception.geometry import BirdsEyeGrid
 from perception.model.layers import PointUnit
 from perception.model.refine import OUTPUTS, POINT_FEATURES, RefineStage
 
-__all__ = ["PackedRefine", "pack_refine"]
-
 #: Places on the map that are sampled: the centre and the middles of the four sides.
 SPOTS = 5
 #: Smallest extent of a matrix that tensor cores multiply.

@@ -9,8 +9,6 @@ from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.sources import PatternSource
 from sparse_core.attention.operands import AttentionImpl
 
-__all__ = ["SparseMultiheadAttention"]
-
 
 class SparseMultiheadAttention(nn.Module):
     """What takes the place of a ``torch.nn.MultiheadAttention`` in a model that calls it.

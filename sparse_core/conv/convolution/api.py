@@ -12,8 +12,6 @@ from sparse_core.conv.table import NeighbourTable
 from sparse_core.errors import ImplementationError
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["fixed_convolution", "pack_weight", "sparse_convolution"]
-
 
 def _has_kernels(kind: str, features: torch.dtype, weight: torch.dtype) -> str | None:
     if features in TRITON_DTYPES and features == weight:

@@ -11,8 +11,6 @@ import torch
 from sparse_core.choices import Tuner, device_name
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 
-__all__ = ["TUNER", "Case", "Choice", "case_of", "convolution_tuning", "row_bucket"]
-
 
 class Choice(NamedTuple):
     """A measured choice.

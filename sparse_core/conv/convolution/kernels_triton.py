@@ -14,8 +14,6 @@ import triton.language as tl
 
 from sparse_core.launches import begin_next, wait_for_launch
 
-__all__ = ["convolve_kernel", "weight_gradient_kernel"]
-
 
 @triton.jit
 def _entries(table, row, tap, rows, stride_row, stride_tap, WIDE: tl.constexpr):

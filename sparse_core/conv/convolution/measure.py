@@ -13,8 +13,6 @@ from sparse_core.conv.convolution.choice import Choice, row_bucket
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.types import Epilogue
 
-__all__ = ["measure"]
-
 #: Share of the table's entries that name an input, as on the levels of a real scan.
 _PRESENT = 0.7
 _LAUNCHES, _ROUNDS, _FINALISTS = 20, 9, 3

@@ -10,17 +10,6 @@ from typing import Literal, get_args
 
 import torch
 
-__all__ = [
-    "TRITON_DTYPES",
-    "ConvolutionConfig",
-    "Shape",
-    "Variant",
-    "candidates",
-    "default_config",
-    "fits",
-    "refinements",
-]
-
 #: Types of features and weights that the kernels take.
 TRITON_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 Variant = Literal["pipelined", "preloaded", "unrolled"]

@@ -23,8 +23,6 @@ from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.gradients import once_differentiable
 
-__all__ = ["by_tap", "convolve", "sparse_convolution"]
-
 
 def convolve(
     features: Tensor,

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Epilogue"]
-
 
 class Epilogue(NamedTuple):
     """What follows the sums of a convolution, and where its rows go; see ``fixed_convolution``."""

@@ -20,8 +20,6 @@ from sparse_core.conv.grid.layout import (
 )
 from sparse_core.op import Impl, Op, by_torch, by_triton
 
-__all__ = ["grid_from_bits", "grid_from_cells", "neighbour_table", "neighbour_tables", "pyramid"]
-
 GRIDS: Op[()] = Op("grids", __package__, by_triton(), by_torch(), gradient=False)
 
 

@@ -19,19 +19,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = [
-    "DenseGrid",
-    "FixedGrid",
-    "Grid",
-    "GridLevel",
-    "TableRequest",
-    "cell_coordinates",
-    "checked_shape",
-    "linear_cells",
-    "padded_width",
-    "word_count",
-]
-
 #: Cells of a word.
 WORD = 32
 

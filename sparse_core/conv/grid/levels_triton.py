@@ -14,8 +14,6 @@ import triton.language as tl
 from sparse_core.conv.grid.triton import popcount
 from sparse_core.launches import begin_next, wait_for_launch
 
-__all__ = ["LEVEL_FIELDS", "bits_kernel", "rows_kernel", "window_kernel"]
-
 #: Numbers that a level takes in the tuple of constants.
 LEVEL_FIELDS = tl.constexpr(20)
 

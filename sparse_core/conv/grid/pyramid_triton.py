@@ -21,8 +21,6 @@ from sparse_core.conv.grid.levels_triton import bits_kernel, rows_kernel, window
 from sparse_core.launches import dependent
 from sparse_core.launches import launch as _launch
 
-__all__ = ["level_fields", "pyramid"]
-
 #: Words of a program and its warps, up to so many words of the first level: every program adds up the counts
 #: of all blocks, so blocks grow with the grid. Lower levels take smaller ones: their words have more to read.
 _BLOCKS = ((1 << 17, 64, 4), (1 << 19, 256, 8), (1 << 31, 512, 16))

@@ -18,8 +18,6 @@ from sparse_core.conv.grid.layout import (
     word_count,
 )
 
-__all__ = ["bits_of_cells", "grid_from_bits", "next_level_bits", "row_of", "table"]
-
 
 def grid_from_bits(bits: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedGrid:
     """Rows of the ones of ``bits`` (words,) int32."""

@@ -21,8 +21,6 @@ from sparse_core.conv.grid.triton import row_of
 from sparse_core.launches import dependent, wait_for_launch
 from sparse_core.launches import launch as _launch
 
-__all__ = ["tables"]
-
 #: Rows of a program, a thread each.
 _BLOCK = 64
 #: Tables of a launch.

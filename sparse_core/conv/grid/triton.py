@@ -14,8 +14,6 @@ from torch import Tensor
 
 from sparse_core.launches import launch as _launch
 
-__all__ = ["bits_of_cells", "popcount", "row_of"]
-
 
 @triton.jit
 def _or(left, right):

@@ -17,7 +17,7 @@ from torch import Tensor
 from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.eigen.result import EigenResult
-from sparse_core.linalg.krylov.problem import Operand, Product, in_dtype, product_with
+from sparse_core.linalg.krylov.problem import Operand, Product, check_numbers, in_dtype, product_with
 from sparse_core.linalg.operands import WORKING_DTYPES
 
 
@@ -128,10 +128,7 @@ def lobpcg(
     rows, wanted = start.shape
     eps = torch.finfo(start.dtype).eps
     tolerance = rows * math.sqrt(eps) if tol is None else tol
-    if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ValueError(f"tol must be finite and not negative, got {tol}")
-    if max_iterations < 0:
-        raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
+    check_numbers(start, max_iterations, tol=tolerance)
     if wanted == 0:
         empty = start.real.new_zeros(0)
         return EigenResult(empty, start, True, 0, (), tolerance, "converged", ())

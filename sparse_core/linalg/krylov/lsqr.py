@@ -25,6 +25,7 @@ from sparse_core.linalg.krylov.problem import (
 from sparse_core.linalg.krylov.progress import WORTHWHILE
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.krylov.verdict import stagnation, worst
+from sparse_core.linalg.preconditioner import check_right_side
 from sparse_core.linalg.products import spmm
 
 #: Why a solve may end well.
@@ -241,10 +242,7 @@ def _products(
     if isinstance(matrix, SparseMatrix | Tensor):
         if isinstance(matrix, Tensor) and matrix.ndim != 2:
             raise ValueError(f"matrix must have two dimensions, got shape {tuple(matrix.shape)}")
-        if b.ndim not in (1, 2) or len(b) != matrix.shape[0]:
-            raise ValueError(
-                f"b must have shape ({matrix.shape[0]},) or ({matrix.shape[0]}, N), got {tuple(b.shape)}"
-            )
+        check_right_side(b, (matrix.shape[0], matrix.shape[1]))
         if matrix.device != b.device:
             raise ValueError(f"matrix is on {matrix.device}, b on {b.device}: move one of them")
         held = matrix.detach()

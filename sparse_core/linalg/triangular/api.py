@@ -10,6 +10,7 @@ from torch import Tensor
 from sparse_core.formats import CSR
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.operands import as_gradient, check_square
+from sparse_core.linalg.preconditioner import check_right_side
 from sparse_core.linalg.products import spmm
 from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
@@ -144,10 +145,8 @@ def _solve(matrix: CSR, system: System, b: Tensor, impl: str, dtype: torch.dtype
 
 def _check(matrix: CSR, b: Tensor) -> None:
     check_square(matrix)
-    rows = matrix.shape[0]
     if not (b.is_floating_point() or b.is_complex()):
         raise TypeError(f"b must be floating point or complex, got {b.dtype}")
-    if b.ndim not in (1, 2) or b.shape[0] != rows:
-        raise ValueError(f"b must have shape ({rows},) or ({rows}, N), got {tuple(b.shape)}")
+    check_right_side(b, matrix.shape)
     if b.device != matrix.device:
         raise ValueError(f"b is on {b.device}, matrix on {matrix.device}")

@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple
 
 from sparse_core.choices import Tuner
 
-__all__ = ["TUNER", "Case", "Choice", "Method", "row_bucket", "tuning"]
-
 Method = Literal["dense", "cuda", "vendor"]
 
 

@@ -138,7 +138,8 @@ def test_overflow_is_told(network: Network, monkeypatch: pytest.MonkeyPatch) -> 
         assert near.graph_for([one]).room.nearby == (288,) * LISTS
         assert near([one])[0].overflow == 0
         near._graphs.clear()
-        near._guess_nearby = lambda batch_size: (20,) * LISTS  # type: ignore[method-assign]
+        room = near._guess_room(1)._replace(nearby=(20,) * LISTS)
+        near._guess_room = lambda batch_size: room  # type: ignore[method-assign]
         with pytest.warns(CapacityWarning, match="there is room for"):
             found = near([one])[0]
     assert found.overflow > 20

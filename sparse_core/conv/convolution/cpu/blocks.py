@@ -17,17 +17,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = [
-    "RowBlock",
-    "RowPool",
-    "TapOrder",
-    "block_convolution",
-    "even_blocks",
-    "rows_by_taps",
-    "rows_product",
-    "tap_ranges",
-]
-
 #: Floats gathered for a block: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
 #: but threads meet at the end of each operation of a block, and wait for long where other programs run.
 BLOCK_ELEMENTS = 1 << 20

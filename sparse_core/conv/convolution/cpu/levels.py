@@ -19,8 +19,6 @@ from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.table import gather_rows
 
-__all__ = ["DirectLevel", "direct_level", "fits", "strided_level"]
-
 #: Cells, margins included, of the largest map: 256 MB of row numbers.
 MOST_CELLS = 1 << 26
 

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool
 
-__all__ = ["TILE_MARGINS", "TilePlan", "Tiles", "tile_convolution", "tile_weight"]
-
 #: Cells of a tile as powers of two, so that a shift divides.
 _ROW_BITS, _COLUMN_BITS = 1, 2
 _ROWS, _COLUMNS = 1 << _ROW_BITS, 1 << _COLUMN_BITS

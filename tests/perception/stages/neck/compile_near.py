@@ -24,7 +24,6 @@ op.interpreted = lambda: True
 
 from near_scenes import BothNecks  # noqa: E402
 
-from perception.stages.neck import restore_empty  # noqa: E402
 from sparse_core.conv.grid import FixedGrid, neighbour_table, word_count  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -106,7 +105,6 @@ def main() -> None:
         features = torch.zeros(room, both.weights.down.weight.shape[1], dtype=dtype)
         both.near.map(features, table, level, plan)
         both.near.heat()
-        restore_empty(both.near.written, both.near.empty, impl="triton")
     print(json.dumps(compiled))
 
 

@@ -27,7 +27,7 @@ from perception.stages.refine import (
     fixed_refine,
     pack_refine,
 )
-from perception.stages.refine.triton import crop_kernel
+from perception.stages.refine.crop_triton import crop_kernel
 
 GRID = PillarConfig(range_m=(-3.0, -5.12, -3.0, 9.8, 5.12, 3.0), pillar_size_m=0.32)
 MAP_SHAPE = (8, 10)
