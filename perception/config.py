@@ -294,6 +294,17 @@ class RefineConfig:
 
 
 @dataclass(frozen=True)
+class EmbeddingConfig:
+    """A vector for each box, from the features of the last refinement step; two sights of an object are near.
+
+    Attributes:
+        enabled: whether there is one. Trained after everything else (``perceive train embedding``).
+    """
+
+    enabled: bool = False
+
+
+@dataclass(frozen=True)
 class DetectorConfig:
     """Everything that decides what a detector computes; saved beside its weights."""
 
@@ -304,8 +315,15 @@ class DetectorConfig:
     head: HeadConfig = field(default_factory=HeadConfig)
     nms: NmsConfig = field(default_factory=NmsConfig)
     refine: RefineConfig = field(default_factory=RefineConfig)
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
 
     def __post_init__(self) -> None:
+        _check(
+            self.refine.enabled or not self.embedding.enabled,
+            "embedding.enabled",
+            "false without a refinement (refine.enabled), whose features it reads",
+            self.embedding.enabled,
+        )
         unknown = self.nms.report_thresholds.keys() - set(self.head.classes)
         _check(not unknown, "nms.report_thresholds", f"of classes among {self.head.classes}", sorted(unknown))
         if self.pillars.open:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from perception.io.poses import ScanPoses
+from perception.model.embedding import digest, embedding_path
 from perception.model.weights import resolve_weights
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
@@ -87,8 +87,10 @@ class Surroundings:
         return found
 
     def _encoder_name(self) -> str:
-        """Weights and what is in them: vectors of others cannot be compared."""
+        """Weights and what is in their head: vectors of others cannot be compared."""
         if self._encoder is None:
             path = resolve_weights(self._weights)
-            self._encoder = f"{path.stem}@{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+            # A head beside the weights names their bytes, so that its own tell both.
+            head = embedding_path(path)
+            self._encoder = f"{path.stem}@{digest(head if head.is_file() else path)[:8]}"
         return self._encoder

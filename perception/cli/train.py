@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option
+from perception.cli.train_embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
 
@@ -23,8 +24,17 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands, "train", "Train a detector; run the same command again to go on where it stopped.", run
     )
-    parser.add_argument("config", help="YAML file, or the name of a shipped configuration")
-    parser.add_argument("--data", required=True, type=Path, help="folder of a data set with a split 'train'")
+    parser.add_argument(
+        "config",
+        help="YAML file, or the name of a shipped configuration; 'embedding' trains the head for vectors of"
+        " boxes of --from WEIGHTS on drives with identities",
+    )
+    parser.add_argument(
+        "--data",
+        required=True,
+        type=Path,
+        help="folder of a data set with a split 'train'; for 'embedding' a drive, such as a KITTI sequence",
+    )
     parser.add_argument(
         "--extra", action="append", default=[], type=Path, help="further folder to mix in (repeatable)"
     )
@@ -60,7 +70,10 @@ def run(options: argparse.Namespace) -> int:
     from perception.train.fine_tune import FineTune
     from perception.train.run import train
 
-    config = load_config(TrainConfig, resolve_config(options.config))
+    path = resolve_config(options.config)
+    if trains_embedding(path):
+        return run_embedding(options, path)
+    config = load_config(TrainConfig, path)
     wanted = {name: getattr(options, name) for name in ("workers", "steps", "learning_rate")}
     config = replace(config, **{name: value for name, value in wanted.items() if value is not None})
     fine_tune = None

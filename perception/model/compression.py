@@ -6,6 +6,7 @@ when a file is read. :func:`perception.model.weights.load_weights` reads them li
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
+from perception.model.embedding import fitting_config
 from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
 from perception.nms import rotated_nms
@@ -113,6 +115,8 @@ def compress_network(
 ) -> CompressedModel:
     """Compress the inner layers of a network; everything else is stored as ``dtype``.
 
+    A head for vectors of boxes is left out: it was trained on the features of the weights as they were.
+
     Args:
         network: folded for inference, see :meth:`~perception.model.network.Network.fold`.
         coding: of the kept values, see :class:`~sparse_core.compression.Coding`.
@@ -125,6 +129,9 @@ def compress_network(
     """
     if any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in network.modules()):
         raise ValueError("this network has batch norms: fold it before compressing it (network.fold())")
+    if network.embedding is not None:
+        network = copy.copy(network)
+        network._modules = {**network._modules, "embedding": None}
     return compress_model(network, pattern, coding, select=INNER, masks=masks, pad=True, other_dtype=dtype)
 
 
@@ -173,7 +180,7 @@ def load_compressed_weights(path: str | Path, *, config: DetectorConfig | None =
             config = from_dict(DetectorConfig, found.extra[_CONFIG_KEY])
         except ConfigError as error:
             raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
-    network = make_network(config).fold()
+    network = make_network(fitting_config(config, found.model.other)).fold()
     try:
         found.model.load_into(network)
     except ValueError as error:

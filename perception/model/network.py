@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from perception.config import DetectorConfig
+from perception.config import DetectorConfig, EmbeddingConfig
+from perception.errors import CheckpointError
 from perception.kinds import class_of
 from perception.model.backbone import DenseBackbone, SparseBackbone
+from perception.model.embedding import EmbeddingHead
 from perception.model.encoder import PillarEncoder
 from perception.model.head import CentreHead, Proposals
 from perception.model.layers import fold_batch_norms
@@ -31,7 +34,7 @@ class NetworkMaps(NamedTuple):
 
 
 class Network(nn.Module):
-    """Encoder, backbone, neck, head and refinement of one configuration.
+    """Encoder, backbone, neck, head, refinement and vectors of boxes of one configuration.
 
     Args:
         config: what to build.
@@ -60,6 +63,7 @@ class Network(nn.Module):
             )
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )
+        self.embedding = EmbeddingHead() if config.embedding.enabled else None
 
     def maps(self, pillars: Pillars) -> NetworkMaps:
         """First stage up to the heat map."""
@@ -89,6 +93,19 @@ class Network(nn.Module):
             boxes, output = stage.refined(pillars, features, boxes, box_frames, labels)
         assert output is not None
         return turned(boxes, output.flip_logits), output
+
+    def add_embedding(self, head: EmbeddingHead | None) -> None:
+        """Take a head for vectors of boxes; None changes nothing.
+
+        Raises:
+            CheckpointError: a network without refinement, whose features it would read.
+        """
+        if head is None:
+            return
+        if not self.config.refine.enabled:
+            raise CheckpointError("a network without refinement has no features for an embedding head")
+        self.embedding = head
+        self.config = replace(self.config, embedding=EmbeddingConfig(enabled=True))
 
     def fold(self) -> Network:
         """Fold batch norms and lay dense weights out for inference; the network can no longer be trained."""

@@ -24,6 +24,8 @@ from sparse_core.conv.coordinates.common import linear_keys
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12
+#: Width of the hidden layers.
+HIDDEN = 256
 #: dx, dy, dz (over the proposal's length, width, height), log size ratios (3), dyaw, fit, heading flip.
 OUTPUTS = 9
 
@@ -35,11 +37,13 @@ class RefineOutput(NamedTuple):
         residuals: (R, 7) float32 in the proposal's frame, see ``OUTPUTS``.
         fit_logits: (R,) float32: sigmoid estimates the overlap quality in [0, 1].
         flip_logits: (R,) float32: positive when the heading points the other way.
+        features: (R, 256) what the first hidden layer makes of points, map, class and size, not negative.
     """
 
     residuals: Tensor
     fit_logits: Tensor
     flip_logits: Tensor
+    features: Tensor
 
 
 class CroppedPoints(NamedTuple):
@@ -222,8 +226,8 @@ class RefineStage(nn.Module):
         widths = [POINT_FEATURES, *config.channels]
         self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
         pooled = widths[-1] + 5 * map_channels + classes + 4
-        self.hidden = nn.Sequential(PointUnit(pooled, 256), PointUnit(256, 256))
-        self.out = nn.Linear(256, OUTPUTS)
+        self.hidden = nn.Sequential(PointUnit(pooled, HIDDEN), PointUnit(HIDDEN, HIDDEN))
+        self.out = nn.Linear(HIDDEN, OUTPUTS)
         nn.init.zeros_(self.out.bias)
         nn.init.normal_(self.out.weight, std=1e-3)
 
@@ -258,8 +262,9 @@ class RefineStage(nn.Module):
             torch.log(boxes[:, 3:6]),
         ]
         joined = torch.cat([part.float() for part in context], dim=1)
-        output = linear_rows(self.out, self.hidden(joined)).float()
-        return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
+        features = self.hidden[0](joined)
+        output = linear_rows(self.out, self.hidden[1](features)).float()
+        return RefineOutput(output[:, :7], output[:, 7], output[:, 8], features)
 
     def refined(
         self,

@@ -55,6 +55,9 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
         thin.neck.blocks = nn.Sequential(*_first_blocks(network.neck.blocks.children(), neck))
     steps = _least(len(network.refinements), level.refinements)
     thin.refinements = nn.ModuleList(list(network.refinements)[:steps])
+    if steps != len(network.refinements):
+        # It knows the features of the last step only.
+        thin.embedding = None
     pillars = config.pillars if level.reach_m is None else _within_reach(config, level, level.reach_m)
     thin = in_range(thin, pillars)
     refine = replace(
@@ -69,6 +72,7 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
         backbone=replace(config.backbone, blocks=blocks),
         neck=replace(config.neck, blocks=neck),
         refine=refine,
+        embedding=replace(config.embedding, enabled=thin.embedding is not None),
     )
     return thin
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
+from perception.model.embedding import EMBEDDING_SUFFIX, fitting_config, load_embedding
 from perception.model.network import Network, make_network
 from sparse_core.files import replacing
 from sparse_core.surgery import shapes_of, state_difference
@@ -26,7 +27,8 @@ _PICKLES = (b"PK", b"\x80\x02")
 
 def shipped_weights() -> list[str]:
     """Names that :func:`load_weights` knows."""
-    return sorted(path.stem for path in WEIGHTS_DIRECTORY.glob("*.safetensors"))
+    names = (path.stem for path in WEIGHTS_DIRECTORY.glob("*.safetensors"))
+    return sorted(name for name in names if not name.endswith(EMBEDDING_SUFFIX))
 
 
 def resolve_weights(name_or_path: str | Path) -> Path:
@@ -74,10 +76,12 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
     """Build the network that a weights file describes.
 
     A compressed file gives a network that is folded for inference, see :mod:`perception.model.compression`.
+    A head for vectors of boxes that lies beside the file is part of the network.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
-        config: use this configuration instead of the one in the file; it must fit the weights.
+        config: use this configuration instead of the one in the file; it must fit the weights. With
+            ``embedding.enabled`` the head is taken along where there is one.
 
     Returns:
         A float32 network on the CPU, in evaluation mode.
@@ -86,6 +90,14 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
         CheckpointError: no such weights, a corrupt file, or weights that do not fit the configuration.
     """
     path = resolve_weights(name_or_path)
+    network = _load(path, config)
+    if config is None or config.embedding.enabled:
+        network.add_embedding(load_embedding(path))
+    return network
+
+
+def _load(path: Path, config: DetectorConfig | None) -> Network:
+    """The network of a file alone."""
     try:
         with safe_open(str(path), framework="pt") as stored:
             metadata = stored.metadata() or {}
@@ -98,7 +110,7 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
         raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
     if config is None:
         config = _stored_config(path, metadata)
-    network = make_network(config)
+    network = make_network(fitting_config(config, tensors))
     _check_tensors(path, network.state_dict(), tensors)
     network.load_state_dict(
         {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}

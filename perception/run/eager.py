@@ -25,6 +25,7 @@ from perception.run.profile import clocked
 from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
 from perception.stages.cpu import PlannedLevels, PlannedMaps
+from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
 
@@ -66,6 +67,7 @@ class Boxes(NamedTuple):
         boxes: (R, 7); scores: (R,); labels: (R,) int64.
         counts: boxes of each frame, which lie side by side.
         fit_logits: (R,) how well they fit; None before the refinement.
+        features: (R, 256) of the refinement; None before it.
     """
 
     peaks: Peaks
@@ -74,6 +76,7 @@ class Boxes(NamedTuple):
     labels: Tensor
     counts: list[int]
     fit_logits: Tensor | None = None
+    features: Tensor | None = None
 
 
 class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, list[FrameResult]]):
@@ -101,7 +104,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             return None
         boxes = located.points.new_zeros((0, 7))
         labels = boxes.new_zeros(0, dtype=torch.int64)
-        return _results(located, boxes, boxes[:, 0], labels, [0] * located.batch_size)
+        return self._results(located, (boxes, boxes[:, 0], labels), [0] * located.batch_size)
 
     def encode(self, located: Pillars) -> Levels:
         """Features of the pillars."""
@@ -168,7 +171,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
         )
         if last:
             refined = turned(refined, output.flip_logits)
-        return boxes._replace(boxes=refined, fit_logits=output.fit_logits)
+        return boxes._replace(boxes=refined, fit_logits=output.fit_logits, features=output.features)
 
     def suppress(self, boxes: Boxes) -> list[FrameResult]:
         """What is left of boxes that overlap, on the host."""
@@ -176,38 +179,45 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
         scores = boxes.scores
         if boxes.fit_logits is not None:
             scores = scores ** (1 - weight) * torch.sigmoid(boxes.fit_logits) ** weight
-        parts = (part.split(boxes.counts) for part in (boxes.boxes, scores, boxes.labels))
+        known = [boxes.boxes, scores, boxes.labels]
+        if self.network.embedding is not None and boxes.features is not None:
+            known.append(boxes.features)
         kept = [
             _distinct(frame, frame[1] >= nms.score_threshold, iou_threshold=nms.iou, most=nms.max_boxes)
-            for frame in zip(*parts, strict=True)
+            for frame in zip(*(part.split(boxes.counts) for part in known), strict=True)
         ]
-        found, scores, labels = (torch.cat(part) for part in zip(*kept, strict=True))
-        return _results(boxes.peaks.pillars, found, scores, labels, [len(frame[0]) for frame in kept])
+        found = tuple(torch.cat(part) for part in zip(*kept, strict=True))
+        return self._results(boxes.peaks.pillars, found, [len(frame[0]) for frame in kept])
+
+    def _results(self, pillars: Pillars, found: tuple[Tensor, ...], counts: list[int]) -> list[FrameResult]:
+        """Boxes, scores and labels on the host, and vectors of the boxes where features follow."""
+        boxes, scores, labels, *features = found
+        head = self.network.embedding
+        vectors: Sequence[Tensor | None] = [None] * len(counts)
+        if head is not None:
+            made = head(*features) if features else boxes.new_zeros((len(boxes), EMBEDDING_DIM))
+            vectors = made.cpu().split(counts)
+        active = torch.bincount(pillars.table.coordinates[:, 0], minlength=pillars.batch_size)
+        frames = zip(
+            *(part.cpu().split(counts) for part in (boxes, scores, labels)),
+            *(part.tolist() for part in (pillars.invalid, active, pillars.overflow, pillars.far)),
+            vectors,
+            strict=True,
+        )
+        return [
+            FrameResult(found, score, label, invalid, held, left_out=left_out, far=far, embeddings=vector)
+            for found, score, label, invalid, held, left_out, far, vector in frames
+        ]
 
 
 def _distinct(
-    frame: tuple[Tensor, Tensor, Tensor], usable: Tensor, *, iou_threshold: float, most: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes, scores and labels of a frame without those that better ones of their class overlap."""
+    frame: tuple[Tensor, ...], usable: Tensor, *, iou_threshold: float, most: int
+) -> tuple[Tensor, ...]:
+    """Boxes, scores, labels and what follows of a frame without those that better ones of a class overlap."""
     rows = usable.nonzero()[:, 0]
-    boxes, scores, labels = (part[rows] for part in frame)
+    boxes, scores, labels = (part[rows] for part in frame[:3])
     kept = rotated_nms(boxes, scores, iou_threshold=iou_threshold, labels=labels, max_output=most)
-    return boxes[kept], scores[kept], labels[kept]
-
-
-def _results(
-    pillars: Pillars, boxes: Tensor, scores: Tensor, labels: Tensor, counts: list[int]
-) -> list[FrameResult]:
-    active = torch.bincount(pillars.table.coordinates[:, 0], minlength=pillars.batch_size)
-    frames = zip(
-        *(part.cpu().split(counts) for part in (boxes, scores, labels)),
-        *(part.tolist() for part in (pillars.invalid, active, pillars.overflow, pillars.far)),
-        strict=True,
-    )
-    return [
-        FrameResult(found, score, label, invalid, held, left_out=left_out, far=far)
-        for found, score, label, invalid, held, left_out, far in frames
-    ]
+    return tuple(part[rows[kept]] for part in frame)
 
 
 class EagerRunner:

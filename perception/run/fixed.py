@@ -108,11 +108,13 @@ class Boxes(NamedTuple):
         peaks: what they come from.
         kept: boxes, scores and labels.
         fit_logits: (B, K) float32 how well they fit; None before the refinement.
+        features: (B, K, 256) of the refinement; None before it.
     """
 
     peaks: Peaks
     kept: Suppressed
     fit_logits: Tensor | None = None
+    features: Tensor | None = None
 
 
 class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
@@ -233,11 +235,12 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
             workspace=self._refine_workspace,
             impl=self.impl,
         )
-        return Boxes(boxes.peaks, boxes.kept._replace(boxes=refined.boxes), refined.fit_logits)
+        kept = boxes.kept._replace(boxes=refined.boxes)
+        return Boxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
         """What is left of refined boxes that overlap."""
-        return self._final(boxes.kept, boxes.fit_logits, boxes.peaks.numbers)
+        return self._final(boxes.kept, boxes.fit_logits, boxes.features, boxes.peaks.numbers)
 
 
 class SparseSteps(FixedSteps):

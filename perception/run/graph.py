@@ -311,6 +311,7 @@ class FrameRunner:
             )
         boxes, scores, labels, counts = (part.cpu() for part in found[:4])
         after = [*before[1:], active[0]]
+        vectors = found.embeddings.cpu() if self.network.embedding is not None else None
         results = []
         for frame in range(batch):
             # A frame without a pillar has no boxes, whatever the biases of the network say.
@@ -324,6 +325,7 @@ class FrameRunner:
                     after[frame] - before[frame],
                     overflow,
                     far=far[frame],
+                    embeddings=None if vectors is None else vectors[frame, :count],
                 )
             )
         return results

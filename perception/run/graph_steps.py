@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -45,6 +46,7 @@ class FrameBoxes(NamedTuple):
         numbers: (2 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
             active cells of each level and cells of each list near them, of all frames together; of a
             detector without a range then B points of each frame beyond its reach.
+        embeddings: (B, M, 128) float32 unit vectors, anything behind the last; (B, M, 0) without the head.
     """
 
     boxes: Tensor
@@ -52,6 +54,7 @@ class FrameBoxes(NamedTuple):
     labels: Tensor
     counts: Tensor
     numbers: Tensor
+    embeddings: Tensor
 
 
 class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
@@ -82,6 +85,7 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         )
         self.device = next(network.parameters()).device
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
         #: The kernels keep what is at least this, so it is the next number in single precision.
         least = torch.tensor(self.config.nms.proposal_score)
         self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
@@ -114,9 +118,16 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             impl=self.impl,
         )
 
-    def _final(self, kept: Suppressed, fit_logits: Tensor | None, numbers: Tensor) -> FrameBoxes:
-        """What is left of refined boxes that overlap."""
+    def _final(
+        self, kept: Suppressed, fit_logits: Tensor | None, features: Tensor | None, numbers: Tensor
+    ) -> FrameBoxes:
+        """What is left of refined boxes that overlap, with vectors where there are features and a head."""
         settings = self.config.nms
+        vectors = None
+        if self.embedding is not None and features is not None:
+            with self._beside():
+                # Of all proposals, beside their suppression: the rest is a matter of choosing rows.
+                vectors = self.embedding(features)
         final = fixed_suppress(
             kept.boxes,
             kept.scores,
@@ -128,7 +139,12 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             fit_weight=self.config.head.iou_weight,
             impl=self.impl,
         )
-        return FrameBoxes(final.boxes, final.scores, final.labels, final.counts, numbers)
+        chosen = final.scores.new_empty((*final.scores.shape, 0))
+        if vectors is not None:
+            self._join()
+            rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
+            chosen = vectors.gather(1, rows)
+        return FrameBoxes(*final[:4], numbers, chosen)
 
     def _beside(self) -> AbstractContextManager[Any]:
         """Work on a second stream, after what was asked for so far; see :meth:`_join`."""

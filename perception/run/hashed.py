@@ -76,11 +76,12 @@ class Peaks(NamedTuple):
 
 
 class Boxes(NamedTuple):
-    """Distinct boxes, refined so far; how well they fit is None before the refinement."""
+    """Distinct boxes, refined so far; how well they fit and their features are None before the refinement."""
 
     map: Map
     kept: Suppressed
     fit_logits: Tensor | None = None
+    features: Tensor | None = None
 
 
 class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
@@ -200,7 +201,8 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
             grid=self.grid,
             turn=turn,
         )
-        return Boxes(boxes.map, boxes.kept._replace(boxes=refined.boxes), refined.fit_logits)
+        kept = boxes.kept._replace(boxes=refined.boxes)
+        return Boxes(boxes.map, kept, refined.fit_logits, refined.features)
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
         """What is left of refined boxes that overlap."""
@@ -210,4 +212,4 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         before = torch.searchsorted(pillars.grid.rising_keys(), first).int()
         active = [grid.active for grid in (*levels.located.grids[:-1], *levels.plan.lists)]
         numbers = torch.cat([pillars.invalid, before, *active, pillars.far])
-        return self._final(boxes.kept, boxes.fit_logits, numbers)
+        return self._final(boxes.kept, boxes.fit_logits, boxes.features, numbers)

@@ -26,6 +26,7 @@ class FrameResult(NamedTuple):
         overflow: pillars, cells of coarser levels and listed cells of its batch that a graph left out.
         left_out: pillars beyond ``pillars.max_pillars``, the farthest ones.
         far: points beyond the reach of a detector without a range.
+        embeddings: (M, 128) float32 unit vectors; None of a network without the head.
     """
 
     boxes: Tensor
@@ -36,6 +37,7 @@ class FrameResult(NamedTuple):
     overflow: int = 0
     left_out: int = 0
     far: int = 0
+    embeddings: Tensor | None = None
 
     def capacity_messages(self) -> list[str]:
         """What did not fit, in words."""
@@ -78,4 +80,5 @@ def described(
         timestamp_ns=scan.timestamp_ns if scan is not None else None,
         source=scan.source if scan is not None else None,
         warnings=(*messages, *result.capacity_messages(), *remarks),
+        embeddings=None if result.embeddings is None else result.embeddings[kept].numpy(),
     )

@@ -34,12 +34,14 @@ class Suppressed(NamedTuple):
         scores: (B, M) float32; 0 behind the last.
         labels: (B, M) int32; -1 behind the last.
         counts: (B,) int32.
+        indices: (B, M) int32 rows of the input; -1 behind the last.
     """
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor
     counts: Tensor
+    indices: Tensor
 
 
 def fused_scores(scores: Tensor, fit_logits: Tensor | None, weight: float) -> Tensor:

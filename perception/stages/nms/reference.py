@@ -46,11 +46,16 @@ def taken(boxes: Tensor, scores: Tensor, labels: Tensor, kept: NmsIndices) -> Su
     rows = kept.indices.clamp_min(0).long()
     if boxes.shape[1] == 0:
         return Suppressed(
-            boxes.new_zeros(*rows.shape, 7), scores.new_zeros(rows.shape), kept.indices, kept.counts
+            boxes.new_zeros(*rows.shape, 7),
+            scores.new_zeros(rows.shape),
+            kept.indices,
+            kept.counts,
+            kept.indices,
         )
     return Suppressed(
         boxes.gather(1, rows[..., None].expand(-1, -1, 7)).masked_fill(absent[..., None], 0.0),
         scores.gather(1, rows).masked_fill(absent, 0.0),
         labels.to(torch.int32).gather(1, rows).masked_fill(absent, -1),
         kept.counts,
+        kept.indices,
     )

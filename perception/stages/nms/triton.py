@@ -69,6 +69,7 @@ def suppress(
         torch.empty((frames, most), dtype=torch.float32, device=device),
         torch.empty((frames, most), dtype=torch.int32, device=device),
         counts[0],
+        indices,
     )
     given = _Given(boxes, scores, labels, fit, score_threshold)
     out = (indices, counts, found.boxes, found.scores, found.labels)

@@ -19,12 +19,15 @@ class RefinedBoxes(NamedTuple):
         labels: (B, M) int32.
         fit_logits: (B, M) float32: sigmoid estimates the overlap quality in [0, 1].
         flip_logits: (B, M) float32: positive when the heading points the other way.
+        features: (B, M, H1) what the first hidden layer makes of points, map, class and size, in the type of
+            the weights; anything in rows without a box.
     """
 
     boxes: Tensor
     labels: Tensor
     fit_logits: Tensor
     flip_logits: Tensor
+    features: Tensor
 
 
 class RefineTiles(NamedTuple):

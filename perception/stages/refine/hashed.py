@@ -61,7 +61,8 @@ def refine_hashed(
     joined = joined + weights.joined_rest[known]
     scalars = torch.cat([torch.log1p(counts.float())[:, None] / 5.0, torch.log(taken[:, 3:6])], dim=1)
     joined = joined + scalars @ weights.joined_rest[weights.classes :]
-    hidden = torch.relu(torch.relu(joined) @ weights.hidden.float() + weights.hidden_bias)
+    joined = torch.relu(joined)
+    hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
     output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
     refined = apply_residuals(taken, output[:, :7])
     if turn:
@@ -72,6 +73,7 @@ def refine_hashed(
         labels.clamp(min=-1),
         torch.where(there, output[:, 7], 0.0).view(shape),
         torch.where(there, output[:, 8], 0.0).view(shape),
+        joined.to(weights.dtype).view(*shape, joined.shape[1]),
     )
 
 

@@ -44,6 +44,7 @@ def refine(
         labels.clamp(min=-1),
         boxes.new_zeros(labels.shape),
         boxes.new_zeros(labels.shape),
+        weights.hidden.new_zeros(*labels.shape, len(weights.hidden)),
     )
     frames, places = (labels >= 0).nonzero(as_tuple=True)
     taken_boxes, taken_labels = boxes[frames, places], labels[frames, places]
@@ -54,7 +55,8 @@ def refine(
     joined = joined + weights.joined_rest[taken_labels]
     scalars = torch.cat([torch.log1p(counts.float())[:, None] / 5.0, torch.log(taken_boxes[:, 3:6])], dim=1)
     joined = joined + scalars @ weights.joined_rest[weights.classes :]
-    hidden = torch.relu(torch.relu(joined) @ weights.hidden.float() + weights.hidden_bias)
+    joined = torch.relu(joined)
+    hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
     output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
     refined = apply_residuals(taken_boxes, output[:, :7])
     if turn:
@@ -62,6 +64,7 @@ def refine(
     result.boxes[frames, places] = refined
     result.fit_logits[frames, places] = output[:, 7]
     result.flip_logits[frames, places] = output[:, 8]
+    result.features[frames, places] = joined.to(weights.dtype)
     return result
 
 

@@ -39,7 +39,11 @@ def refine(
     items = frames * per_frame
     shape = (frames, per_frame)
     result = RefinedBoxes(
-        boxes.new_empty(*shape, 7), labels.new_empty(shape), boxes.new_empty(shape), boxes.new_empty(shape)
+        boxes.new_empty(*shape, 7),
+        labels.new_empty(shape),
+        boxes.new_empty(shape),
+        boxes.new_empty(shape),
+        weights.hidden.new_empty(*shape, len(weights.hidden)),
     )
     if items == 0:
         return result
@@ -65,7 +69,6 @@ def refine(
     # A box holds at most the points of its frame.
     room = max(1, len(pillars.points) // frames)
     found_points = labels.new_empty(items * room)
-    hidden = w.hidden.new_empty(items, h1)
     partial = boxes.new_empty(groups * (h2 // narrow_2), 16, 16)
     crop_kernel[(groups * (h1 // samples) * 5 + parts * items,)](
         pillars.points, pillars.offsets, pillars.grid.words, features, *source,
@@ -91,14 +94,14 @@ def refine(
     )  # fmt: skip
     hidden_kernel[(groups * (h1 // narrow_1),)](
         workspace.pooled, workspace.counts, workspace.context,
-        w.joined_points, w.joined_rest[w.classes], hidden, items,
+        w.joined_points, w.joined_rest[w.classes], result.features, items,
         C3=c3, H1=h1, COLUMNS=narrow_1, DEPTH=min(depth, c3), PRECISION=precision,
         num_warps=tiles.head_warps, num_stages=1,
         **dependent(workspace.pooled),
     )  # fmt: skip
     out_kernel[(groups * (h2 // narrow_2),)](
-        *source, hidden, w.hidden, w.hidden_bias, w.out, w.out_bias, partial, workspace.arrivals,
-        workspace.pooled, workspace.counts, *result, items, per_frame, proposals,
+        *source, result.features, w.hidden, w.hidden_bias, w.out, w.out_bias, partial, workspace.arrivals,
+        workspace.pooled, workspace.counts, *result[:4], items, per_frame, proposals,
         HAS_INDICES=indices is not None, C3=c3, H1=h1, H2=h2, COLUMNS=narrow_2, DEPTH=min(depth, h1),
         CLEAR=max(1, c3 * narrow_2 // h2), TURN=turn, PRECISION=precision,
         num_warps=tiles.head_warps, num_stages=1,

@@ -74,7 +74,7 @@ def test_train_in_the_folder_of_another_run(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("no-such-config", "shipped names are: pointpillars-kitti, pointpillars-kitti-dense, smoke"),
+        ("no-such-config", "names are: embedding, pointpillars-kitti, pointpillars-kitti-dense, smoke"),
         ("wrong.yaml", "unknown field colour"),
     ],
 )

@@ -82,7 +82,11 @@ def dynamic(
         refined = apply_residuals(boxes.view(-1, 7), output.residuals)
     shape = labels.shape
     return RefinedBoxes(
-        refined.view(*shape, 7), labels, output.fit_logits.view(shape), output.flip_logits.view(shape)
+        refined.view(*shape, 7),
+        labels,
+        output.fit_logits.view(shape),
+        output.flip_logits.view(shape),
+        output.features.view(*shape, -1),
     )
 
 
@@ -150,7 +154,7 @@ def test_nothing_to_crop(points: int) -> None:
     none = fixed_refine(
         fixed(clouds), rows(features), boxes[:, :0], labels[:, :0], weights, **options()  # type: ignore[arg-type]
     )  # fmt: skip
-    assert [part.shape for part in none] == [(2, 0, 7), (2, 0), (2, 0), (2, 0)]
+    assert [part.shape for part in none] == [(2, 0, 7), (2, 0), (2, 0), (2, 0), (2, 0, 256)]
 
 
 def test_pillars_without_a_row_have_no_points() -> None:

@@ -1,0 +1,282 @@
+"""Training of the head for vectors of boxes: sights of one object near, all others far.
+
+Supervised contrastive learning (Khosla et al., NeurIPS 2020) on features of a finished detector, which stays
+as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perception.errors import CheckpointError, ConfigError, DataError
+from perception.model.embedding import EmbeddingHead
+from perception.train.sights import Sights
+from perception.types import FloatArray
+
+__all__ = ["IdentityConfig", "IdentityTrainer", "OnStep", "contrastive_loss", "vectors_of"]
+
+#: Called with the step, all steps, and the loss.
+OnStep = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class IdentityConfig:
+    """How a head is trained.
+
+    Attributes:
+        trains: tells this kind of training from that of a detector.
+        towns: simulated towns to learn from; first_town: seed of the first.
+        held_towns: further towns, not learned from, that the result is measured on.
+        steps: optimiser steps.
+        objects: objects of a step, half of them of one class and one scene where there are as many.
+        sights: sights of each object.
+        temperature: of the softmax over the sights of a step.
+        dropout: share of the features that are zeroed while learning.
+        learning_rate: peak of the one-cycle schedule.
+        weight_decay: of AdamW.
+        checkpoint_every: steps between checkpoints.
+        seed: of everything random.
+    """
+
+    trains: Literal["embedding"] = "embedding"
+    towns: int = 48
+    first_town: int = 7000
+    held_towns: int = 12
+    steps: int = 2000
+    objects: int = 48
+    sights: int = 4
+    temperature: float = 0.1
+    dropout: float = 0.1
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    checkpoint_every: int = 500
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "temperature", "learning_rate", "checkpoint_every"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be positive, got {getattr(self, name)!r}")
+        for name in ("towns", "first_town", "held_towns", "weight_decay", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name} must be not negative, got {getattr(self, name)!r}")
+        for name in ("objects", "sights"):
+            if getattr(self, name) < 2:
+                raise ConfigError(f"{name} must be at least 2, got {getattr(self, name)!r}")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout must be in [0, 1), got {self.dropout!r}")
+
+
+def contrastive_loss(vectors: Tensor, objects: Tensor, temperature: float) -> Tensor:
+    """Mean over the sights of how unlikely the other sights of their object are (Khosla et al., eq. 2).
+
+    Args:
+        vectors: (N, D) unit vectors.
+        objects: (N,) int64; each object has at least two sights.
+        temperature: of the softmax.
+    """
+    itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    likeness = (vectors @ vectors.T / temperature).masked_fill(itself, -torch.inf)
+    surprise = torch.logsumexp(likeness, dim=1, keepdim=True) - likeness
+    same = (objects[:, None] == objects[None]) & ~itself
+    return (surprise.masked_fill(~same, 0.0).sum(dim=1) / same.sum(dim=1)).mean()
+
+
+class IdentityTrainer:
+    """One training in one folder; made again on the same folder, it goes on where it stopped.
+
+    Args:
+        config: of the run.
+        sights: to learn from.
+        directory: for the checkpoint; None: none is written.
+        network: what makes vectors of features; None: a new head of the configuration.
+        device: where to train.
+
+    Raises:
+        DataError: fewer than two objects that are seen twice.
+        CheckpointError: a checkpoint of another run, or a damaged one.
+    """
+
+    def __init__(
+        self,
+        config: IdentityConfig,
+        sights: Sights,
+        directory: Path | None = None,
+        *,
+        inputs: Tensor | None = None,
+        network: nn.Module | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.config, self.device = config, torch.device(device)
+        self.step = 0
+        self._groups, self._places = _groups(sights)
+        if len(self._groups) < 2:
+            raise DataError(
+                f"{len(self._groups)} objects were found twice by the detector, of {len(sights)} sights;"
+                " vectors are learned from at least two: add drives or towns"
+            )
+        torch.manual_seed(config.seed)
+        self.inputs = (torch.from_numpy(sights.features) if inputs is None else inputs).to(self.device)
+        self.network = (_Scaled(self.inputs, config.dropout) if network is None else network).to(self.device)
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, max_lr=config.learning_rate, total_steps=config.steps + 1
+        )
+        self._path = None if directory is None else directory / "checkpoint.pt"
+        self._restore()
+
+    def run(self, on_step: OnStep | None = None, out_of_time: Callable[[], bool] = lambda: False) -> bool:
+        """Train until all steps are done or the time is up; a checkpoint is written either way.
+
+        Returns:
+            Whether all steps are done.
+        """
+        self.network.train()
+        while self.step < self.config.steps and not out_of_time():
+            loss = self._learn()
+            self.step += 1
+            if on_step is not None:
+                on_step(self.step, self.config.steps, loss)
+            if self.step % self.config.checkpoint_every == 0:
+                self._save()
+        self._save()
+        self.network.eval()
+        return self.step >= self.config.steps
+
+    def head(self) -> EmbeddingHead:
+        """The head as it stands, on the CPU, its scaling of features within its weights."""
+        assert isinstance(self.network, _Scaled)
+        return self.network.folded()
+
+    def _learn(self) -> float:
+        rows, objects = self._batch()
+        vectors = self.network(self.inputs[rows])
+        loss = contrastive_loss(vectors, objects, self.config.temperature)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.schedule.step()
+        return float(loss.detach())
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Rows of sights, and numbers of their objects: half of them neighbours, half from everywhere."""
+        config = self.config
+        random = np.random.default_rng([config.seed, self.step])
+        # What is dropped depends on the step alone, so that a run that goes on is the same run.
+        torch.manual_seed(int(random.integers(2**31)))
+        near = self._places[int(random.integers(len(self._places)))]
+        first = random.permutation(near)[: config.objects // 2]
+        others = np.setdiff1d(np.arange(len(self._groups)), first)
+        chosen = np.concatenate([first, random.permutation(others)[: config.objects - len(first)]])
+        rows = [
+            random.choice(
+                self._groups[number], config.sights, replace=len(self._groups[number]) < config.sights
+            )
+            for number in chosen
+        ]
+        objects = np.repeat(np.arange(len(chosen)), config.sights)
+        return torch.from_numpy(np.concatenate(rows)).to(self.device), torch.from_numpy(objects).to(
+            self.device
+        )
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        state = {
+            "config": asdict(self.config),
+            "sights": len(self.inputs),
+            "step": self.step,
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
+        temporary = self._path.with_suffix(".tmp")
+        torch.save(state, temporary)
+        os.replace(temporary, self._path)
+
+    def _restore(self) -> None:
+        if self._path is None or not self._path.is_file():
+            return
+        try:
+            state: dict[str, Any] = torch.load(self._path, map_location=self.device, weights_only=True)
+            stored, sights = state["config"], state["sights"]
+        except Exception as error:
+            raise CheckpointError(
+                f"{self._path}: cannot be read, damaged or no checkpoint ({type(error).__name__});"
+                " delete it to start again"
+            ) from error
+        wanted = asdict(self.config)
+        other = [name for name in wanted if name != "checkpoint_every" and stored.get(name) != wanted[name]]
+        if sights != len(self.inputs):
+            other.append("number of sights")
+        if other:
+            raise CheckpointError(
+                f"{self._path}: belongs to a run with another {other[0]!r};"
+                " choose another folder or delete it"
+            )
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.step = int(state["step"])
+
+
+class _Scaled(nn.Module):
+    """A head on features of mean 0 and deviation 1, some of which are left out while learning."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, features: Tensor, dropout: float) -> None:
+        super().__init__()
+        self.head = EmbeddingHead()
+        self.dropout = dropout
+        # A feature that is hardly ever used would become large.
+        self.register_buffer("mean", features.mean(dim=0))
+        self.register_buffer("scale", 1.0 / (features.std(dim=0) + 0.05 * features.std()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        scaled = (features - self.mean) * self.scale
+        vectors: Tensor = self.head(F.dropout(scaled, self.dropout, self.training))
+        return vectors
+
+    def folded(self) -> EmbeddingHead:
+        """The head alone, on features as they come."""
+        head = EmbeddingHead()
+        weight = self.head.out.weight.detach() * self.scale
+        head.load_state_dict({"out.weight": weight, "out.bias": self.head.out.bias - weight @ self.mean})
+        return head.eval()
+
+
+@torch.inference_mode()
+def vectors_of(network: nn.Module, inputs: Tensor) -> FloatArray:
+    """(N, 128) float32 on the host of a head, or of what takes its place, in evaluation mode."""
+    vectors: FloatArray = network.eval()(inputs).cpu().numpy()
+    return vectors
+
+
+def _groups(sights: Sights) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
+    """Rows of each object that is seen at least twice; and numbers of such objects of one scene and class."""
+    groups: list[npt.NDArray[np.int64]] = []
+    places: dict[tuple[str, int], list[int]] = {}
+    order = np.argsort(sights.objects, kind="stable")
+    _, first = np.unique(sights.objects[order], return_index=True)
+    for rows in np.split(order, first[1:]):
+        if len(rows) < 2:
+            continue
+        label = int(np.bincount(sights.labels[rows]).argmax())
+        places.setdefault((str(sights.scenes[rows[0]]), label), []).append(len(groups))
+        groups.append(rows)
+    return groups, [np.array(numbers) for numbers in places.values() if len(numbers) > 1] or [
+        np.arange(len(groups))
+    ]
