@@ -22,7 +22,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--encoder", default="default", help="whose vectors are compared")
     parser.add_argument("--k", "-k", type=int, default=10, help="most hits (default: 10)")
     parser.add_argument("--order", choices=ORDERS, help="default: relevance where something is compared")
-    parser.add_argument("--aggregate", action="store_true", help="also the attention that each hit gets")
+    parser.add_argument(
+        "--aggregate", action="store_true", help="also attention: weights, what they add up to"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,14 +41,27 @@ def run(options: argparse.Namespace) -> int:
         order=options.order,
         aggregate=options.aggregate,
     )
+    context = None
     with MemoryStore.open(folder, readonly=True) as store:
-        hits = store.query(query)
+        if query.aggregate and (query.embedding is not None or query.like is not None):
+            context = store.context(query)
+            hits = context.hits
+        else:
+            hits = store.query(query)
     if options.json:
-        print_json({"hits": [hit_to_json(hit) for hit in hits]})
+        answer: dict[str, Any] = {"hits": [hit_to_json(hit) for hit in hits]}
+        if context is not None:
+            answer |= {"context": context.vector.tolist(), "attended": len(context.ids)}
+        print_json(answer)
     elif hits:
         if hits[0].reason:
             remark(hits[0].reason)
         output().print(hits_table(counted(len(hits)), hits))
+        if context is not None:
+            share = sum(hit.attention or 0.0 for hit in hits)
+            output().print(
+                f"{share:.0%} of the attention; the rest is on {len(context.ids) - len(hits)} others"
+            )
     else:
         output().print("nothing found")
     return 0

@@ -307,7 +307,8 @@ class Similar(Answer):
     """Situations like one, and what came of them.
 
     Attributes:
-        expected_reward: mean of their rewards weighted by attention; ``None`` without hits.
+        expected_reward: mean of the rewards weighted by attention, over more memories than the hits;
+            ``None`` without hits.
         deviation: standard deviation around it, with the same weights.
         hits: the most similar first; their ``attention`` is what each counts in the mean.
     """

@@ -393,11 +393,11 @@ class Questions:
         kinds: Sequence[Kind] | None = None,
         states: Sequence[State] | None = None,
     ) -> Similar:
-        """Situations like one, and the reward that they let expect.
+        """Situations like one, and the reward that they let expect, by attention over all that are around it.
 
         Args:
             what: the id of a memory, or a vector.
-            k: most of them.
+            k: most that are named.
             map_id: ``None`` for all maps.
             kinds, states: any of them.
 
@@ -407,14 +407,16 @@ class Questions:
         """
         asked = {"like": int(what)} if is_id(what) else {"embedding": np.asarray(what, np.float32)}
         where = Filter(map_id=map_id, kinds=kinds, states=states)
-        hits = self._store.query(Query(k=k, where=where, encoder=self._encoder, aggregate=True, **asked))
-        if not hits:
+        found = self._store.context(Query(k=k, where=where, encoder=self._encoder, **asked))
+        if not found.hits:
             return Similar(None, None, ())
-        rewards = np.array([hit.memory.reward for hit in hits])
-        weights = np.array([hit.attention or 0.0 for hit in hits])
-        mean = float(np.average(rewards, weights=weights))
-        deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
-        return Similar(mean, deviation, tuple(hits))
+        order = np.argsort(found.ids)
+        known = self._store.database.columns(found.ids[order].tolist())
+        # What another process removed meanwhile has no reward any more.
+        weights = found.weights[order][np.isin(found.ids[order], known.ids)]
+        mean = float(np.average(known.reward, weights=weights))
+        deviation = math.sqrt(float(np.average((known.reward - mean) ** 2, weights=weights)))
+        return Similar(mean, deviation, tuple(found.hits))
 
     def pose_to(
         self,
