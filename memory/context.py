@@ -15,7 +15,7 @@ from memory.persistence.queries import EVERYTHING
 from memory.persistence.sqlite import Database
 from memory.query import Query
 from memory.readout import read_out
-from memory.retrieve import Retriever
+from memory.retrieve import Found, Retriever
 from memory.types import Hit
 
 #: Nearest memories, found by the index, whose blocks are attended to.
@@ -72,18 +72,23 @@ class Attention:
         self._lock = threading.Lock()
         self._blocks: dict[str, SimilarBlocks] = {}
 
-    def weigh(self, query: Query) -> Weighted | None:
-        """Attention of a query to everything in the blocks around it; ``None`` where it compares no vector.
+    def nearest(self, query: Query) -> Found:
+        """The nearest memories that pass the filter, at least as many as the blocks are chosen by."""
+        return self._retriever.find(replace(query, k=max(query.k, _NEAREST), order="relevance"))
 
-        The index finds the nearest memories that pass the filter. Their blocks, in which hashes put what is
-        alike side by side, are attended to as a whole, but for what does not pass.
+    def weigh(self, query: Query, nearest: NDArray[np.int64]) -> Weighted:
+        """Attention of a query that compares a vector to everything in the blocks around it.
+
+        Blocks in which hashes put what is alike side by side are attended to as a whole, but for what does
+        not pass the filter.
+
+        Args:
+            query: that is asked.
+            nearest: ids of :meth:`nearest`, whose blocks are taken.
         """
         vector = self._retriever.vector_of(query)
-        if vector is None:
-            return None
+        assert vector is not None
         question = unit_rows(vector[None], len(vector))[0]
-        wanted = replace(query, k=max(query.k, _NEAREST), order="relevance")
-        nearest = self._retriever.find(wanted).ids
         passing = None if query.filter == EVERYTHING else self._retriever.ids(query.filter)
         with self._lock:
             blocks = self._blocks.get(query.encoder)

@@ -103,12 +103,18 @@ class StoreReader:
 
     def _answered(self, query: Query) -> _Asked:
         """The answer to a query as it is said."""
-        found = self._retriever.find(query)
+        nearest = None
+        if query.aggregate and (query.embedding is not None or query.like is not None):
+            nearest = self._attention.nearest(query)
+        if nearest is not None and query.ordered_by == "relevance":
+            found = nearest.of(nearest.ids[: query.k].tolist())
+        else:
+            found = self._retriever.find(query)
         memories = self._database.present(found.ids.tolist())
         if len(memories) < len(found.ids):
             found = found.of([memory.id for memory in memories])
         self._count_accesses(memories)
-        weighted = self._attention.weigh(query) if query.aggregate else None
+        weighted = None if nearest is None else self._attention.weigh(query, nearest.ids)
         hits = hits_of(
             query,
             found,
