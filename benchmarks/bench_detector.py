@@ -28,9 +28,11 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import (
     Frames,
+    around,
     default_data,
     load_frames,
     load_full_scans,
+    load_highway,
     surround,
     tile,
     widen,
@@ -49,6 +51,9 @@ _LONGEST_FRAME_S = 25.0
 _MEMORY_SHARE = 0.7
 #: Dense maps alive at once at the finest resolution: input, output and skip of a block, and the canvas.
 _LIVE_MAPS = 4
+_SIZES = {"full scan": "full scan, all around", "highway": "highway, 300 m around"}
+#: Half side of the square that holds a scan of a highway, a whole number of cells.
+_HIGHWAY_M = 307.2
 #: Boxes of the reference with at least this score are looked for in the other rows.
 _CONFIDENT = 0.3
 _SAME_BOX_IOU = 0.7
@@ -164,7 +169,7 @@ def _settings(options: argparse.Namespace, source: WeightSource, frames: Frames)
         "quick": options.quick,
         "weights": "random" if source.sparse is None else Path(source.sparse).name,
         "dense_weights": "random" if source.dense is None else Path(source.dense).name,
-        "range_m": list(source.config.pillars.range_m),
+        "range_m": list(source.config.pillars.closed_grid.range_m),
         "pillar_size_m": source.config.pillars.pillar_size_m,
         "grid": list(source.config.pillars.grid_shape),
     }
@@ -327,8 +332,12 @@ def _scaling(
     full = load_full_scans(options.data, 2 if options.quick else 4)
     if full is not None:
         cases.append(("full scan", 1, surround(config), full.points))
+    if (highway := load_highway(1 if options.quick else 2, seed=options.seed)) is not None:
+        cases.append(("highway", 1, around(config, _HIGHWAY_M), highway.points))
     sides = [runner.variant for runner in runners.values() if runner.variant.execution == "eager"]
     sides = [variant for variant in sides if variant.impl == "auto"]
+    if device.type == "cpu":
+        sides.append(Variant("sparse", ranged=False))
     rows = []
     for kind, factor, wide, clouds in cases:
         _progress(f"cost against scene: {kind} x{factor}")
@@ -479,7 +488,7 @@ def _scaling_table(values: dict[str, Any]) -> Table:
     for row in values["scaling"]:
         times = [number(row["time"].get(name, {}).get("median_ms"), 0) for name in names]
         ratios = ", ".join(f"{ratio['median']:.1f}" for ratio in row["ratios"].values())
-        size = f"{row['kind']} x{row['factor']}" if row["kind"] != "full scan" else "full scan, all around"
+        size = _SIZES.get(row["kind"], f"{row['kind']} x{row['factor']}")
         grid = f"{row['grid'][0]}x{row['grid'][1]}"
         rows.append(
             [size, grid, f"{np.mean(row['pillars']):.0f}", f"{row['occupied']:.2%}", *times, ratios or "–"]

@@ -7,7 +7,8 @@ around replays of their graphs, interleaved, frame by frame. The dense twin's ma
 torch.compile (channels last, batch norms folded). In the camera's view the same sparse network also runs
 layer by layer, in single precision, on spconv and on spconv-triton where they are installed. Cases: scans of
 the camera's view, the same with one step of refinement instead of two, whole scans, eight frames in one call,
-pillars of 0.075 m, and four times the range in both directions.
+pillars of 0.075 m, four times the range in both directions, and highways of 300 m. In the camera's view, on
+whole scans all around and on highways the sparse network also runs without a range, its pillars hashed.
 """
 
 from __future__ import annotations
@@ -32,18 +33,22 @@ from benchmarks.frame_sides import LIBRARIES, LibraryRunner
 from benchmarks.graphs import call_microseconds
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
-from benchmarks.scenes import default_data, load_frames, load_full_scans, tile, widen
+from benchmarks.scenes import around, default_data, load_frames, load_full_scans, load_highway, tile, widen
 from perception.budget import Level, thinned
 from perception.comparison.measure import in_turn, reserved_bytes
 from perception.comparison.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.model.weights import load_weights
+from perception.run.fixed import FixedSteps
 from perception.run.graph import FrameGraph, FrameRunner
 from perception.stages.pillars import fixed_pillars
 
 _BATCH = 8
-_ONCE = "view, refined once"
+_ONCE, _ALL_AROUND, _HIGHWAY = "view, refined once", "whole scan, all around", "highway"
+_HASHED = "sparse without range"
+#: Half sides of the squares of these cases, whole numbers of cells.
+_AROUND_M, _HIGHWAY_M = 81.92, 307.2
 #: Aims: milliseconds at batch 1, times the dense twin and spconv's layers, times the frame of a 16th of the
 #: area, megabytes, microseconds from the points of a whole scan to sorted points and rows.
 _AIMS = {
@@ -135,6 +140,12 @@ def _cases(
     cases.append(("range x4", widen(config, 4), few))
     tiled = torch.from_numpy(tile(points[len(points) // 2], config, 4)).to(device)
     cases.append(("range x4, as full everywhere", widen(config, 4, max_pillars=500_000), [[tiled]]))
+    if full is not None:
+        turns = [[torch.from_numpy(np.array(p)).to(device)] for p in full.points]
+        cases.append((_ALL_AROUND, around(config, _AROUND_M), turns))
+    if (highway := load_highway(2, seed=options.seed)) is not None:
+        roads = [[torch.from_numpy(np.array(p)).to(device)] for p in highway.points]
+        cases.append((_HIGHWAY, around(config, _HIGHWAY_M), roads))
     return cases
 
 
@@ -142,7 +153,7 @@ def _network(name: str, config: DetectorConfig, device: torch.device, kind: str)
     steps = load_weights(name).config.refine.iterations
     built = replace(
         config,
-        backbone=replace(config.backbone, kind=kind),  # type: ignore[arg-type]
+        backbone=replace(config.backbone, kind=kind),
         refine=replace(config.refine, iterations=steps),
     )
     network = load_weights(name, config=built).to(device).eval().fold()
@@ -172,6 +183,9 @@ def _measured(
     if device.type == "cuda":
         dense = _network("pointpillars-kitti-dense", config, device, "dense")
         makers[DENSE] = partial(FrameRunner, dense, dtype=dtype)
+        if name in ("view", _ALL_AROUND, _HIGHWAY):
+            hashed = _network("pointpillars-kitti", config.with_range(None), device, "sparse")
+            makers[_HASHED] = partial(FrameRunner, hashed, dtype=dtype)
         if name == "view":
             makers |= {side: partial(LibraryRunner, sparse, package) for package, side in LIBRARIES.items()}
     graphs: dict[str, FrameGraph | LibraryRunner] = {}
@@ -205,7 +219,8 @@ def _measured(
         libraries = LIBRARIES.values()
         for side, times in in_turn(replays, device, rounds=options.rounds, slow=libraries).items():
             samples[side] += times
-        pillars.append(own(clouds)[0].pillars)
+        counted = own if SPARSE in runners else runners.get(_HASHED)
+        pillars.append(counted(clouds)[0].pillars if isinstance(counted, FrameRunner) else 0)
     row["pillars"] = int(np.median(pillars))
     for side, times in samples.items():
         row["sides"][side] |= {
@@ -214,7 +229,7 @@ def _measured(
             "quartiles_ms": [round(float(np.percentile(times, share)), 4) for share in (25, 75)],
             "frames_per_s": round(1e3 * len(inputs[0]) / float(np.percentile(times, 50))),
         }
-    if DENSE in samples:
+    if DENSE in samples and SPARSE in samples:
         ratio = np.array(samples[DENSE]) / np.array(samples[SPARSE])
         row["dense_over_sparse"] = round(float(np.median(ratio)), 2)
     return row, own if SPARSE in runners else None
@@ -224,6 +239,7 @@ def _pillars_us(runner: FrameRunner, clouds: Sequence[Tensor], rounds: int) -> f
     """Microseconds from points to rows of pillars and points in their order."""
     graph = runner.graph_for(clouds)
     graph.load(clouds)
+    assert isinstance(graph.steps, FixedSteps)
     run = partial(
         fixed_pillars,
         *graph.scans,

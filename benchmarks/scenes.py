@@ -14,6 +14,7 @@ from perception.data import DataSet, Frame, open_data_set
 from perception.data.kitti import WHOLE_SCANS
 from perception.errors import DataError
 from perception.types import FloatArray
+from sparse_core.libraries import module_available
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,19 @@ def load_full_scans(data: Path, count: int) -> Frames | None:
     return None if data_set is None else _recorded(data_set[:count])
 
 
+def load_highway(count: int, *, seed: int = 0) -> Frames | None:
+    """Simulated scans all around a sensor that sees 300 m along a highway; None without Open3D."""
+    if not module_available("open3d"):
+        return None
+    from perception.simulate import SceneConfig, SensorModel, simulate_scan
+
+    scene = SceneConfig(extent_m=300.0, characters=("highway",), car_speed_m_s=28.0)
+    sensor = SensorModel.preset("long")
+    seeds = range(seed, seed + count)
+    scans = [simulate_scan(seed=number, scene=scene, sensor=sensor).cloud.points for number in seeds]
+    return Frames("simulated highway", tuple(f"seed {number}" for number in seeds), tuple(scans))
+
+
 def _open(data: Path, scans: str | None = None) -> DataSet | None:
     try:
         return open_data_set(data, scans=scans)
@@ -80,7 +94,7 @@ def _simulated(count: int, seed: int) -> Frames:
 
 def widen(config: DetectorConfig, factor: int, *, max_pillars: int | None = None) -> DetectorConfig:
     """The same detector on a range ``factor`` times as long in x and in y."""
-    x0, y0, z0, x1, y1, z1 = config.pillars.range_m
+    x0, y0, z0, x1, y1, z1 = config.pillars.closed_grid.range_m
     wide = (x0 * factor, y0 * factor, z0, x1 * factor, y1 * factor, z1)
     pillars = replace(config.pillars, range_m=wide, max_pillars=max_pillars or config.pillars.max_pillars)
     return replace(config, pillars=pillars)
@@ -88,8 +102,13 @@ def widen(config: DetectorConfig, factor: int, *, max_pillars: int | None = None
 
 def surround(config: DetectorConfig) -> DetectorConfig:
     """The same detector on a square around the sensor, as far to all sides as it looks ahead."""
-    _, _, z0, x1, _, z1 = config.pillars.range_m
-    return replace(config, pillars=replace(config.pillars, range_m=(-x1, -x1, z0, x1, x1, z1)))
+    return around(config, config.pillars.closed_grid.range_m[3])
+
+
+def around(config: DetectorConfig, reach_m: float) -> DetectorConfig:
+    """The same detector on a square around the sensor, so far to all sides."""
+    low, high = config.pillars.heights_m
+    return config.with_range((-reach_m, -reach_m, low, reach_m, reach_m, high))
 
 
 def tile(points: FloatArray, config: DetectorConfig, factor: int) -> FloatArray:
@@ -100,7 +119,8 @@ def tile(points: FloatArray, config: DetectorConfig, factor: int) -> FloatArray:
         config: its range is the tile.
         factor: copies along x and along y; they fill ``widen(config, factor)``.
     """
-    low, high = np.array(config.pillars.range_m[:3]), np.array(config.pillars.range_m[3:])
+    range_m = config.pillars.closed_grid.range_m
+    low, high = np.array(range_m[:3]), np.array(range_m[3:])
     inside = points[((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)]
     width, depth = high[0] - low[0], high[1] - low[1]
     corner = low[:2] * factor - low[:2]

@@ -39,12 +39,14 @@ class Variant:
         precision: float32, or autocast to the half type named.
         execution: ``"compiled"`` runs the dense backbone and neck, whose shapes never change, through
             ``torch.compile``; ``"graph"`` puts them into a CUDA graph as well.
+        ranged: the range of the case; False: none, cells are found by keys.
     """
 
     kind: Literal["sparse", "dense"]
     impl: Impl = "auto"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     execution: Execution = "eager"
+    ranged: bool = True
 
     @property
     def name(self) -> str:
@@ -56,6 +58,8 @@ class Variant:
             words.append("compiled" if self.execution == "compiled" else "compiled+graph")
         if self.precision != "float32":
             words.append({"bfloat16": "bf16", "float16": "fp16"}[self.precision])
+        if not self.ranged:
+            words.append("without range")
         return " ".join(words)
 
     @property
@@ -117,6 +121,8 @@ class WeightSource:
         """The network of a variant on a grid of any size."""
         backbone = replace(config.backbone, kind=variant.kind, impl=variant.impl)
         built = replace(config, backbone=backbone)
+        if not variant.ranged:
+            built = built.with_range(None)
         torch.manual_seed(self.seed)
         if variant.kind == "sparse":
             return Network(built).eval() if self.sparse is None else load_weights(self.sparse, config=built)

@@ -30,6 +30,7 @@ from drive.frames import DriveConfig, recorded, simulated
 from drive.indoor import remember_rgbd
 from drive.picture import Drawn, draw
 from drive.printing import show_results, show_tally
+from drive.recognising import recognised
 from drive.remembering import CONFIG, Robot, Tally
 from drive.report import report_drive
 from drive.touring import DIM, remember
@@ -64,6 +65,8 @@ def drive_through_town(options: argparse.Namespace, folder: Path) -> tuple[dict[
     )
     took = time.perf_counter() - started
     robot, results = done.robot, done.results
+    with MemoryStore.open(folder / "ours", readonly=True) as store:
+        said = recognised(store)
     title = (
         f"{options.days} days, {robot.tally.offered} observations, {len(done.memories)} memories,"
         f" {results[0].right} of {len(results[0].answers)} answers right"
@@ -92,6 +95,7 @@ def drive_through_town(options: argparse.Namespace, folder: Path) -> tuple[dict[
         "drive_s": took,
         "tally": tally_json(robot.tally),
         "stores": {result.name: result.to_json() for result in results},
+        "recognised": said,
         "picture": str(picture),
         "report": None if page is None else str(page),
     }
@@ -125,6 +129,7 @@ def drive_recorded(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         ask = Questions(store)
         labels = sorted({memory.label for memory in memories if memory.kind == "object"})
         said = [str(ask.last_seen(label)) for label in labels] + [str(ask.summarise())]
+        said += recognised(store)
         title = f"{robot.tally.offered} observations, {len(memories)} memories"
         drawn = Drawn(title, robot.path, robot.tally.timeline, memories, robot.lost)
         picture = draw(options.out / "remember.png", drawn)
@@ -252,10 +257,10 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             + f"; a memory of their place is there for {report['could_be_found']:.0%}, a guess finds"
             f" {report['guessed']:.0%}; {report['bytes'] / 1e3:.0f} kB"
         )
-    for line in report.get("answers", ()):
-        console.print(line)
     if results:
         show_results(console, results)
+    for line in [*report.get("answers", ()), *report.get("recognised", ())]:
+        console.print(line)
     console.print(f"picture: {report['picture']}")
     if report.get("scans_without_pose"):
         console.print(f"{report['scans_without_pose']} scans had no pose within a second, and were left out")

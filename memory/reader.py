@@ -105,6 +105,7 @@ class StoreReader:
         """The answer to a query as it is said."""
         nearest = None
         if query.aggregate and (query.embedding is not None or query.like is not None):
+            query = self.compared(query)
             nearest = self._attention.nearest(query)
         if nearest is not None and query.ordered_by == "relevance":
             found = nearest.of(nearest.ids[: query.k].tolist())
@@ -124,6 +125,14 @@ class StoreReader:
             attention=None if weighted is None else weighted.by_id,
         )
         return _Asked(hits, weighted)
+
+    def compared(self, query: Query) -> Query:
+        """A query with the encoder whose vectors it compares, see :meth:`memory.retrieve.Retriever.compared`.
+
+        Raises:
+            UnknownMemoryError: ``like`` names no memory, or one without a vector to compare.
+        """
+        return self._retriever.compared(query)
 
     def search(
         self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default", aim: float = 0.99

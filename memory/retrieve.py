@@ -74,6 +74,7 @@ class Retriever:
 
     def find(self, query: Query) -> Found:
         """The ids that answer a query, at most ``query.k``."""
+        query = self.compared(query)
         filter = query.filter
         vector = self.vector_of(query)
         if vector is None and query.text is not None:
@@ -132,6 +133,32 @@ class Retriever:
             codes, counts = np.unique(columns.column("labels")[columns.column("alive")], return_counts=True)
             names = columns.names("labels")
             return {names[code]: int(count) for code, count in zip(codes, counts, strict=True)}
+
+    def compared(self, query: Query) -> Query:
+        """A query with the encoder whose vectors it compares.
+
+        What is like a memory with vectors of one encoder, and no default one, is compared by these.
+
+        Raises:
+            UnknownMemoryError: ``like`` names none, or a memory without vectors, or with those of several
+                encoders and not the default one.
+        """
+        if query.like is None or query.encoder != DEFAULT:
+            return query
+        (memory,) = self._database.get([query.like])
+        if memory.embedding is not None:
+            return query
+        names = sorted(memory.embeddings)
+        if len(names) == 1:
+            return replace(query, encoder=names[0])
+        if names:
+            raise UnknownMemoryError(
+                f"memory {query.like} has no default vector, but of {', '.join(names)}: name the encoder"
+            )
+        raise UnknownMemoryError(
+            f"memory {query.like} has no vector: nothing can be found that is like it; what was imported has"
+            " vectors where the file had them, as detections by weights that give them"
+        )
 
     def vector_of(self, query: Query) -> NDArray[np.float32] | None:
         """What a query compares with, its own or that of a memory; ``None`` where it compares none."""

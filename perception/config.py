@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from perception.errors import ConfigError
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import BirdsEyeGrid, OpenGrid
 from perception.kinds import class_of
 from sparse_core.op import Impl
 
@@ -30,33 +31,56 @@ def _check(condition: bool, field_name: str, expected: str, value: object) -> No
         raise ConfigError(f"{field_name} must be {expected}, got {value!r}")
 
 
+def _numbers(field_name: str, value: tuple[float, ...]) -> tuple[float, float]:
+    _check(len(value) == 2 and all(map(math.isfinite, value)), field_name, "two finite numbers", value)
+    return value[0], value[1]
+
+
+#: Of a detector without a range.
+_Z_RANGE_M = (-3.0, 1.0)
+
+
 @dataclass(frozen=True)
 class PillarConfig:
     """Pillars: columns of space that hold at least one point.
 
     Attributes:
-        range_m: x, y, z minimum then x, y, z maximum; points outside are left out.
+        range_m: x, y, z minimum then x, y, z maximum; points outside are left out. None (``null`` in YAML):
+            no range in x and y. Pillars are then found by 64-bit keys of their cells, and what a frame costs
+            grows with the pillars that hold points, wherever they are.
+        z_range_m: lowest z and the one above the highest, where there is no range; None: that of the
+            default range.
+        origin_m: x and y of a corner of pillars, where there is no range; None: 0, 0. With the minimum x, y
+            of a range, pillars are that range's own.
         pillar_size_m: edge of a pillar in x and y.
         channels: width of a pillar's feature vector.
         max_pillars: capacity per frame; beyond it the pillars nearest to the sensor are kept and a
             warning says how many were left out.
     """
 
-    range_m: tuple[float, float, float, float, float, float] = (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
+    range_m: tuple[float, float, float, float, float, float] | None = (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
     pillar_size_m: float = 0.16
     channels: int = 64
     max_pillars: int = 60_000
+    z_range_m: tuple[float, float] | None = None
+    origin_m: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         _check(self.pillar_size_m > 0, "pillars.pillar_size_m", "positive", self.pillar_size_m)
-        _check(len(self.range_m) == 6, "pillars.range_m", "six numbers", self.range_m)
-        low, high = self.range_m[:3], self.range_m[3:]
-        _check(
-            all(-math.inf < a < b < math.inf for a, b in zip(low, high, strict=True)),
-            "pillars.range_m",
-            "minimum x, y, z below maximum x, y, z",
-            self.range_m,
-        )
+        if self.range_m is None:
+            self._check_open()
+        else:
+            _check(len(self.range_m) == 6, "pillars.range_m", "six numbers or null", self.range_m)
+            low, high = self.range_m[:3], self.range_m[3:]
+            _check(
+                all(-math.inf < a < b < math.inf for a, b in zip(low, high, strict=True)),
+                "pillars.range_m",
+                "minimum x, y, z below maximum x, y, z",
+                self.range_m,
+            )
+            for name in ("z_range_m", "origin_m"):
+                value = getattr(self, name)
+                _check(value is None, f"pillars.{name}", "null where range_m is given, which has it", value)
         _check(
             self.channels > 0 and self.channels % 2 == 0,
             "pillars.channels",
@@ -65,15 +89,64 @@ class PillarConfig:
         )
         _check(self.max_pillars > 0, "pillars.max_pillars", "positive", self.max_pillars)
 
+    def _check_open(self) -> None:
+        low_m, high_m = _numbers("pillars.z_range_m", self.z_range_m or _Z_RANGE_M)
+        _check(low_m < high_m, "pillars.z_range_m", "the lowest z, then a higher one", self.z_range_m)
+        _numbers("pillars.origin_m", self.origin_m or (0.0, 0.0))
+
     @property
-    def grid(self) -> BirdsEyeGrid:
+    def open(self) -> bool:
+        """Whether there is no range in x and y."""
+        return self.range_m is None
+
+    @property
+    def heights_m(self) -> tuple[float, float]:
+        """Lowest z and the one above the highest."""
+        if self.range_m is None:
+            return self.z_range_m or _Z_RANGE_M
+        return self.range_m[2], self.range_m[5]
+
+    @property
+    def grid(self) -> BirdsEyeGrid | OpenGrid:
         """The cells that pillars stand on."""
+        if self.range_m is None:
+            return OpenGrid(self.origin_m or (0.0, 0.0), self.heights_m, self.pillar_size_m)
         return BirdsEyeGrid(self.range_m, self.pillar_size_m)
 
     @property
+    def closed_grid(self) -> BirdsEyeGrid:
+        """The cells of the range.
+
+        Raises:
+            ConfigError: there is no range.
+        """
+        grid = self.grid
+        if isinstance(grid, OpenGrid):
+            raise ConfigError(
+                "pillars.range_m is null: a detector without a range has no whole maps; give it a range"
+            )
+        return grid
+
+    @property
     def grid_shape(self) -> tuple[int, int]:
-        """Rows (y) and columns (x) of the bird's-eye grid."""
-        return self.grid.shape
+        """Rows (y) and columns (x) of the bird's-eye grid.
+
+        Raises:
+            ConfigError: there is no range, and so no shape.
+        """
+        return self.closed_grid.shape
+
+    def with_range(self, range_m: Sequence[float] | None) -> PillarConfig:
+        """The same pillars in another range, or in none.
+
+        Args:
+            range_m: six numbers; None: no range in x and y. Heights and pillars' corners stay then.
+        """
+        if range_m is not None:
+            given = typing.cast(tuple[float, float, float, float, float, float], tuple(map(float, range_m)))
+            return dataclasses.replace(self, range_m=given, z_range_m=None, origin_m=None)
+        heights, origin = self.heights_m, self.grid.origin_m
+        return dataclasses.replace(self, range_m=None, z_range_m=heights, origin_m=origin)
 
 
 @dataclass(frozen=True)
@@ -235,6 +308,9 @@ class DetectorConfig:
     def __post_init__(self) -> None:
         unknown = self.nms.report_thresholds.keys() - set(self.head.classes)
         _check(not unknown, "nms.report_thresholds", f"of classes among {self.head.classes}", sorted(unknown))
+        if self.pillars.open:
+            self._check_open()
+            return
         stride = self.backbone.stride
         rows, columns = self.pillars.grid_shape
         _check(
@@ -243,6 +319,22 @@ class DetectorConfig:
             f"a whole number of {stride} pillars in x and y (grid is {rows} x {columns})",
             self.pillars.range_m,
         )
+
+    def _check_open(self) -> None:
+        backbone = self.backbone
+        _check(
+            backbone.kind == "sparse" and backbone.dilating and backbone.impl == "auto",
+            "pillars.range_m",
+            "six numbers unless backbone.kind is 'sparse', dilating, of impl 'auto': others need whole maps",
+            self.pillars.range_m,
+        )
+        _check(
+            backbone.stride <= 64, "backbone.channels", "at most 6 where range_m is null", backbone.channels
+        )
+
+    def with_range(self, range_m: Sequence[float] | None) -> DetectorConfig:
+        """The same detector in another range, or in none; see :meth:`PillarConfig.with_range`."""
+        return dataclasses.replace(self, pillars=self.pillars.with_range(range_m))
 
 
 @dataclass(frozen=True)
@@ -366,6 +458,10 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
             hint = class_of(value.get("kind", BackboneConfig.kind), "config")
         return from_dict(typing.cast(type[Any], hint), value, where=f"{name}.")
     origin = typing.get_origin(hint)
+    if origin is types.UnionType:
+        # The only unions are of one type and None.
+        given, *_ = (part for part in typing.get_args(hint) if part is not type(None))
+        return None if value is None else _convert(given, value, name)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{name} must be a list, got {value!r}")

@@ -16,6 +16,7 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.device import usable_device
 from perception.model.network import Network
+from perception.model.ranging import in_range
 from perception.model.weights import load_weights
 from perception.run.eager import EagerRunner
 from perception.run.results import FrameResult, described
@@ -87,7 +88,14 @@ class Detector:
         reason = why_no_graph(self.config, self.device)
         if fast and reason:
             raise ValueError(f"fast=True cannot be: {reason}")
-        self._eager = EagerRunner(self.network)
+        if self.config.pillars.open and self.device.type != "cpu" and (reason or fast is False):
+            raise ValueError(
+                "a detector without a range (pillars.range_m: null) runs on a CPU or as CUDA graphs, and"
+                f" frames are none here: {reason or 'fast=False'}; give it a range, or device='cpu'"
+            )
+        # Without a range, what no graph takes is computed on the host.
+        on_host = self.config.pillars.open and self.device.type != "cpu"
+        self._eager = EagerRunner(copy.deepcopy(self.network).cpu() if on_host else self.network)
         self._graphs: FrameRunner | None = None
         if fast or (fast is None and not reason):
             self._graphs = FrameRunner(self.network, dtype=PRECISIONS[precision], overflow=overflow)
@@ -142,6 +150,25 @@ class Detector:
             changed._eager = self._eager.with_config(changed.config)
             changed._graphs = self._graphs and self._graphs.with_config(changed.config)
         return changed
+
+    def with_range(self, range_m: Sequence[float] | None) -> Detector:
+        """A detector on the same weights that looks elsewhere: convolutions do not know where they are.
+
+        Args:
+            range_m: x, y, z minimum then x, y, z maximum, a whole number of the coarsest cells in x and y;
+                None: no range in x and y. Pillars are then found by 64-bit keys of their cells, what a frame
+                costs grows with the pillars that hold points, and boxes are those of a range that holds
+                all of them. Heights and the corners of pillars stay.
+
+        Raises:
+            ConfigError: a range that the network cannot have; the dense twin needs one.
+            ValueError: there is no range, and the device is neither a CPU nor one that frames are graphs on.
+        """
+        moved = in_range(self.network, self.config.pillars.with_range(range_m))
+        if moved is self.network:
+            return self
+        moved.config = replace(moved.config, nms=self.config.nms)
+        return Detector(moved, device=self.device, precision=self.precision, overflow=self.overflow)
 
     def reporting_everything(self) -> Detector:
         """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""

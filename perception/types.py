@@ -15,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import BOX_FIELDS
+from perception.vectors import packed, unpacked
 
 FloatArray = npt.NDArray[np.float32]
 
 #: What chooses rows: numbers, or a mask.
 RowChoice = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
+
+#: Length of the vectors in :attr:`Detections.embeddings`.
+EMBEDDING_DIM = 128
 
 #: Name of the frame whose axes are x forward, y left, z up, origin at the sensor.
 LIDAR_FRAME = "lidar"
@@ -49,6 +53,22 @@ def check_columns(shape: tuple[int, ...]) -> None:
         "points must have shape (N, 4): x, y, z, intensity, or (N, 3) without intensity;"
         f" got {shape}: {advice}"
     )
+
+
+def _check_embeddings(embeddings: FloatArray, count: int) -> None:
+    if embeddings.shape != (count, EMBEDDING_DIM) or embeddings.dtype != np.float32:
+        raise ValueError(
+            f"embeddings must be ({count}, {EMBEDDING_DIM}) float32, a vector for each box;"
+            f" got {embeddings.shape} {embeddings.dtype}"
+        )
+    # Not "beyond": a NaN is no length at all.
+    wrong = ~(np.abs(np.linalg.norm(embeddings, axis=1) - 1.0) < 1e-3)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"embeddings must be finite unit vectors: row {row} has length {np.linalg.norm(embeddings[row])};"
+            " divide each by its length"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +165,12 @@ class Detections:
         source: file or sensor the scan came from, copied from the input.
         warnings: what a user should know about this frame: dropped points, capacity overflow, and what is
             doubtful about the scan (unit, axes, height, intensity, range) with what mends it.
+        embeddings: (M, 128) float32, a unit vector for each box: those of two sights of one object are near
+            (their product is near 1), those of different objects are not; None where the weights give none.
+
+    Raises:
+        ValueError: boxes, scores and labels differ in length, or ``embeddings`` are not (M, 128) float32 with
+            rows of length 1.
     """
 
     boxes: FloatArray
@@ -153,6 +179,7 @@ class Detections:
     timestamp_ns: int | None = None
     source: str | None = None
     warnings: tuple[str, ...] = field(default=())
+    embeddings: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if not (len(self.boxes) == len(self.scores) == len(self.labels)):
@@ -160,6 +187,8 @@ class Detections:
                 f"boxes, scores and labels differ in length: "
                 f"{len(self.boxes)}, {len(self.scores)}, {len(self.labels)}"
             )
+        if self.embeddings is not None:
+            _check_embeddings(self.embeddings, len(self.boxes))
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -183,7 +212,10 @@ class Detections:
             which = slice(0, 0)
         rows = np.arange(len(self))[which]
         labels = [self.labels[row] for row in rows]
-        return replace(self, boxes=self.boxes[rows], scores=self.scores[rows], labels=labels)
+        vectors = None if self.embeddings is None else self.embeddings[rows]
+        return replace(
+            self, boxes=self.boxes[rows], scores=self.scores[rows], labels=labels, embeddings=vectors
+        )
 
     def __iter__(self) -> Iterator[Detection]:
         """One after the other."""
@@ -254,8 +286,11 @@ class Detections:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python values, ready for JSON: one record a frame of ``detections.jsonl``."""
-        return {
+        """Plain Python values, ready for JSON: one record a frame of ``detections.jsonl``.
+
+        Embeddings are in half precision (:mod:`perception.vectors`), which is what a memory keeps of them.
+        """
+        record = {
             "source": self.source,
             "timestamp_ns": self.timestamp_ns,
             "boxes": [[round(float(value), 4) for value in box] for box in self.boxes],
@@ -263,3 +298,25 @@ class Detections:
             "labels": list(self.labels),
             "warnings": list(self.warnings),
         }
+        return record if self.embeddings is None else record | {"embeddings": packed(self.embeddings)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Detections:
+        """What :meth:`to_dict` wrote, with numbers as they were rounded there; other fields are passed over.
+
+        Raises:
+            ValueError: a field is missing or wrong.
+        """
+        missing = [name for name in ("boxes", "scores", "labels") if not isinstance(record.get(name), list)]
+        if missing:
+            raise ValueError(f"{missing[0]} must be a list, got {record.get(missing[0])!r}")
+        vectors = None if record.get("embeddings") is None else unpacked(record["embeddings"], "embeddings")
+        return cls(
+            np.array(record["boxes"], np.float32).reshape(-1, 7),
+            np.array(record["scores"], np.float32),
+            list(record["labels"]),
+            timestamp_ns=record.get("timestamp_ns"),
+            source=record.get("source"),
+            warnings=tuple(record.get("warnings") or ()),
+            embeddings=vectors,
+        )

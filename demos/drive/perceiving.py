@@ -20,6 +20,8 @@ DETECTOR = "pointpillars-kitti"
 LEAST_SCORE = {"Car": 0.5, "Pedestrian": 0.6, "Cyclist": 0.6}
 #: Side of the columns of which a place is made; narrower than by itself, they find places more often.
 COLUMN_M = 1.0
+#: Name of the vectors that the detector gives objects; places have those of the scene encoder as their own.
+VECTORS = "detector"
 #: Height above the ground between which a point hides what is behind it, relative to the sensor.
 HIDING_M = (-1.4, -0.3)
 
@@ -69,11 +71,12 @@ class Senses:
 def memories_of(frame: Frame, detections: Detections, map_id: str) -> list[Memory]:
     """Detections in range as objects in the map.
 
-    They have no vector: at a distance one car looks like the next to a LiDAR, and what makes a parked car the
-    same one is its place. A car that moved is gone here and new there.
+    The detector's vectors, where its weights give them, are kept beside, to be asked for: at a distance one
+    car looks much like the next to a LiDAR, and what makes a parked car the same one is its place. A car that
+    moved is gone here and new there.
     """
     found = []
-    for box, score, label in zip(detections.boxes, detections.scores, detections.labels, strict=True):
+    for row, (box, score, label) in enumerate(detections):
         x, y, z, length, width, height, yaw = (float(value) for value in box)
         away = math.hypot(x, y)
         if away > RANGE_M or score < LEAST_SCORE.get(label, 0.5):
@@ -91,6 +94,7 @@ def memories_of(frame: Frame, detections: Detections, map_id: str) -> list[Memor
                 label=label,
                 confidence=min(float(score), 1.0),
                 payload={"size_m": [round(length, 2), round(width, 2), round(height, 2)]},
+                embeddings={} if detections.embeddings is None else {VECTORS: detections.embeddings[row]},
                 evidence=frame.name,
                 provenance=f"detector/{DETECTOR}",
             )

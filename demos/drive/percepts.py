@@ -13,6 +13,7 @@ import numpy as np
 from drive.frames import Frame, Place
 from drive.perceiving import Percept
 from perception import Detections, PointCloud
+from perception.vectors import packed, unpacked
 from sparse_core.files import replacing
 
 _NO_CLOUD = PointCloud(np.zeros((0, 4), np.float32))
@@ -54,6 +55,7 @@ def read_percepts(path: Path) -> Iterator[tuple[Frame, Percept]]:
             np.array(row["boxes"], np.float32).reshape(-1, 7),
             np.array(row["scores"], np.float32),
             row["labels"],
+            embeddings=None if row.get("embeddings") is None else unpacked(row["embeddings"], "embeddings"),
         )
         free_m = np.array([np.inf if value is None else value for value in row["free_m"]])
         yield (
@@ -80,6 +82,7 @@ def _row(frame: Frame, percept: Percept) -> dict[str, Any]:
         "boxes": detections.boxes.tolist(),
         "scores": detections.scores.tolist(),
         "labels": detections.labels,
+        "embeddings": None if detections.embeddings is None else packed(detections.embeddings),
         "vector": percept.vector.tolist(),
         "free_m": [value if np.isfinite(value) else None for value in percept.free_m.tolist()],
         "detection_ms": percept.detection_ms,

@@ -5,24 +5,30 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from memory.cli.add import read_vector
 from memory.cli.console import UsageError, add_command, print_json, say, split_words
 from memory.cli.filters import add_filter_options, between, filter_values
+from memory.cli.looks import looks_of
 from memory.exchange.times import parse_time
 from memory.questions import Questions
+from memory.questions.answers import Similar
+from memory.questions.recognising import SeenBefore
 from memory.questions.replying import ReplyOptions, answer_of, reply
 from memory.questions.times import Span
 from memory.questions.understanding import Understood, understand
 from memory.store import MemoryStore
 
 _HELP = (
-    "Ask in plain words, such as 'where is the car?', 'how many cars are there near (3, 1)?' or 'what changed"
-    " since yesterday?'; or by name: last-seen WHAT, first-seen WHAT, near (--near --radius), between"
-    " (--between), changed (--since), how-often WHAT, how-many WHAT, still-there WHAT, summarise [--near"
-    " --radius | --polygon | --map], similar ID, go-to WHAT. WHAT is a label, words or the id of a memory;"
-    " --embedding stands for one too."
+    "Ask in plain words, such as 'where is the car?', 'how many cars are there near (3, 1)?', 'what changed"
+    " since yesterday?' or 'have I seen this before?'; or by name: last-seen WHAT, first-seen WHAT, near"
+    " (--near --radius), between (--between), changed (--since), how-often WHAT, how-many WHAT, still-there"
+    " WHAT, summarise [--near --radius | --polygon | --map], similar [ID], seen-before [ID], been-here [ID],"
+    " go-to WHAT. WHAT is a label, words or the id of a memory; --embedding stands for one too. 'This', and a"
+    " question without its [ID], mean the newest memory that has a vector, or --like ID; --like FILE asks it"
+    " of all that a scan shows."
 )
 
 
@@ -31,6 +37,11 @@ def add_parser(commands: Any) -> None:
     parser = add_command(commands, "ask", _HELP, run, words="QUESTION")
     add_filter_options(parser)
     parser.add_argument("--embedding", metavar="FILE", help="WHAT as a vector: .npy file or JSON list")
+    parser.add_argument(
+        "--like",
+        metavar="ID|FILE",
+        help="what 'this' is: a memory, or all that the last line of a detections.jsonl shows (- for a pipe)",
+    )
     parser.add_argument("--since", metavar="TIME", help="for changed and summarise")
     parser.add_argument(
         "--now",
@@ -50,6 +61,12 @@ def run(options: argparse.Namespace) -> int:
     """Answer; the status is 0 also where nothing is known."""
     folder, words = split_words(options, least=1, most=None)
     named = words[0] in _ASKED and len(words) <= 2 and (len(words) == 1 or words[0] in _ABOUT_SOMETHING)
+    if options.like is not None and not options.like.isdecimal():
+        return _ask_of_scan(folder, words, options)
+    if options.like is not None:
+        if (named and words[0] not in _ABOUT_NEWEST) or (len(words) > 1 and named):
+            raise UsageError("--like ID is for similar, seen-before and been-here, in the place of their ID")
+        words = [*words, options.like] if named else words
     what = _what(words, options) if named else None
     for name in _unused(words[0] if named else "", options):
         raise UsageError(f"{words[0] if named else 'a question in words'} does not take --{name}")
@@ -60,13 +77,45 @@ def run(options: argparse.Namespace) -> int:
             sentence = str(answer)
         else:
             asked = understand(" ".join(words), _now(store, options.now))
-            found = reply(questions, replace(asked, map_id=asked.map_id or options.map), more)
+            found = reply(questions, _about(asked, options), more)
             sentence, answer = found.sentence, found.answer
     if options.json:
         print_json(answer.to_json() if named else {"sentence": sentence, **answer.to_json()})
     else:
         say(sentence)
     return 0
+
+
+def _ask_of_scan(folder: Path, words: list[str], options: argparse.Namespace) -> int:
+    """The same question of all that a scan shows: what is not stored has no visit of its own."""
+    named = words[0] in _ABOUT_NEWEST and len(words) == 1
+    answers = []
+    with MemoryStore.open(folder, readonly=True) as store:
+        question = (
+            _ASKED[words[0]] if named else understand(" ".join(words), _now(store, options.now)).question
+        )
+        if question not in (_ASKED[name] for name in _ABOUT_NEWEST):
+            raise UsageError("--like FILE says what 'this' is, as in 'have I seen this before?'")
+        for look in looks_of(options.like, "place" if question == "been_here" else "object"):
+            encoder, vector = next(iter(look.embeddings.items()), ("default", look.embedding))
+            asked = Understood(question, what=vector, map_id=options.map)
+            found = answer_of(Questions(store, encoder=encoder), asked, _reply_options(options))
+            if isinstance(found, SeenBefore | Similar):
+                answers.append(replace(found, what=f"what looks like this ({look.caption})"))
+    if options.json:
+        print_json({"answers": [answer.to_json() for answer in answers]})
+    else:
+        say("\n".join(map(str, answers)))
+    return 0
+
+
+def _about(asked: Understood, options: argparse.Namespace) -> Understood:
+    """A question in words with the map and the memory that options say."""
+    if options.like is not None:
+        if asked.question not in (_ASKED[name] for name in _ABOUT_NEWEST) or asked.what is not None:
+            raise UsageError("--like ID says what 'this' is, as in 'have I seen this before?'")
+        asked = replace(asked, what=int(options.like))
+    return replace(asked, map_id=asked.map_id or options.map)
 
 
 def _now(store: MemoryStore, said: str | None) -> int:
@@ -94,8 +143,8 @@ def _understood(question: str, what: Any, options: argparse.Namespace) -> Unders
     for needed in _NEEDS.get(question, ()):
         if getattr(options, needed) is None:
             raise UsageError(f"{question} needs {_USAGE[question]}")
-    if question == "similar" and isinstance(what, str):
-        raise UsageError("similar takes the id of a memory, or --embedding")
+    if question in _ABOUT_NEWEST and isinstance(what, str):
+        raise UsageError(f"{question} takes the id of a memory, or --embedding")
     span = between(options.between)
     return Understood(
         _ASKED[question],
@@ -114,7 +163,7 @@ def _what(words: list[str], options: argparse.Namespace) -> Any:
         if rest:
             raise UsageError("give WHAT or --embedding, not both")
         return read_vector(options.embedding)
-    if question in _ABOUT_SOMETHING and not rest and question != "how-many":
+    if question in _ABOUT_SOMETHING and not rest and question not in ("how-many", *_ABOUT_NEWEST):
         raise UsageError(f"{question} what? Give a label, words or an id")
     return (int(rest[0]) if rest[0].isdecimal() else rest[0]) if rest else None
 
@@ -140,6 +189,8 @@ _ASKED = {
     "still-there": "still_there",
     "summarise": "summarise",
     "similar": "similar_situations",
+    "seen-before": "seen_before",
+    "been-here": "been_here",
     "go-to": "pose_to",
 }
 _NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("since",)}
@@ -154,6 +205,12 @@ _TAKES = {
     "how-many": ("between", "near", "radius"),
     "summarise": ("since", "near", "radius", "polygon"),
     "similar": ("kind", "state", "k"),
+    "seen-before": ("kind", "k", "gap"),
+    "been-here": ("k", "gap"),
     "go-to": ("distance", "coming_from"),
 }
-_ABOUT_SOMETHING = ("last-seen", "first-seen", "how-often", "how-many", "still-there", "similar", "go-to")
+#: Questions about a memory, without its id about the newest one that has a vector.
+_ABOUT_NEWEST = ("similar", "seen-before", "been-here")
+_ABOUT_SOMETHING = (
+    "last-seen", "first-seen", "how-often", "how-many", "still-there", "go-to", *_ABOUT_NEWEST,
+)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,19 @@ from memory.cli.console import (
     say,
     split_words,
 )
-from memory.exchange.detections import DetectionOptions
+from memory.exchange.detections import DEFAULT, DetectionOptions
 from memory.exchange.importing import ImportReport, import_source
 from memory.exchange.poses import read_poses
-from memory.exchange.sources import SOURCE_FORMATS, DetectionLines, open_source
+from memory.exchange.sources import SOURCE_FORMATS, DetectionLines, Source, open_source, open_stream
 from memory.exchange.times import parse_time
 from memory.persistence.sqlite import Database
 from memory.store import MemoryStore
 from sparse_core.table import Table
 
 _HELP = (
-    "Import JSONL or Parquet with memories, or the detections.jsonl of perceive. A store is made where there"
-    " is none, for vectors as long as the file's. Run it again after an interruption, or when the file has"
-    " grown: lines that were imported are passed over."
+    "Import JSONL or Parquet with memories, or the detections.jsonl of perceive; - reads lines from standard"
+    " input as they come. A store is made where there is none, for vectors as long as the file's. Run it"
+    " again after an interruption, or when the file has grown: lines that were imported are passed over."
 )
 
 
@@ -50,7 +51,8 @@ def add_parser(commands: Any) -> None:
     boxes.add_argument(
         "--poses",
         type=Path,
-        help="of the LiDAR in the map: rows of 3x4 matrices, or JSONL with frame x y z yaw",
+        help="of the LiDAR in the map, in place of those in the file: rows of 3x4 matrices, or JSONL with"
+        " frame x y z yaw",
     )
     boxes.add_argument(
         "--camera-poses",
@@ -66,13 +68,20 @@ def add_parser(commands: Any) -> None:
     )
     boxes.add_argument("--start", metavar="TIME", help="of the first frame, where frames and poses have none")
     boxes.add_argument("--rate", type=float, metavar="HZ", help="frames a second after --start (default: 10)")
+    boxes.add_argument(
+        "--encoder", metavar="NAME", default=DEFAULT, help="name for the vectors of boxes (default: default)"
+    )
+    boxes.add_argument("--no-vectors", action="store_true", help="leave the vectors of boxes out")
+    boxes.add_argument("--no-places", action="store_true", help="leave out where the scans were taken")
 
 
 def run(options: argparse.Namespace) -> int:
     """Import every file; the status is 1 where lines were left out."""
     folder, words = split_words(options, least=1, most=None)
     detections = _detection_options(options)
-    sources = [open_source(Path(word), options.format, detections) for word in words]
+    if words.count("-") > 1:
+        raise UsageError("- is standard input, which is read once; name it once")
+    sources = [_opened(word, options, detections) for word in words]
     reports = []
     opened = MemoryStore.open if options.observe else Database.open
     made = None
@@ -82,16 +91,13 @@ def run(options: argparse.Namespace) -> int:
         if made is not None:
             remark(f"made {folder}: a store for vectors of {made} numbers")
         for source in sources:
-            if isinstance(source, DetectionLines) and detections.poses is None:
-                remark(f"{source.path}: no --poses: the sensor is taken to stand at the origin of the map")
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(
                     target, source, again=options.again, skip_bad=options.skip_bad, progress=report
                 )
             reports.append(done)
-            if isinstance(source, DetectionLines) and source.left_out:
-                boxes = counted(source.left_out, "box", "boxes")
-                remark(f"{source.path}: {boxes} left out for a low score; --min-score 0 takes them all")
+            if isinstance(source, DetectionLines):
+                _remark_on(source)
             for problem in done.problems:
                 remark(f"left out: {problem}", style="red")
             if not options.json:
@@ -101,6 +107,36 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"files": [done.to_json() for done in reports]})
     return 1 if any(done.problems for done in reports) else 0
+
+
+def _opened(word: str, options: argparse.Namespace, detections: DetectionOptions) -> Source:
+    if word == "-":
+        return open_stream(sys.stdin.buffer, "standard input", options.format, detections)
+    return open_source(Path(word), options.format, detections)
+
+
+def _remark_on(source: DetectionLines) -> None:
+    """What a person should know of detections that were imported."""
+    path, options = source.path, source.options
+    if source.without_pose:
+        remark(
+            f"{path}: no pose in {counted(source.without_pose, 'line', 'lines')}, and no --poses: the sensor"
+            " is taken to stand at the origin of the map"
+        )
+    if source.clocked:
+        remark(
+            f"{path}: no time in {counted(source.clocked, 'line', 'lines')}: taken from when they were"
+            " detected; --start and --rate say otherwise"
+        )
+    if source.left_out:
+        boxes = counted(source.left_out, "box", "boxes")
+        remark(f"{path}: {boxes} left out for a low score; --min-score 0 takes them all")
+    if options.encoder is not None and source.boxes > source.with_vector:
+        boxes = counted(source.boxes - source.with_vector, "box", "boxes")
+        remark(
+            f"{path}: {boxes} without a vector, so nothing finds what is like them: detect with weights that"
+            " give vectors"
+        )
 
 
 def _detection_options(options: argparse.Namespace) -> DetectionOptions:
@@ -116,6 +152,8 @@ def _detection_options(options: argparse.Namespace) -> DetectionOptions:
         min_score=options.min_score,
         start_ns=start,
         rate_hz=rate,
+        encoder=None if options.no_vectors else options.encoder,
+        places=not options.no_places,
     )
 
 

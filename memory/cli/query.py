@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memory.cli.add import read_vector
 from memory.cli.console import add_command, counted, output, print_json, remark, split_words
 from memory.cli.filters import add_filter_options, filter_values
@@ -19,7 +22,12 @@ def add_parser(commands: Any) -> None:
     add_filter_options(parser)
     parser.add_argument("--like", type=int, metavar="ID", help="similar to this memory")
     parser.add_argument("--embedding", metavar="FILE", help="similar to a vector: .npy file or JSON list")
-    parser.add_argument("--encoder", default="default", help="whose vectors are compared")
+    parser.add_argument(
+        "--like-text",
+        metavar="TEXT",
+        help="pictures that look like what is said, by --encoder (default for this: class-names)",
+    )
+    parser.add_argument("--encoder", help="whose vectors are compared")
     parser.add_argument("--k", "-k", type=int, default=10, help="most hits (default: 10)")
     parser.add_argument("--order", choices=ORDERS, help="default: relevance where something is compared")
     parser.add_argument(
@@ -30,13 +38,14 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the hits."""
     folder, _ = split_words(options)
+    encoder, vector = _compared(options)
     query = Query(
         **filter_values(options),
         near=None if options.near is None else tuple(options.near),
         radius_m=options.radius,
-        embedding=None if options.embedding is None else read_vector(options.embedding),
+        embedding=vector,
         like=options.like,
-        encoder=options.encoder,
+        encoder=encoder,
         k=options.k,
         order=options.order,
         aggregate=options.aggregate,
@@ -65,3 +74,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         output().print("nothing found")
     return 0
+
+
+def _compared(options: argparse.Namespace) -> tuple[str, NDArray[np.float32] | None]:
+    """Name of the encoder, and the vector that memories are compared with."""
+    if options.like_text is None:
+        vector = None if options.embedding is None else read_vector(options.embedding)
+        return options.encoder or "default", vector
+    if options.embedding is not None or options.like is not None:
+        raise ValueError("--like-text, --like and --embedding are three ways to say the same; give one")
+    from memory.encode import open_image_text_encoder
+
+    encoder = open_image_text_encoder(options.encoder or "class-names")
+    return encoder.name, encoder.encode_texts([options.like_text])[0]

@@ -7,18 +7,28 @@ which is imported on first use; scenes and depth images need none.
     vector = SceneEncoder.pretrained().encode([scene])[0]
 """
 
+from memory.encode.class_names import ClassNameEncoder
 from memory.encode.depth import DepthEncoder, depth_points
 from memory.encode.image import ImageEncoder
+from memory.encode.image_text import ImageTextEncoder, open_image_text_encoder
 from memory.encode.recall import PlaceRecall, place_recall
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.text import TextEncoder
-from memory.encode.tokens import STRUCTURE, SceneTokens, detection_tokens, structure_tokens
+from memory.encode.tokens import (
+    STRUCTURE,
+    SceneTokens,
+    column_tokens,
+    detection_tokens,
+    structure_tokens,
+)
 from memory.encode.training import TrainingOptions, TrainingResult, train_scene_encoder
 
 __all__ = [
     "STRUCTURE",
+    "ClassNameEncoder",
     "DepthEncoder",
     "ImageEncoder",
+    "ImageTextEncoder",
     "PlaceRecall",
     "SceneEncoder",
     "SceneEncoderConfig",
@@ -27,8 +37,10 @@ __all__ = [
     "TokenBatch",
     "TrainingOptions",
     "TrainingResult",
+    "column_tokens",
     "depth_points",
     "detection_tokens",
+    "open_image_text_encoder",
     "place_recall",
     "structure_tokens",
     "train_scene_encoder",

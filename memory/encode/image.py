@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from memory.encode.lite0 import FEATURES, Lite0
+from memory.encode.lite0 import CLASSES, FEATURES, Lite0
 
 Image = NDArray[np.uint8] | str | Path
 #: Of pixels from 0 to 255, as the Lite models were trained: ``MEAN_RGB`` and ``STDDEV_RGB`` of TensorFlow's
@@ -69,15 +69,30 @@ class ImageEncoder:
             ValueError: an array of another shape, or a file that is no image; names it.
             FileNotFoundError: no such file.
         """
-        if isinstance(images, str | Path | np.ndarray) and (
-            isinstance(images, str | Path) or np.ndim(images) == 3
-        ):
-            raise TypeError("images must be several images, such as [image]")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        source = (self._scaled(_pixels(image)) for image in images)
-        found = [self._vectors(torch.stack(batch)) for batch in _equal_shapes(source, batch_size)]
-        return np.concatenate(found) if found else np.zeros((0, self.dim), np.float32)
+        return self._in_batches(self._vectors, images, batch_size, self.dim)
+
+    def probabilities(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
+        """What the network takes images for.
+
+        Args:
+            images, batch_size: as for :meth:`encode`.
+
+        Returns:
+            (images, 1000) float32 probabilities of ImageNet's classes, in their usual order.
+        """
+        return self._in_batches(self._classes, images, batch_size, CLASSES)
+
+    def _in_batches(
+        self,
+        compute: Callable[[Tensor], NDArray[np.float32]],
+        images: Iterable[Image],
+        batch_size: int,
+        columns: int,
+    ) -> NDArray[np.float32]:
+        check_images(images, batch_size)
+        source = (self._scaled(pixels(image)) for image in images)
+        found = [compute(torch.stack(batch)) for batch in _equal_shapes(source, batch_size)]
+        return np.concatenate(found) if found else np.zeros((0, columns), np.float32)
 
     def _scaled(self, pixels: NDArray[np.uint8]) -> Tensor:
         """(3, H, W) normalised, the shorter side as long as asked for."""
@@ -94,6 +109,23 @@ class ImageEncoder:
         vectors: NDArray[np.float32] = functional.normalize(pooled + 1e-12, dim=1, eps=1e-30).cpu().numpy()
         return vectors
 
+    @torch.inference_mode()
+    def _classes(self, images: Tensor) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self.network(images).softmax(dim=1).cpu().numpy()
+        return found
+
+
+def check_images(images: Iterable[Image], batch_size: int) -> None:
+    """That these are several images, in batches of at least one.
+
+    Raises:
+        TypeError, ValueError: they are not.
+    """
+    if isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.ndim == 3):
+        raise TypeError("images must be several images, such as [image]")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+
 
 def _weights() -> str:
     try:
@@ -107,8 +139,12 @@ def _weights() -> str:
     return path
 
 
-def _pixels(image: Image) -> NDArray[np.uint8]:
-    """(H, W, 3) uint8 that can be written to."""
+def pixels(image: Image) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8 that can be written to.
+
+    Raises:
+        TypeError, ValueError, FileNotFoundError: as for :meth:`ImageEncoder.encode`.
+    """
     if isinstance(image, str | Path):
         return _read(Path(image))
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:

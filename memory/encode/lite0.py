@@ -9,6 +9,8 @@ from torch.nn import functional
 
 #: Width of the features.
 FEATURES = 1280
+#: Classes of ImageNet.
+CLASSES = 1000
 _EPSILON = 1e-3
 
 
@@ -97,7 +99,7 @@ class Lite0(nn.Module):
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = SameConv2d(channels, FEATURES, 1)
         self._bn1 = nn.BatchNorm2d(FEATURES, _EPSILON)
-        self._fc = nn.Linear(FEATURES, 1000)
+        self._fc = nn.Linear(FEATURES, CLASSES)
 
     def features(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) normalised images -> (B, 1280, H / 32, W / 32) features, rounded up."""
@@ -108,6 +110,6 @@ class Lite0(nn.Module):
         return found
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, 1000) logits of ImageNet's classes."""
+        """(B, 3, H, W) -> (B, CLASSES) logits of ImageNet's classes."""
         logits: Tensor = self._fc(self.features(images).mean(dim=(2, 3)))
         return logits

@@ -44,11 +44,7 @@ class TextEncoder:
         Raises:
             TypeError: a single string, or something else than strings.
         """
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list of strings, such as [text]")
-        wrong = next((text for text in texts if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise TypeError(f"texts must be strings, got {type(wrong).__name__}")
+        check_texts(texts)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if not len(texts):
@@ -62,6 +58,19 @@ class TextEncoder:
         )
         vectors = np.asarray(found, np.float32)
         return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """That these are several strings.
+
+    Raises:
+        TypeError: they are not.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of strings, such as [text]")
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise TypeError(f"texts must be strings, got {type(wrong).__name__}")
 
 
 def _model(device: str) -> Any:

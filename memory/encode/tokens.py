@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from sparse_core.columns import standing_columns
 
 #: Label of tokens that stand for a column of space with something in it.
 STRUCTURE = "structure"
@@ -81,76 +84,25 @@ def detection_tokens(boxes: ArrayLike, labels: Sequence[str], scores: ArrayLike 
     return SceneTokens(tuple(labels), rows, values)
 
 
-def structure_tokens(
-    points: ArrayLike,
-    *,
-    cell_m: float = 4.0,
-    range_m: float = 48.0,
-    least_height_m: float = 0.5,
-    least_points: int = 3,
-    most: int = 96,
-) -> SceneTokens:
-    """Tokens of what stands on the ground, from a point cloud: one for each column that is not flat.
-
-    A token's box has the mean of the points above the lowest 0.25 m of the column as its centre, twice their
-    standard deviations along their main horizontal axis and across it as length and width, their extent as
-    height, and the direction of that axis as yaw, in [0, pi). The score grows with the number of points.
+def structure_tokens(points: ArrayLike, **options: Any) -> SceneTokens:
+    """Tokens of what stands on the ground: :func:`sparse_core.columns.standing_columns` of a point cloud.
 
     Args:
         points: (N, 3) or more columns, metres, in the robot's frame.
-        cell_m: side of a column.
-        range_m: columns centred farther away are left out.
-        least_height_m: a column whose points extend less is ground.
-        least_points: fewest points above the ground.
-        most: tokens; the nearest are kept.
+        **options: of that function.
 
     Raises:
         ValueError: points of another shape or not finite, or a size that is not positive.
     """
-    cloud = np.asarray(points, np.float64)
-    if cloud.ndim != 2 or cloud.shape[1] < 3:
-        raise ValueError(f"points must have shape (N, 3) or more columns, got {cloud.shape}")
-    if cell_m <= 0 or range_m <= 0 or most < 1 or least_points < 1:
-        raise ValueError("cell_m, range_m, least_points and most must be positive")
-    if not np.isfinite(cloud[:, :3]).all():
-        raise ValueError("points must be finite")
-    # Sorted by place, so that sums do not depend on the order in which points came.
-    cloud = cloud[:, :3][np.lexsort(cloud[:, :3].T)]
-    cell = np.floor(cloud[:, :2] / cell_m).astype(np.int64)
-    near = np.linalg.norm((cell + 0.5) * cell_m, axis=1) <= range_m
-    cloud, cell = cloud[near], cell[near]
-    _, column = np.unique(cell, axis=0, return_inverse=True)
-    column = column.reshape(-1)
-    count = int(column.max()) + 1 if len(column) else 0
-    low, high = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(low, column, cloud[:, 2])
-    np.maximum.at(high, column, cloud[:, 2])
-    above = cloud[:, 2] > low[column] + 0.25
-    cloud, column = cloud[above], column[above]
-    number = np.bincount(column, minlength=count)
-    kept = np.flatnonzero((high - low >= least_height_m) & (number >= least_points))
-    boxes = _column_boxes(cloud, column, number, high - low)[kept]
-    scores = 1.0 - np.exp(-number[kept] / 20.0)
-    nearest = np.argsort(np.hypot(boxes[:, 0], boxes[:, 1]), kind="stable")[:most]
-    return SceneTokens(
-        (STRUCTURE,) * len(nearest), boxes[nearest].astype(np.float32), scores[nearest].astype(np.float32)
-    )
+    return column_tokens(*standing_columns(points, **options))
 
 
-def _column_boxes(
-    cloud: NDArray[np.float64],
-    column: NDArray[np.int64],
-    number: NDArray[np.int64],
-    height: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """(columns, 7) boxes around the points of each column, by their first and second moments."""
-    count, total = len(number), np.maximum(number, 1)
-    mean = np.stack([np.bincount(column, cloud[:, k], count) / total for k in range(3)], axis=1)
-    offset = cloud[:, :2] - mean[column, :2]
-    xx, yy, xy = (
-        np.bincount(column, offset[:, i] * offset[:, j], count) / total for i, j in ((0, 0), (1, 1), (0, 1))
-    )
-    middle, spread = (xx + yy) / 2, np.hypot((xx - yy) / 2, xy)
-    yaw = np.mod(np.arctan2(2 * xy, xx - yy) / 2, np.pi)
-    sides = [2 * np.sqrt(np.maximum(middle + sign * spread, 0.0)) for sign in (1, -1)]
-    return np.column_stack([mean, *sides, np.where(number > 0, height, 0.0), yaw])
+def column_tokens(boxes: ArrayLike, scores: ArrayLike) -> SceneTokens:
+    """Tokens of columns that are known already.
+
+    Args:
+        boxes: (N, 7) as in :class:`sparse_core.columns.Columns`.
+        scores: (N,) of them.
+    """
+    rows = np.asarray(boxes, np.float32).reshape(-1, 7)
+    return SceneTokens((STRUCTURE,) * len(rows), rows, np.asarray(scores, np.float32))

@@ -2,7 +2,8 @@
 
 A line is a frame: ``frame``, ``source``, ``timestamp_ns`` (or null), ``boxes`` (x, y, z, length, width,
 height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``, and perhaps
-``least_scores`` (by class: what the detector takes for an object).
+``least_scores`` (by class: what the detector takes for an object), ``embeddings`` of the boxes and their
+``encoder``, ``pose``, ``structure`` or ``place``, and ``detected_ns``: docs/memory-format.md.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from memory.exchange.poses import Pose, Poses
+from memory.exchange.captions import captions_of, place_caption
+from memory.exchange.poses import Pose, Poses, pose_of_record
+from memory.exchange.scenes import Scenes
+from memory.exchange.vectors import dim_of, rows_of
 from memory.types import Memory, check_integer, check_numbers, check_text
 
 _FIELDS = ("boxes", "scores", "labels")
+#: Name of the vectors that memories have where nothing else is said.
+DEFAULT = "default"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +32,15 @@ class DetectionOptions:
     """How boxes become memories.
 
     Attributes:
-        poses: of the sensor in the map; without them it stands at the origin.
+        poses: of the sensor in the map; None: those in the file, and without any it stands at the origin.
         map_id: of frames whose pose names none.
         min_score: boxes below are left out; None: those below the frame's own ``least_scores``, if any.
-        start_ns: time of the first frame where neither frame nor pose has one.
+        start_ns: time of the first frame where neither frame nor pose has one; None: when it was detected, if
+            the file says that.
         rate_hz: frames a second, from there on.
         provenance: who says so. Two boxes of one frame are told apart by its being given.
+        encoder: under which name the vectors of boxes are kept; None: they are left out.
+        places: also where the scans were taken, with a vector, where the file has both.
     """
 
     poses: Poses | None = None
@@ -39,6 +49,8 @@ class DetectionOptions:
     start_ns: int | None = None
     rate_hz: float | None = None
     provenance: str = "perceive"
+    encoder: str | None = DEFAULT
+    places: bool = True
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` where numbers are out of range."""
@@ -55,8 +67,10 @@ def is_detections(record: Mapping[str, Any]) -> bool:
     return all(name in record for name in _FIELDS)
 
 
-def memories_from_frame(record: Mapping[str, Any], position: int, options: DetectionOptions) -> list[Memory]:
-    """The boxes of a frame in the map.
+def memories_from_frame(
+    record: Mapping[str, Any], position: int, options: DetectionOptions, scenes: Scenes | None = None
+) -> list[Memory]:
+    """The boxes of a frame in the map, and last its place, where it has a pose and is apart from others.
 
     The payload of each holds ``size_m`` (length, width, height), ``frame`` and, where the frame has a pose,
     ``seen_from``: x, y and yaw of the sensor in the map. Its evidence is the source.
@@ -65,6 +79,7 @@ def memories_from_frame(record: Mapping[str, Any], position: int, options: Detec
         record: a line of the file.
         position: of the frame in the file, from 0.
         options: see there.
+        scenes: of the file; without them there are no places.
 
     Raises:
         ValueError, TypeError: a field is missing or wrong, the frame has no pose, or no time is known.
@@ -78,34 +93,93 @@ def memories_from_frame(record: Mapping[str, Any], position: int, options: Detec
             f"boxes, scores and labels differ in length: {len(boxes)}, {len(scores)}, {len(labels)}"
         )
     frame = check_text("frame", record.get("frame") or str(position))
-    pose = Pose() if options.poses is None else options.poses.find(frame, position)
+    pose = _pose_of(record, frame, position, options)
+    vectors = _vectors_of(record, len(boxes), options)
     least = _least_scores(record, labels, options)
     kept = [
         row for row, score in enumerate(check_numbers("scores", scores, len(scores))) if score >= least[row]
     ]
-    if not kept:
+    placed = scenes is not None and pose is not None and options.places and _says_place(record)
+    if not kept and not placed:
         return []
-    moment = _time_of(record, pose, position, options)
-    stood = {} if options.poses is None else {"seen_from": _standing(pose)}
+    moment = moment_of(record, pose, position, options)
+    names = [check_text(f"labels[{row}]", labels[row]) for row in kept]
+    numbers = np.array([_box(boxes[row], row) for row in kept], np.float64).reshape(-1, 7)
+    stands = Pose() if pose is None else pose
+    common: dict[str, Any] = {
+        "time_ns": moment,
+        "covariance": stands.covariance,
+        "map_id": options.map_id if stands.map_id is None else stands.map_id,
+        "evidence": check_text("source", record.get("source") or ""),
+        "provenance": options.provenance,
+    }
+    stood = {} if pose is None else {"seen_from": _standing(pose)}
+    captions = captions_of(numbers, names)
     found = []
-    for row in kept:
-        place, yaw, size = _in_map(boxes[row], row, pose)
+    for at, row in enumerate(kept):
+        place, yaw = _in_map(numbers[at], stands)
         found.append(
             Memory(
-                time_ns=moment,
+                **common,
                 position=place,
                 yaw=yaw,
-                covariance=pose.covariance,
-                map_id=options.map_id if pose.map_id is None else pose.map_id,
                 kind="object",
-                label=check_text(f"labels[{row}]", labels[row]),
+                label=names[at],
+                caption=captions[at],
                 confidence=scores[row],
-                payload={"size_m": size, "frame": frame, **stood},
-                evidence=check_text("source", record.get("source") or ""),
-                provenance=options.provenance,
+                payload={"size_m": numbers[at, 3:6].tolist(), "frame": frame, **stood},
+                **_kept_as(options.encoder, None if vectors is None else vectors[row]),
+            )
+        )
+    if placed and scenes is not None and scenes.apart(common["map_id"], stands.map_from_lidar, moment):
+        origin = np.zeros(7)
+        place, yaw = _in_map(origin, stands)
+        found.append(
+            Memory(
+                **common,
+                position=place,
+                yaw=yaw,
+                kind="place",
+                caption=place_caption(names),
+                payload={"frame": frame},
+                embeddings=scenes.vectors(record, numbers, names, [scores[row] for row in kept]),
             )
         )
     return found
+
+
+def _pose_of(record: Mapping[str, Any], frame: str, position: int, options: DetectionOptions) -> Pose | None:
+    if options.poses is not None:
+        return options.poses.find(frame, position)
+    return None if record.get("pose") is None else pose_of_record(record["pose"])
+
+
+def _vectors_of(
+    record: Mapping[str, Any], count: int, options: DetectionOptions
+) -> NDArray[np.float32] | None:
+    if options.encoder is None or record.get("embeddings") is None:
+        return None
+    return rows_of(record["embeddings"], "embeddings", count)
+
+
+def _kept_as(encoder: str | None, vector: NDArray[np.float32] | None) -> dict[str, Any]:
+    if vector is None or encoder is None:
+        return {}
+    return {"embedding": vector} if encoder == DEFAULT else {"embeddings": {encoder: vector}}
+
+
+def _says_place(record: Mapping[str, Any]) -> bool:
+    return record.get("structure") is not None or record.get("place") is not None
+
+
+def embedding_dim(record: Mapping[str, Any]) -> int | None:
+    """Length of the vectors of the boxes of a frame, or ``None``: it has none.
+
+    Raises:
+        ValueError: the field is wrong.
+    """
+    said = record.get("embeddings")
+    return None if said is None else dim_of(said, "embeddings")
 
 
 def _least_scores(record: Mapping[str, Any], labels: list[Any], options: DetectionOptions) -> list[float]:
@@ -126,24 +200,31 @@ def _standing(pose: Pose) -> list[float]:
     return [float(turned[0, 3]), float(turned[1, 3]), yaw]
 
 
-def _in_map(box: Any, row: int, pose: Pose) -> tuple[tuple[float, float, float], float, list[float]]:
-    """Position, yaw and size; the heading is turned as a direction, so that slopes are no trouble."""
+def _box(box: Any, row: int) -> tuple[float, ...]:
     name = f"boxes[{row}]"
     if not isinstance(box, list):
         raise TypeError(f"{name} must be a list of seven numbers, got {box!r}")
-    x, y, z, length, width, height, yaw = check_numbers(name, box, 7)
+    return check_numbers(name, box, 7)
+
+
+def _in_map(box: NDArray[np.float64], pose: Pose) -> tuple[tuple[float, float, float], float]:
+    """Position and yaw; the heading is turned as a direction, so that slopes are no trouble."""
+    x, y, z, _, _, _, yaw = box.tolist()
     place = pose.map_from_lidar @ np.array([x, y, z, 1.0])
     heading = pose.map_from_lidar[:3, :3] @ np.array([math.cos(yaw), math.sin(yaw), 0.0])
     turned = math.atan2(heading[1], heading[0])
-    return (float(place[0]), float(place[1]), float(place[2])), turned, [length, width, height]
+    return (float(place[0]), float(place[1]), float(place[2])), turned
 
 
-def _time_of(record: Mapping[str, Any], pose: Pose, position: int, options: DetectionOptions) -> int:
+def moment_of(record: Mapping[str, Any], pose: Pose | None, position: int, options: DetectionOptions) -> int:
+    """Nanoseconds of a frame: its own, else those of its pose, else counted, else when it was detected."""
     if record.get("timestamp_ns") is not None:
         return check_integer("timestamp_ns", record["timestamp_ns"])
-    if pose.time_ns is not None:
+    if pose is not None and pose.time_ns is not None:
         return pose.time_ns
-    if options.start_ns is None:
-        raise ValueError("no time: timestamp_ns is null and the pose has none; give a start and a rate")
-    step = 0 if options.rate_hz is None else round(position * 1e9 / options.rate_hz)
-    return options.start_ns + step
+    if options.start_ns is not None:
+        step = 0 if options.rate_hz is None else round(position * 1e9 / options.rate_hz)
+        return options.start_ns + step
+    if record.get("detected_ns") is not None:
+        return check_integer("detected_ns", record["detected_ns"])
+    raise ValueError("no time: timestamp_ns is null and the pose has none; give a start and a rate")

@@ -9,26 +9,23 @@ a file has grown by is imported, and so is a line that was corrected.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from memory.errors import DataError
+from memory.exchange.repeated import OPERATION, imported_before, told_apart
 from memory.exchange.sources import Entry, Source
 from memory.persistence.sqlite import Database
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
 
-OPERATION = "import"
-#: As which :meth:`memory.store.MemoryStore.observe` logs itself.
-OBSERVED = "observe"
 #: Memories that are stored at a time.
 PORTION = 1000
-#: Operations of the log that are read at a time.
-_LOG_PORTION = 5000
-#: First line of a stretch -> its last lines -> digests.
-Stretches = dict[int, dict[int, set[str]]]
+#: Seconds that what came in a stream waits for its commit at most, where more comes.
+WAIT_S = 1.0
 
 
 @dataclass
@@ -90,7 +87,8 @@ def import_source(
 
     Args:
         target: open for writing. A database stores everything; a store observes, and keeps what matters.
-        source: the file.
+        source: the file, or a stream, of which no more than a portion and the longest stretch that was
+            imported before is held at a time.
         again: also lines that were imported before.
         skip_bad: leave lines out that cannot be used; the report names them.
         portion: memories that are stored at a time.
@@ -100,33 +98,39 @@ def import_source(
         DataError: a line cannot be used; those before it are stored, and passed over when the import is
             repeated. Names file and line.
     """
-    known = [] if again else sorted(_matching(source, _logged_stretches(target, source.sort)))
+    before = imported_before(target, source.sort)
+    source.expected = before.spaces
     report = ImportReport(source.path)
     keep = _Storing(target, report) if isinstance(target, Database) else _Observing(target, report)
     stretch = _Stretch(keep, source, report)
     dims = keep.dims()
-    done = 0
-    for entry in source.entries():
-        while known and known[0][1] < entry.number:
-            known.pop(0)
-        done += source.weight(entry)
-        if known and known[0][0] <= entry.number:
-            stretch.store()
-            report.known_lines += 1
-        else:
-            try:
-                memories = source.parse(entry, dims)
-            except DataError as error:
+    done, stored_s = 0, time.monotonic()
+    try:
+        for entry, known in told_apart(source.entries(), {} if again else before.stretches):
+            done += source.weight(entry)
+            if known:
                 stretch.store()
-                if not skip_bad:
-                    raise
-                report.problems.append(str(error))
-                continue
-            stretch.append(entry, memories)
-            if len(stretch.memories) >= portion:
-                stretch.store()
-        if progress is not None:
-            progress(done, max(source.size, done))
+                report.known_lines += 1
+            else:
+                try:
+                    memories = source.parse(entry, dims)
+                except DataError as error:
+                    stretch.store()
+                    if not skip_bad:
+                        raise
+                    report.problems.append(str(error))
+                    continue
+                stretch.append(entry, memories)
+                waited = source.streams and time.monotonic() - stored_s > WAIT_S
+                if waited or len(stretch.memories) >= portion:
+                    stretch.store()
+                    stored_s = time.monotonic()
+            if progress is not None:
+                progress(done, max(source.size, done))
+    except DataError:
+        # Also where the next line could not be read.
+        stretch.store()
+        raise
     stretch.store()
     return report
 
@@ -236,51 +240,8 @@ class _Stretch:
                 "last": self._last,
                 "sha256": self._digest.hexdigest(),
             }
+            if self._source.spaces:
+                detail["spaces"] = dict(self._source.spaces)
             self._keep(self.memories, detail)
         self._report.lines += self._lines
         self._clear()
-
-
-def _logged_stretches(database: Database | MemoryStore, sort: str) -> Stretches:
-    """What was imported before and not undone."""
-    imports: dict[int, dict[str, Any]] = {}
-    undos: list[tuple[int, int]] = []
-    after = 0
-    while entries := database.log(after, limit=_LOG_PORTION):
-        after = entries[-1].generation
-        for entry in entries:
-            if entry.undoes is not None:
-                undos.append((entry.generation, entry.undoes))
-            elif entry.operation in (OPERATION, OBSERVED) and entry.detail.get("sort") == sort:
-                imports[entry.generation] = entry.detail
-    undone: set[int] = set()
-    for generation, target in reversed(undos):
-        # An undo that was undone itself, later, counts for nothing.
-        if generation not in undone:
-            undone.add(target)
-    found: Stretches = {}
-    for generation, detail in imports.items():
-        if generation not in undone:
-            lasts = found.setdefault(int(detail["first"]), {})
-            lasts.setdefault(int(detail["last"]), set()).add(str(detail["sha256"]))
-    return found
-
-
-def _matching(source: Source, logged: Stretches) -> Iterator[tuple[int, int]]:
-    """First and last lines of the stretches of a file that are among the logged ones."""
-    if not logged:
-        return
-    still_to_come = max(map(max, logged.values()))
-    running: dict[int, Any] = {}
-    for entry in source.entries(content=False):
-        if entry.number > still_to_come:
-            return
-        if entry.number in logged:
-            running[entry.number] = hashlib.sha256()
-        for first, digest in list(running.items()):
-            digest.update(entry.raw + b"\n")
-            lasts = logged[first]
-            if entry.number in lasts and digest.hexdigest() in lasts[entry.number]:
-                yield first, entry.number
-            if entry.number >= max(lasts):
-                del running[first]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from memory.errors import DataError
+
+#: Bytes of a line in a stream; a frame of thousands of boxes has a few million.
+MOST_BYTES = 1 << 26
 
 
 class Line(NamedTuple):
@@ -34,6 +37,47 @@ def read_lines(path: Path) -> Iterator[Line]:
                 yield Line(number, raw.rstrip(b"\r\n"))
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror})") from error
+
+
+class StreamLines:
+    """The lines of a stream, once, as they come; none but the first is held.
+
+    Args:
+        stream: of bytes.
+        name: for messages.
+
+    Raises:
+        DataError: on reading, where a line is longer than ``MOST_BYTES`` or the stream cannot be read.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._number = 0
+        self._held: Line | None = None
+
+    def first(self) -> Line | None:
+        """The first line that is not empty, which stays; ``None`` where the stream ends without one."""
+        if self._held is None:
+            self._held = next((line for line in self if line.raw.strip()), None)
+        return self._held
+
+    def __iter__(self) -> Iterator[Line]:
+        if self._held is not None:
+            held, self._held = self._held, None
+            yield held
+        while raw := self._read():
+            self._number += 1
+            yield Line(self._number, raw.rstrip(b"\r\n"))
+
+    def _read(self) -> bytes:
+        try:
+            raw = self._stream.readline(MOST_BYTES + 1)
+        except OSError as error:
+            raise DataError(f"{self._name}: cannot be read ({error.strerror})") from error
+        if len(raw) > MOST_BYTES:
+            raise DataError(f"{self._name}:{self._number + 1}: a line of more than {MOST_BYTES} bytes")
+        return raw
 
 
 def parse_object(path: Path, line: Line) -> dict[str, Any]:

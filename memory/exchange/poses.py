@@ -129,8 +129,7 @@ def _parse_row(path: Path, line: Line, *, camera: bool) -> Pose:
     if len(numbers) != 12 or not all(map(math.isfinite, numbers)):
         raise DataError(f"{place}: expected 12 finite numbers, the rows of a 3x4 matrix; got {len(numbers)}")
     matrix = np.vstack([np.reshape(numbers, (3, 4)), [0.0, 0.0, 0.0, 1.0]])
-    turn = matrix[:3, :3]
-    if np.abs(turn @ turn.T - np.eye(3)).max() > 1e-2 or np.linalg.det(turn) < 0.0:
+    if not _turns(matrix):
         raise DataError(f"{place}: the left three columns are no rotation")
     if camera:
         matrix = LIDAR_FROM_CAMERA @ matrix @ LIDAR_FROM_CAMERA.T
@@ -163,6 +162,39 @@ def _pose(record: Mapping[str, Any], x: float, y: float, z: float, yaw: float) -
     matrix = np.eye(4)
     matrix[:2, :2] = [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]]
     matrix[:3, 3] = x, y, z
+    return _told(matrix, record)
+
+
+def pose_of_record(value: object) -> Pose:
+    """The ``pose`` of a line of detections: ``map_from_lidar`` and what else is known.
+
+    Args:
+        value: of the JSON record: three rows of four numbers, and perhaps ``time_ns``, ``covariance`` and
+            ``map_id``.
+
+    Raises:
+        ValueError, TypeError: it is no pose; names the field.
+    """
+    rows = value.get("map_from_lidar") if isinstance(value, Mapping) else None
+    if not isinstance(rows, list) or len(rows) != 3 or not all(isinstance(row, list) for row in rows):
+        raise ValueError("pose must be an object with map_from_lidar, three rows of four numbers")
+    assert isinstance(value, Mapping)
+    matrix = np.eye(4)
+    for at, row in enumerate(rows):
+        matrix[at] = check_numbers(f"pose map_from_lidar[{at}]", row, 4)
+    if not _turns(matrix):
+        raise ValueError("pose map_from_lidar: the left three columns are no rotation")
+    return _told(matrix, value)
+
+
+def _turns(matrix: NDArray[np.float64]) -> bool:
+    """Whether the left three columns are a rotation."""
+    turn = matrix[:3, :3]
+    return bool(np.abs(turn @ turn.T - np.eye(3)).max() <= 1e-2 and np.linalg.det(turn) > 0.0)
+
+
+def _told(matrix: NDArray[np.float64], record: Mapping[str, Any]) -> Pose:
+    """A pose with the time, covariance and map that a record says."""
     moment = record.get("time_ns")
     if moment is not None:
         moment = check_integer("time_ns", moment)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 from memory.errors import DataError
-from memory.exchange.detections import DetectionOptions, is_detections, memories_from_frame
-from memory.exchange.jsonl import Line, parse_object, read_lines
+from memory.exchange.detections import (
+    DEFAULT,
+    DetectionOptions,
+    embedding_dim,
+    is_detections,
+    memories_from_frame,
+)
+from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.parquet import count_rows, read_rows
 from memory.exchange.records import memory_from_record
-from memory.types import Memory
+from memory.exchange.scenes import Scenes
+from memory.types import Memory, check_text
 
 SourceFormat = Literal["auto", "memories", "detections", "parquet"]
 SOURCE_FORMATS: tuple[SourceFormat, ...] = get_args(SourceFormat)
@@ -37,21 +44,29 @@ class Entry(NamedTuple):
 
 
 class Source(ABC):
-    """A file.
+    """A file, or a stream.
 
     Attributes:
-        path: of the file.
+        path: of the file; of a stream, what messages call it.
         sort: of what it holds; the same lines as another sort are another import.
-        size: for progress: what the weights of all entries sum up to, about.
+        size: for progress: what the weights of all entries sum up to, about; 0 where nobody knows.
+        streams: entries come once, and when they come.
+        spaces: name of vectors in the store -> the encoder whose they are, as entries said so far.
+        expected: the same, as earlier imports said: entries with vectors of others are errors.
     """
 
     path: Path
     sort: str
     size: int
+    streams: bool = False
+
+    def __init__(self) -> None:
+        self.spaces: dict[str, str] = {}
+        self.expected: dict[str, str] = {}
 
     @abstractmethod
-    def entries(self, *, content: bool = True) -> Iterator[Entry]:
-        """In order; without the rows where only :attr:`Entry.raw` is wanted."""
+    def entries(self) -> Iterator[Entry]:
+        """In order."""
 
     @abstractmethod
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
@@ -66,16 +81,22 @@ class Source(ABC):
         return len(entry.raw) + 1
 
     def find_dim(self) -> int | None:
-        """Length of the first default vector in it; ``None`` where there is none."""
-        for entry in self.entries():
+        """Length of the first default vector in it, of a stream in its first line; ``None`` without one."""
+        for entry in self._looked_at():
             try:
-                memories = self.parse(entry, {})
+                dim = self._dim(entry)
             except DataError:
                 continue  # The import says so.
-            for memory in memories:
-                if memory.embedding is not None:
-                    return len(memory.embedding)
+            if dim is not None:
+                return dim
         return None
+
+    def _looked_at(self) -> Iterator[Entry]:
+        """Entries that may be looked at before they are imported."""
+        return self.entries()
+
+    def _dim(self, entry: Entry) -> int | None:
+        return next((len(m.embedding) for m in self.parse(entry, {}) if m.embedding is not None), None)
 
 
 class MemoryLines(Source):
@@ -83,14 +104,23 @@ class MemoryLines(Source):
 
     sort = "memories"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, stream: StreamLines | None = None) -> None:
+        super().__init__()
         self.path = path
-        self.size = _size(path)
+        self.size = _size(path) if stream is None else 0
+        self.streams = stream is not None
+        self._stream = stream
 
-    def entries(self, *, content: bool = True) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry]:
         """Every line that is not empty."""
-        lines = (line for line in read_lines(self.path) if line.raw.strip())
+        lines = (line for line in self._stream or read_lines(self.path) if line.raw.strip())
         return (Entry(line.number, line.raw, position) for position, line in enumerate(lines))
+
+    def _looked_at(self) -> Iterator[Entry]:
+        if self._stream is None:
+            return self.entries()
+        first = self._stream.first()
+        return iter(() if first is None else (Entry(first.number, first.raw, 0),))
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
         """One memory."""
@@ -104,26 +134,62 @@ class MemoryLines(Source):
 class DetectionLines(MemoryLines):
     """JSONL with a frame of detections a line."""
 
-    def __init__(self, path: Path, options: DetectionOptions | None = None) -> None:
-        super().__init__(path)
+    def __init__(
+        self, path: Path, options: DetectionOptions | None = None, stream: StreamLines | None = None
+    ) -> None:
+        super().__init__(path, stream)
         self.options = options or DetectionOptions()
-        #: Boxes of the frames parsed so far whose score was too low.
-        self.left_out = 0
+        self._scenes = Scenes()
+        #: Of the frames parsed so far: boxes whose score was too low, frames without a pose, frames whose
+        #: time is that of the detector's computer, boxes that have a vector and boxes in all.
+        self.left_out = self.without_pose = self.clocked = self.with_vector = self.boxes = 0
         # For the log, which stays when all memories of a map are erased: so not by its name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
 
-    def find_dim(self) -> None:
-        """Boxes have no vectors."""
-
-    def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """The boxes of a frame."""
+    def _dim(self, entry: Entry) -> int | None:
         record = parse_object(self.path, Line(entry.number, entry.raw))
         try:
-            found = memories_from_frame(record, entry.position, self.options)
+            return embedding_dim(record) if self.options.encoder == DEFAULT else None
+        except ValueError as error:
+            raise DataError(f"{self.path}:{entry.number}: {error}") from error
+
+    def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
+        """The boxes of a frame, and its place."""
+        record = parse_object(self.path, Line(entry.number, entry.raw))
+        try:
+            self._check_space(record, dims)
+            found = memories_from_frame(record, entry.position, self.options, self._scenes)
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}:{entry.number}: {error}") from error
-        self.left_out += len(record["boxes"]) - len(found)
+        objects = sum(memory.kind == "object" for memory in found)
+        self.boxes += objects
+        self.with_vector += sum(memory.kind == "object" and has_vector(memory) for memory in found)
+        self.left_out += len(record["boxes"]) - objects
+        self.without_pose += self.options.poses is None and record.get("pose") is None
+        self.clocked += bool(found) and found[0].time_ns == record.get("detected_ns")
         return found
+
+    def _check_space(self, record: Mapping[str, Any], dims: dict[str, int]) -> None:
+        """Vectors are compared with those of the store: they must be of one encoder, and as long."""
+        name, dim = self.options.encoder, embedding_dim(record)
+        if name is None or dim is None:
+            return
+        fix = "--encoder NAME keeps them beside the store's, --no-vectors leaves them out"
+        if dim != dims.setdefault(name, dim):
+            raise ValueError(
+                f"embeddings have {dim} numbers, the store's vectors {name!r} {dims[name]}: a new store is"
+                f" made for them, {fix}"
+            )
+        said = record.get("encoder")
+        if said is None:
+            return
+        known = (self.expected | self.spaces).get(name, check_text("encoder", said))
+        if said != known:
+            raise ValueError(
+                f"embeddings are of {said!r}, the store's vectors {name!r} of {known!r}, which cannot be"
+                f" compared: take a new store, {fix}"
+            )
+        self.spaces[name] = said
 
 
 class ParquetRows(Source):
@@ -132,16 +198,17 @@ class ParquetRows(Source):
     sort = "parquet"
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
         _size(path)
         self.size = count_rows(path)
         with path.open("rb") as stream:
             self._digest = hashlib.file_digest(stream, "sha256").digest()
 
-    def entries(self, *, content: bool = True) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry]:
         """Every row."""
-        rows = read_rows(self.path) if content else (None for _ in range(self.size))
-        return (Entry(place + 1, self._digest, place, row) for place, row in enumerate(rows))
+        rows = enumerate(read_rows(self.path))
+        return (Entry(place + 1, self._digest, place, row) for place, row in rows)
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
         """One memory."""
@@ -175,17 +242,53 @@ def open_source(
     return DetectionLines(path, detections) if format == "detections" else MemoryLines(path)
 
 
+def open_stream(
+    stream: BinaryIO, name: str, format: SourceFormat = "auto", detections: DetectionOptions | None = None
+) -> Source:
+    """A stream of lines to import, such as standard input; they are read as they come, once.
+
+    Args:
+        stream: of bytes.
+        name: what messages and the log call it.
+        format: of what it holds; ``"auto"`` waits for the first line.
+        detections: how boxes become memories.
+
+    Raises:
+        DataError: it is Parquet, which is read from its end, or cannot be read.
+    """
+    path, lines = Path(name), StreamLines(stream, name)
+    if format == "auto":
+        first = lines.first()
+        format = "memories" if first is None else _kind_of(path, first) or "memories"
+    if format == "parquet":
+        raise DataError(f"{name}: Parquet cannot be read from a stream; name its file")
+    return DetectionLines(path, detections, lines) if format == "detections" else MemoryLines(path, lines)
+
+
+def has_vector(memory: Memory) -> bool:
+    """Whether a memory has a vector of any encoder."""
+    return memory.embedding is not None or bool(memory.embeddings)
+
+
 def _guess(path: Path) -> SourceFormat:
     if path.suffix.lower() in (".parquet", ".pq"):
         return "parquet"
     for line in read_lines(path):
-        if line.raw.startswith(b"PAR1"):
-            return "parquet"
-        if line.raw.strip():
-            # What is no JSON the import names, or leaves out.
-            with contextlib.suppress(DataError):
-                return "detections" if is_detections(parse_object(path, line)) else "memories"
+        found = _kind_of(path, line)
+        if found is not None:
+            return found
     return "memories"
+
+
+def _kind_of(path: Path, line: Line) -> SourceFormat | None:
+    """What a file with such a line holds; ``None`` where it does not tell."""
+    if line.raw.startswith(b"PAR1"):
+        return "parquet"
+    if line.raw.strip():
+        # What is no JSON the import names, or leaves out.
+        with contextlib.suppress(DataError):
+            return "detections" if is_detections(parse_object(path, line)) else "memories"
+    return None
 
 
 def _size(path: Path) -> int:

@@ -310,21 +310,29 @@ class Similar(Answer):
         expected_reward: mean of their rewards weighted by attention; ``None`` without hits.
         deviation: standard deviation around it, with the same weights.
         hits: the most similar first; their ``attention`` is what each counts in the mean.
+        what: that they are like, in words.
     """
 
     question: Literal["similar_situations"] = field(default="similar_situations", init=False)
     expected_reward: float | None
     deviation: float | None
     hits: tuple[Hit, ...]
+    what: str = "this"
 
     def __str__(self) -> str:
         if self.expected_reward is None or self.deviation is None:
-            return "Nothing like this is remembered."
-        parts = [f"{name(hit.memory)} with reward {hit.memory.reward:g}" for hit in self.hits]
-        return (
-            f"{plural(len(self.hits), 'situation')} like this, expected reward {self.expected_reward:.3g}"
-            f" ± {self.deviation:.2g}: {listed(parts)}."
-        )
+            return f"Nothing like {self.what} is remembered."
+        if any(hit.memory.reward for hit in self.hits):
+            parts = [f"{name(hit.memory)} with reward {hit.memory.reward:g}" for hit in self.hits]
+            return (
+                f"{plural(len(self.hits), 'situation')} like {self.what}, expected reward"
+                f" {self.expected_reward:.3g} ± {self.deviation:.2g}: {listed(parts)}."
+            )
+        parts = [
+            f"{name(hit.memory)} of {moment(hit.memory.time_ns)} with similarity {hit.score:.2f}"
+            for hit in self.hits
+        ]
+        return f"{plural(len(self.hits), 'memory', 'memories')} like {self.what}: {listed(parts)}."
 
 
 @dataclass(frozen=True)

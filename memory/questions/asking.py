@@ -27,12 +27,13 @@ from memory.questions.answers import (
 from memory.questions.changes import became, operation_before
 from memory.questions.counting import tally, tally_of
 from memory.questions.driving import most_trusted, standing_off
-from memory.questions.meaning import Meanings, Meant, What, is_id
+from memory.questions.meaning import Meanings, Meant, What
+from memory.questions.recognising import SeenBefore, seen_before, subject_of
 from memory.questions.visits import visits_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.visibility import Views
-from memory.wording.words import duration, moment, plural, point
+from memory.wording.words import duration, moment, name, plural, point
 
 #: Later sights, and candidates to drive to, that are looked at.
 _LATEST = 256
@@ -56,6 +57,7 @@ class Questions:
     ) -> None:
         self._store = store
         self._encoder = encoder
+        self._least_similarity = least_similarity
         self._meanings = Meanings(store, encoder=encoder, least_similarity=least_similarity)
 
     @property
@@ -386,7 +388,7 @@ class Questions:
 
     def similar_situations(
         self,
-        what: int | ArrayLike,
+        what: int | ArrayLike | None = None,
         *,
         k: int = 10,
         map_id: str | None = None,
@@ -396,7 +398,7 @@ class Questions:
         """Situations like one, and the reward that they let expect.
 
         Args:
-            what: the id of a memory, or a vector.
+            what: the id of a memory, or a vector; ``None`` for the newest memory that has a vector.
             k: most of them.
             map_id: ``None`` for all maps.
             kinds, states: any of them.
@@ -405,16 +407,50 @@ class Questions:
             UnknownMemoryError: an id that no memory has, or a memory without a vector.
             DimensionError: a vector of another length.
         """
-        asked = {"like": int(what)} if is_id(what) else {"embedding": np.asarray(what, np.float32)}
+        chosen = None if kinds is None else tuple(kinds)
+        subject = subject_of(self._store, what, encoder=self._encoder, kinds=chosen, map_id=map_id)
+        words = "this" if subject.memory is None else name(subject.memory)
         where = Filter(map_id=map_id, kinds=kinds, states=states)
-        hits = self._store.query(Query(k=k, where=where, encoder=self._encoder, aggregate=True, **asked))
+        hits = self._store.query(replace(subject.query, k=k, where=where, aggregate=True))
         if not hits:
-            return Similar(None, None, ())
+            return Similar(None, None, (), words)
         rewards = np.array([hit.memory.reward for hit in hits])
         weights = np.array([hit.attention or 0.0 for hit in hits])
         mean = float(np.average(rewards, weights=weights))
         deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
-        return Similar(mean, deviation, tuple(hits))
+        return Similar(mean, deviation, tuple(hits), words)
+
+    def seen_before(
+        self,
+        what: int | ArrayLike | None = None,
+        *,
+        kind: Kind = "object",
+        map_id: str | None = None,
+        gap_s: float = 60.0,
+        k: int = 10,
+    ) -> SeenBefore:
+        """Whether something like this was seen on an earlier visit; of a place, whether the robot was here.
+
+        A visit ends where nothing alike was seen for ``gap_s``. Sights of the visit that is going on are not
+        earlier ones: what has been in view for a minute was not seen before because of that. What is alike is
+        said by vectors: two things that look the same are the same here, wherever they stand. Only places of
+        one map must also be within :data:`memory.questions.recognising.HERE_M` of each other.
+
+        Args:
+            what: the id of a memory, or a vector; ``None`` for the newest memory of the kind with a vector.
+            kind: of what ``None`` stands for, and of what a vector is compared with.
+            map_id: ``None`` for all maps.
+            gap_s: pause that ends a visit.
+            k: most memories in the answer.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has, or there is no vector to compare.
+            DimensionError: a vector of another length.
+        """
+        return seen_before(
+            self._store, what, kind=kind, encoder=self._encoder, map_id=map_id, gap_s=gap_s, k=k,
+            least_similarity=self._least_similarity,
+        )  # fmt: skip
 
     def pose_to(
         self,

@@ -18,6 +18,12 @@ _MOVED = r"(?:moved?|taken?|took|removed?|gone|left|disappeared?|vanished?)"
 _NEAR = r"(?:near|nearby|around|close to|next to|by|beside|beyond|behind|in front of|in|inside|at|on)"
 
 
+_THIS = r"(?:this|that|it|these|them)"
+_THIS_PLACE = r"(?:this|that) (?:place|spot|location|area|street|room|corner)"
+_NUMBER = r"(?:memory |#|id |memory #)?\d{1,18}"
+_BEFORE = r"(?: (?:before|already|earlier|ever))"
+
+
 def pattern(text: str) -> re.Pattern[str]:
     """A pattern for which case does not matter."""
     return re.compile(text, re.IGNORECASE)
@@ -32,6 +38,22 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
                                r"(?: (?:is|are|looks?|was|were|situations? (?:are|were)))? )?"
                                r"(?:(?:the )?(?:most )?(?:similar|alike)(?: (?:situations?|memories))?"
                                r"(?: to)?|like) (?P<what>(?:memory |#|id )?\d{1,18})"),
+        ("seen_before", rf"(?:have|has|had|did) {_WHO} (?:ever |already )?{_SEE} {_THIS}"
+                        rf"(?: (?:one|thing|object))?{_BEFORE}*"),
+        ("seen_before", rf"(?:have|has|had|did) {_WHO} (?:ever |already )?{_SEE} (?P<what>{_NUMBER})"
+                        rf"{_BEFORE}"),
+        ("seen_before", rf"(?:is|was|were) (?:{_THIS}|(?P<what>{_NUMBER}))"
+                        rf" (?:(?:already )?{_SEE}|known|new|familiar)(?: to you)?{_BEFORE}*"),
+        ("seen_before", rf"do you (?:know|recogni[sz]e|remember) (?:{_THIS}|(?P<what>{_NUMBER}))"
+                        r"(?: (?:one|thing|object))?"),
+        ("seen_before", rf"seen[ _-]before(?: (?P<what>{_NUMBER}))?"),
+        ("been_here", rf"(?:have|has|had) {_WHO} (?:ever |already )?(?:been|stood|come|passed|driven)"
+                      rf" (?:at |to |in |through |by )?(?:here|{_THIS_PLACE}){_BEFORE}*"),
+        ("been_here", rf"(?:was|were) {_WHO} (?:ever |already )?(?:here|{_THIS_PLACE}){_BEFORE}*"),
+        ("been_here", rf"(?:do you (?:know|recogni[sz]e|remember)|have {_WHO} (?:ever )?{_SEE}|is)"
+                      rf" {_THIS_PLACE}(?: (?:known|new|familiar))?{_BEFORE}*"),
+        ("been_here", rf"been[ _-]here(?: (?P<what>{_NUMBER}))?"),
+        ("similar_situations", r"similar|what is similar|what is this like|what does this look like"),
         ("first_seen", rf"when did {_WHO} first (?:time )?{_SEE} (?P<what>.+)"),
         ("first_seen", rf"{_WHERE} did {_WHO} {_SEE} (?P<what>.+?) (?:first|for the first time)"),
         ("first_seen", rf"(?:when|where) (?:was|were) (?P<what>.+?) (?:first {_SEE}|{_SEE} first"
@@ -108,7 +130,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
                       r" (?P<what>.+)"),
         ("last_seen", r"(?:(?:what(?:'s| is) )?(?:the |its )?)?(?:last |current |latest |known )*"
                       r"(?:place|position|location|pose|whereabouts|sighting|sight) of (?P<what>.+)"),
-        ("last_seen", rf"(?:have|has|did|do|can) {_WHO} (?:ever )?(?:{_SEE}|know) (?P<what>.+)"),
+        ("last_seen", rf"(?:have|has|did|do|can) {_WHO} (?:ever )?(?:{_SEE}|know) (?P<what>.+?){_BEFORE}?"),
         ("last_seen", r"where (?P<what>.+?) (?:is|was|are|were|went|could be)(?: now| last)?"),
         ("last_seen", r"where (?:did|has|have) (?P<what>.+?) (?:go|gone)"),
         ("search", r"(?:show|list|find|search(?: for)?|give|display|get|tell)(?: me)?(?: about)?"

@@ -18,6 +18,7 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.phrases import EXAMPLES
+from memory.questions.recognising import SeenBefore
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
 from memory.types import Hit, Kind, State
@@ -132,7 +133,7 @@ def _sentence(questions: Questions, asked: Understood, found: Any) -> str:
             f" {_there(questions)}"
         )
     sentence = str(found)
-    nothing = ("Nothing is remembered", "Nothing like this")
+    nothing = ("Nothing is remembered", "Nothing like ")
     if sentence.endswith("is not remembered.") or sentence.startswith(nothing):
         return f"{sentence} {_there(questions, timed=_time(asked) is not None)}"
     return sentence
@@ -245,8 +246,15 @@ def _similar(questions: Questions, asked: Understood, options: ReplyOptions) -> 
     if isinstance(asked.what, str):
         raise IncompleteError("what", "similar_situations takes an id or a vector")
     return questions.similar_situations(
-        _needed(asked), k=options.k, map_id=asked.map_id, kinds=options.kinds, states=options.states
+        asked.what, k=options.k, map_id=asked.map_id, kinds=options.kinds, states=options.states
     )
+
+
+def _seen_before(questions: Questions, asked: Understood, options: ReplyOptions) -> SeenBefore:
+    if isinstance(asked.what, str):
+        raise IncompleteError("what", f"{asked.question} takes an id, a vector, or nothing for the newest")
+    kind: Kind = "place" if asked.question == "been_here" else (options.kinds or ("object",))[0]
+    return questions.seen_before(asked.what, kind=kind, map_id=asked.map_id, gap_s=options.gap_s, k=options.k)
 
 
 def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
@@ -285,6 +293,8 @@ _ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Answer]] = {
     "changed_since": _changed,
     "summarise": _summarise,
     "similar_situations": _similar,
+    "seen_before": _seen_before,
+    "been_here": _seen_before,
     "pose_to": _go_to,
     "search": _search,
 }

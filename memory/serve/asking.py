@@ -16,7 +16,7 @@ from memory.store import MemoryStore
 
 #: Fields that belong to a question in parts, not to one in words.
 _PARTS = ("question", "what", "near", "radius_m", "polygon", "between", "since")
-_ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "similar_situations", "pose_to")
+_ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "pose_to")
 
 
 def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Understood:

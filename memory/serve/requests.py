@@ -121,7 +121,7 @@ class QueryBody(Body):
 
 Question = Literal[
     "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many", "still_there",
-    "summarise", "similar_situations", "pose_to", "search",
+    "summarise", "similar_situations", "seen_before", "been_here", "pose_to", "search",
 ]  # fmt: skip
 
 

@@ -27,8 +27,8 @@ def important_points(points: Tensor, config: PillarConfig, share: float) -> Tens
     out first, then crowns of trees and walls. Points that lie on the road beside an object go with their
     pillar, and all points of a pillar stay or go together.
 
-    Nothing is read back from a GPU and every shape is known beforehand. The choice does not depend on the
-    order of the points.
+    Nothing is read back from a GPU and every shape is known beforehand, but of a detector without a range.
+    The choice does not depend on the order of the points.
 
     Args:
         points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity.
@@ -48,12 +48,18 @@ def important_points(points: Tensor, config: PillarConfig, share: float) -> Tens
     if share == 1 or len(points) == 0:
         return points
     grid = config.grid
-    rows, columns = grid.shape
-    outside = rows * columns
+    rows, columns = grid.key_shape
     inside = torch.isfinite(points[:, 3]) & grid.contains(*points.T[:3])
     row, column = grid.cell_of(points[:, 0], points[:, 1])
     # Of the pillars on a CPU, to the bit.
-    cells = torch.where(inside, row * columns + column, outside).long()
+    outside = rows * columns
+    if config.open:
+        # No array has a place for every cell: those that hold points get numbers.
+        cells = torch.where(inside, row.long() * columns + column, outside)
+        cells = torch.unique(torch.cat([cells, cells.new_tensor([outside])]), return_inverse=True)[1]
+        cells, outside = cells[:-1], int(cells[-1])
+    else:
+        cells = torch.where(inside, row * columns + column, outside).long()
     top = points.new_full((outside + 1,), -math.inf)
     top.scatter_reduce_(0, cells, points[:, 2], "amax")
     steps = ((top[cells] - TYPICAL_TOP_M).abs() / _STEP_M).clamp(max=_STEPS - 1)

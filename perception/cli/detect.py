@@ -14,8 +14,10 @@ from typing import Any
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
+from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import truth_beside
 from perception.detector import Detector
 from perception.errors import DataError
@@ -39,9 +41,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--topic", help="of point clouds, in bags that have several")
     parser.add_argument(
-        "--out", required=True, type=Path, help="folder for detections.jsonl, PNG and HTML files"
+        "--out", type=Path, help="folder for detections.jsonl, PNG and HTML files; not needed with --json"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    add_range_option(parser)
     parser.add_argument("--score", type=float, help="lowest score reported (default: by class)")
     add_record_options(parser)
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
@@ -50,8 +53,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--mcap", type=Path, metavar="FILE.mcap", help="also for Foxglove (extra 'viewers')")
     parser.add_argument("--show", action="store_true", help="open a window on each frame (extra 'viewers')")
-    parser.add_argument("--json", action="store_true", help="print one JSON record a frame instead of tables")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON record a frame instead of tables: for recall import STORE -",
+    )
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
+    add_surroundings_options(parser)
     add_budget_option(parser)
     add_device_option(parser)
     add_scan_options(parser)
@@ -59,10 +67,14 @@ def add_parser(commands: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed."""
+    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
+
+    Its position is among the files, or in its recording, from 0.
+    """
 
     path: Path
     name: str
+    position: int
     read: PointCloud | DataError | None = None
 
     @property
@@ -81,33 +93,42 @@ class _Frame:
     elapsed_ms: float
     stages_ms: dict[str, float]
     least_scores: dict[str, float]
+    pose: dict[str, Any]
     budget: dict[str, Any] = field(default_factory=dict)
 
 
 def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
+    if options.out is None and (not options.json or options.overwrite or options.resume):
+        raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
     with ExitStack() as stack:
+        surroundings = Surroundings(options)
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
         total, scans = _scans(options, transform, stack)
-        records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
+        records = None
+        if options.out is not None:
+            records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
         detector = Detector.from_pretrained(options.weights, device=options.device)
+        if options.range is not None:
+            detector = detector.with_range(range_of(options.range))
         least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
         budget = None if options.budget_ms is None else Budget(detector, options.budget_ms)
-        stack.enter_context(records.open())
+        if records is not None:
+            stack.enter_context(records.open())
         recordings = stack.enter_context(_recordings(options))
         bar = stack.enter_context(progress_bar())
         task, done, failed, known = bar.add_task("detecting", total=total), 0, 0, 0
         for scan in scans:
-            if records.holds(scan.name, scan.source):
+            if records is not None and records.holds(scan.name, scan.source):
                 known += 1
                 bar.advance(task)
                 continue
             try:
-                cloud = _read(scan, columns, transform)
-                frame = _detect(detector, budget, scan, cloud, least_scores, profile=options.profile)
-                _report(frame, scan.name, options, records)
+                pose, cloud = surroundings.pose_of(scan.name, scan.position), _read(scan, columns, transform)
+                frame = _detect(detector, budget, scan, cloud, least_scores, pose, profile=options.profile)
+                _report(frame, scan.name, options, records, surroundings)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
                 if recordings is not None:
@@ -144,8 +165,8 @@ def _scans(
     paths = find_point_clouds(rest) if rest or not bags else []
 
     def scans() -> Iterator[_Scan]:
-        for path, name in zip(paths, _output_names(paths), strict=True):
-            yield _Scan(path, name)
+        for position, (path, name) in enumerate(zip(paths, _output_names(paths), strict=True)):
+            yield _Scan(path, name, position)
         for (path, found), stem in zip(bags.items(), _output_names(list(bags)), strict=True):
             yield from _scans_of(path, stem, found)
 
@@ -161,9 +182,10 @@ def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
         except StopIteration:
             return
         except DataError as error:
-            yield _Scan(path, stem, error)
+            yield _Scan(path, stem, 0, error)
             return
-        yield _Scan(path, f"{stem}-{number:06d}", read if isinstance(read, DataError) else read.cloud)
+        cloud = read if isinstance(read, DataError) else read.cloud
+        yield _Scan(path, f"{stem}-{number:06d}", number, cloud)
 
 
 def _recordings(options: argparse.Namespace) -> Any:
@@ -196,6 +218,7 @@ def _detect(
     scan: _Scan,
     cloud: PointCloud,
     least_scores: dict[str, float],
+    pose: dict[str, Any],
     *,
     profile: bool,
 ) -> _Frame:
@@ -211,18 +234,24 @@ def _detect(
     truth = truth_beside(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
     facts = {} if budget is None else budget.record()
-    return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, least_scores, facts)
+    return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, least_scores, pose, facts)
 
 
-def _report(frame: _Frame, name: str, options: argparse.Namespace, records: FolderRecords) -> None:
+def _report(
+    frame: _Frame,
+    name: str,
+    options: argparse.Namespace,
+    records: FolderRecords | None,
+    surroundings: Surroundings,
+) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
     # Also where lower scores were asked for: what a memory should take over of them.
     if frame.least_scores:
         record["least_scores"] = frame.least_scores
-    record |= frame.budget
+    record |= frame.pose | surroundings.fields(frame.cloud, frame.detections) | frame.budget
     if frame.stages_ms:
         record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
-    if not options.no_pictures:
+    if records is not None and not options.no_pictures:
         from perception.visualise import draw_bev, write_html
 
         for write, suffix in ((draw_bev, ".png"), (write_html, ".html")):
@@ -234,7 +263,8 @@ def _report(frame: _Frame, name: str, options: argparse.Namespace, records: Fold
                 title=f"{frame.title}: {len(frame.detections)} objects",
             )
     # Last, so that a run that goes on makes the pictures of a frame that was interrupted.
-    records.write(record)
+    if records is not None:
+        records.write(record)
     if options.show:
         from perception.visualise import show_window
 

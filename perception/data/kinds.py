@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from perception.data.kitti.data_set import KittiDataSet
+from perception.data.kitti.sequence import KittiSequence
 from perception.data.scans import ScanFolder
 from perception.data.types import DataSet, Part
 from perception.errors import DataError
 from perception.types import Boxes3D
 
 #: In the order in which they are asked whether they recognise a folder.
-KINDS: tuple[type[DataSet], ...] = (KittiDataSet, ScanFolder)
+KINDS: tuple[type[DataSet], ...] = (KittiSequence, KittiDataSet, ScanFolder)
 
 
 def open_data_set(

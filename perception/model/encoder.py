@@ -34,7 +34,8 @@ class PillarEncoder(nn.Module):
         """Features (M, channels) at the active pillars."""
         points, rows, counts = pillars.points, pillars.rows, pillars.counts
         size = self.config.pillar_size_m
-        centre = self.config.grid.metres_of(pillars.table.coordinates[:, 1:].flip(1).float() + 0.5)
+        grid = self.config.grid
+        centre = grid.metres_of(grid.positions_of_cells(pillars.table.coordinates[:, 1:].flip(1)) + 0.5)
         # Points are sorted by pillar, so sums run in one fixed order.
         mean = segment_reduce(points[:, :3], counts, "mean")
         features = torch.cat(

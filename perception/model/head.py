@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import HeadConfig
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.model.layers import linear_rows
+from perception.model.listed_map import ListedMap
 
 #: dx, dy (cells), z (metres), log length, width, height (over the class's mean), sin yaw, cos yaw.
 BOX_CODE = 8
@@ -49,7 +50,7 @@ class CentreHead(nn.Module):
         grid: of the map.
     """
 
-    def __init__(self, config: HeadConfig, *, in_channels: int, grid: BirdsEyeGrid) -> None:
+    def __init__(self, config: HeadConfig, *, in_channels: int, grid: GroundGrid) -> None:
         super().__init__()
         self.config = config
         self.grid = grid
@@ -70,11 +71,11 @@ class CentreHead(nn.Module):
         logits: Tensor = self.heat(torch.relu(self.heat_hidden(features)))
         return logits
 
-    def box_codes(self, features: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
+    def box_codes(self, features: Tensor | ListedMap, cells: Tensor, labels: Tensor) -> Tensor:
         """Box codes at chosen cells.
 
         Args:
-            features: (B, C, H, W).
+            features: (B, C, H, W), or the map of listed cells.
             cells: (P, 3) int64 ``(batch, iy, ix)``.
             labels: (P,) int64.
 
@@ -94,10 +95,45 @@ class CentreHead(nn.Module):
 
     def encode(self, boxes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
         """Inverse of :meth:`decode`: boxes (P, 7) to codes (P, 8)."""
-        offset = self.grid.position_of(boxes[:, :2]) - cells[:, 1:].flip(1).float() - 0.5
+        offset = self.grid.position_of(boxes[:, :2])
+        offset = offset - self.grid.positions_of_cells(cells[:, 1:].flip(1)) - 0.5
         sizes = torch.log(boxes[:, 3:6] / self.mean_sizes[labels])
         yaw = boxes[:, 6:7]
         return torch.cat([offset, boxes[:, 2:3], sizes, torch.sin(yaw), torch.cos(yaw)], dim=1)
+
+    def propose_listed(self, features: ListedMap, heat_logits: Tensor, batch_size: int) -> Proposals:
+        """:meth:`propose` of a map of listed cells, which alone can be peaks.
+
+        Args:
+            features: the map.
+            heat_logits: (M + 4, classes) in the order of its values.
+            batch_size: frames B. Those of fewer than ``top_k`` peaks are filled up with scores of zero.
+        """
+        heat = torch.sigmoid(heat_logits.float())
+        frame, row, column = features.cells[:, :, None].unbind(1)
+        around = torch.arange(3) - 1
+        rows = features.rows_of(
+            frame[..., None], (row + around)[:, :, None], (column + around)[:, None]
+        ).view(-1, 9)
+        nearby = heat.index_select(0, rows[:, 0])
+        for tap in range(1, 9):
+            torch.maximum(nearby, heat.index_select(0, rows[:, tap]), out=nearby)
+        heat = heat[: len(rows)]
+        # As in a whole map: of equal ones, the class counts first, then the cell.
+        peaks = torch.where(nearby == heat, heat, 0.0).T
+        found = [self._highest(features, peaks, frame[:, 0] == number) for number in range(batch_size)]
+        boxes, scores, labels = (torch.stack(parts) for parts in zip(*found, strict=True))
+        return Proposals(boxes, scores, labels)
+
+    def _highest(self, features: ListedMap, peaks: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The highest peaks of a frame: boxes (K, 7), scores (K,), labels (K,)."""
+        rows = own.nonzero()[:, 0]
+        most, count = self.config.top_k, min(self.config.top_k, len(peaks) * len(rows))
+        scores, flat = torch.topk(peaks.index_select(1, rows).flatten(), count)
+        labels, cells = flat // max(1, len(rows)), features.cells[rows[flat % max(1, len(rows))]]
+        boxes = self.decode(self.box_codes(features, cells, labels), cells, labels)
+        missing = most - count
+        return F.pad(boxes, (0, 0, 0, missing)), F.pad(scores, (0, missing)), F.pad(labels, (0, missing))
 
     def propose(self, features: Tensor, heat_logits: Tensor) -> Proposals:
         """Boxes at the ``top_k`` highest local peaks of the heat map, over all classes.
@@ -119,19 +155,19 @@ class CentreHead(nn.Module):
         return Proposals(boxes.view(batch, count, 7), scores, labels)
 
 
-def decode_boxes(codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: BirdsEyeGrid) -> Tensor:
+def decode_boxes(codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: GroundGrid) -> Tensor:
     """Boxes that codes stand for.
 
     Args:
         codes: (P, 8) float32, see ``BOX_CODE``.
-        cells: (P, 2) column and row of the map.
+        cells: (P, 2) integer column and row in tables of the map's cells.
         mean_sizes: (P, 3) of the boxes' classes, metres.
         grid: of the map.
 
     Returns:
         (P, 7) float32 in the LiDAR frame.
     """
-    centre = grid.metres_of(cells.float() + 0.5 + codes[:, :2])
+    centre = grid.metres_of(grid.positions_of_cells(cells) + 0.5 + codes[:, :2])
     sizes = mean_sizes * torch.exp(codes[:, 3:6].clamp(-2.0, 2.0))
     yaw = torch.atan2(codes[:, 6], codes[:, 7])
     return torch.cat([centre, codes[:, 2:3], sizes, yaw[:, None]], dim=1)
@@ -147,12 +183,14 @@ def _largest_nearby(heat: Tensor) -> Tensor:
     return torch.maximum(torch.maximum(across[..., :-2, :], across[..., 1:-1, :]), across[..., 2:, :])
 
 
-def _patches(features: Tensor, cells: Tensor) -> Tensor:
+def _patches(features: Tensor | ListedMap, cells: Tensor) -> Tensor:
     """3x3 patches around cells, zeros beyond the edge: (P, 9 * C)."""
-    channels, rows, columns = features.shape[1:]
-    by_cell = features.permute(0, 2, 3, 1)
     offsets = torch.tensor([(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], device=cells.device)
     position = cells[:, None, 1:] + offsets
+    if isinstance(features, ListedMap):
+        return features.at(cells[:, :1], *position.unbind(2)).flatten(1)
+    channels, rows, columns = features.shape[1:]
+    by_cell = features.permute(0, 2, 3, 1)
     limits = torch.tensor([rows, columns], device=cells.device)
     inside = ((position >= 0) & (position < limits)).all(dim=2)
     position = torch.minimum(position.clamp(min=0), limits - 1)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from perception.config import PillarConfig
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid, OpenGrid
 from sparse_core.conv import build_table
 from sparse_core.conv.coordinates import CoordinateTable
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
@@ -28,6 +28,8 @@ from sparse_core.op import Impl
 #: ones the chance of that is below one in a hundred even if all points lie in one pillar.
 _CLASHES_FROM = 100_000
 _DIGEST_BITS = 39
+#: Rows or columns of a grid beyond which keys of the whole of it are too long for one sort.
+_MOST_SHORT_CELLS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,7 @@ class Pillars:
         grid: of the pillars.
         invalid: (B,) int64 points with NaN or infinite values, left out.
         overflow: (B,) int64 pillars left out because the frame exceeded the capacity.
+        far: (B,) int64 points too far away to be counted by cells, left out; 0 of a grid with a range.
     """
 
     points: Tensor
@@ -52,9 +55,10 @@ class Pillars:
     table: CoordinateTable
     counts: Tensor
     batch_size: int
-    grid: BirdsEyeGrid
+    grid: GroundGrid
     invalid: Tensor
     overflow: Tensor
+    far: Tensor
 
 
 def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl = "auto") -> Pillars:
@@ -80,19 +84,21 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     finite = finite[0] & finite[1] & finite[2] & finite[3]
     invalid = torch.zeros(len(clouds), dtype=torch.int64, device=device)
     invalid.index_add_(0, frames, (~finite).long())
-    grid = config.grid
+    grid, far = config.grid, torch.zeros_like(invalid)
+    if isinstance(grid, OpenGrid):
+        far.index_add_(0, frames, (finite & ~grid.reaches(*columns[:2])).long())
     selected = (finite & grid.contains(*columns[:3])).nonzero()[:, 0]
     points, frames = points.index_select(0, selected), frames.index_select(0, selected)
     columns = columns.index_select(1, selected)
     y, x = grid.cell_of(columns[0], columns[1])
     coordinates = torch.stack([frames.int(), y, x], dim=1)
-    table, order = _table_and_order(coordinates, columns, config.grid_shape, impl)
+    table, order = _table_and_order(coordinates, columns, grid.key_shape, impl)
     kept, overflow = _within_capacity(table, len(clouds), config)
     left_out = int(overflow.sum()) if len(table) > config.max_pillars else 0
     if left_out:
         selected = kept[table.rows]
         points, frames, coordinates = points[selected], frames[selected], coordinates[selected]
-        table, order = _table_and_order(coordinates, columns[:, selected], config.grid_shape, impl)
+        table, order = _table_and_order(coordinates, columns[:, selected], grid.key_shape, impl)
         warnings.warn(
             f"{left_out} pillars left out, the farthest ones: a frame holds at most {config.max_pillars}"
             " (raise pillars.max_pillars)",
@@ -111,6 +117,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
         grid,
         invalid,
         overflow,
+        far,
     )
 
 
@@ -120,7 +127,8 @@ def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConf
     if len(table) <= config.max_pillars:
         return everything, torch.zeros(batch_size, dtype=torch.int64, device=everything.device)
     frame = table.coordinates[:, 0].long()
-    x, y = config.grid.metres_of(table.coordinates[:, 1:].flip(1) + 0.5).unbind(1)
+    grid = config.grid
+    x, y = grid.metres_of(grid.positions_of_cells(table.coordinates[:, 1:].flip(1)) + 0.5).unbind(1)
     by_distance = torch.argsort(x * x + y * y, stable=True)
     order = by_distance[torch.argsort(frame[by_distance], stable=True)]
     per_frame = torch.bincount(frame, minlength=batch_size)
@@ -132,7 +140,7 @@ def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConf
 
 
 def _table_and_order(
-    coordinates: Tensor, columns: Tensor, grid_shape: tuple[int, int], impl: Impl
+    coordinates: Tensor, columns: Tensor, key_shape: tuple[int, int], impl: Impl
 ) -> tuple[CoordinateTable, Tensor]:
     """The table of the pillars, and the order of points by pillar, then by a hash of the point's bits.
 
@@ -141,7 +149,7 @@ def _table_and_order(
     Args:
         coordinates: (N, 3) int32 ``(batch, iy, ix)`` of each point.
         columns: (4, N) float32 points.
-        grid_shape: rows and columns of the grid.
+        key_shape: rows and columns that there are keys for.
         impl: of the table.
     """
     bits = columns.view(torch.int32).long()
@@ -151,8 +159,15 @@ def _table_and_order(
         digest = digest.bitwise_xor_(digest >> 29)
     # 24 bits of row fit any batch; 39 bits of digest keep different points of a pillar apart.
     digest &= (1 << _DIGEST_BITS) - 1
-    keys = linear_keys(coordinates, grid_shape) if impl == "auto" and not bits.is_cuda else None
-    if keys is not None and len(keys) and int(keys.max()) < 1 << 24:
+    keys, low, shape = None, None, key_shape
+    if impl == "auto" and not bits.is_cuda and len(coordinates):
+        if max(key_shape) > _MOST_SHORT_CELLS:
+            # Keys of the rectangle that holds the points are shorter, and rise alike.
+            low = coordinates.amin(0)
+            sizes = (coordinates.amax(0) - low + 1).tolist()
+            shape = (sizes[1], sizes[2])
+        keys = linear_keys(coordinates if low is None else coordinates - low, shape)
+    if keys is not None and int(keys.max()) < 1 << 24:
         # numpy sorts these faster than torch; keys rise as rows do, so the order is the same.
         joint = (keys << _DIGEST_BITS) | digest
         order = torch.from_numpy(np.argsort(joint.numpy()))
@@ -160,9 +175,13 @@ def _table_and_order(
         unique, counts = torch.unique_consecutive(joint >> _DIGEST_BITS, return_counts=True)
         rows = torch.empty_like(order)
         rows[order] = torch.repeat_interleave(counts, output_size=len(order))
-        table = CoordinateTable(coordinates_from_keys(unique, grid_shape), unique, rows, grid_shape)
+        cells = coordinates_from_keys(unique, shape)
+        if low is not None:
+            cells += low
+            unique = linear_keys(cells, key_shape)
+        table = CoordinateTable(cells, unique, rows, key_shape)
     else:
-        table = build_table(coordinates, grid_shape, impl=impl)
+        table = build_table(coordinates, key_shape, impl=impl)
         joint, order = torch.sort((table.rows << _DIGEST_BITS) | digest)
     if len(order) < _CLASHES_FROM:
         return table, order

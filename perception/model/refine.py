@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import RefineConfig
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.model.layers import PointUnit, linear_rows
+from perception.model.listed_map import ListedMap
 from perception.model.pillars import Pillars, segment_reduce
 from sparse_core.conv.coordinates.common import linear_keys
 
@@ -116,7 +117,7 @@ def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tenso
 
 
 def rectangles(
-    boxes: Tensor, half: Tensor, grid: BirdsEyeGrid, shape: tuple[int, ...]
+    boxes: Tensor, half: Tensor, grid: GroundGrid, shape: tuple[int, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Pillars under the bounding rectangles of boxes.
 
@@ -132,11 +133,12 @@ def rectangles(
     reach = torch.cat(
         [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
     )
-    centre = boxes[:, :2] - torch.tensor(grid.origin_m, device=boxes.device)
+    centre = boxes[:, :2] - grid.origin(boxes.device)
     limit = torch.tensor(shape, device=boxes.device).flip(0) - 1
     # One cell more on every side: a point on an edge may have been rounded into the next pillar.
-    low = torch.clamp(torch.floor((centre - reach) / grid.cell_m).long() - 1, min=0)
-    high = torch.minimum(torch.floor((centre + reach) / grid.cell_m).long() + 1, limit)
+    first = grid.first_cell
+    low = torch.clamp(torch.floor((centre - reach) / grid.cell_m).long() + (first - 1), min=0)
+    high = torch.minimum(torch.floor((centre + reach) / grid.cell_m).long() + (first + 1), limit)
     span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
     return low, high, low[:, 1:] + torch.arange(span, device=boxes.device)
 
@@ -211,7 +213,7 @@ class RefineStage(nn.Module):
         *,
         classes: int,
         map_channels: int,
-        grid: BirdsEyeGrid,
+        grid: GroundGrid,
     ) -> None:
         super().__init__()
         self.config = config
@@ -228,7 +230,7 @@ class RefineStage(nn.Module):
     def forward(
         self,
         pillars: Pillars,
-        features: Tensor,
+        features: Tensor | ListedMap,
         boxes: Tensor,
         box_frames: Tensor,
         labels: Tensor,
@@ -237,13 +239,17 @@ class RefineStage(nn.Module):
 
         Args:
             pillars: points by pillar.
-            features: (B, C, H, W) bird's-eye map.
+            features: (B, C, H, W) bird's-eye map, or that of listed cells.
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
         """
         crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
         half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
         pooled = self._pooled(point_features(crop.points, crop.local, half), crop)
-        samples = sample_bilinear(features, self.grid.position_of(map_spots(boxes)) - 0.5, box_frames)
+        spots = self.grid.position_of(map_spots(boxes)) - 0.5
+        if isinstance(features, ListedMap):
+            samples = _sample_listed(features, spots, box_frames, self.grid)
+        else:
+            samples = sample_bilinear(features, spots, box_frames)
         context = [
             pooled,
             samples.flatten(1),
@@ -256,7 +262,12 @@ class RefineStage(nn.Module):
         return RefineOutput(output[:, :7], output[:, 7], output[:, 8])
 
     def refined(
-        self, pillars: Pillars, features: Tensor, boxes: Tensor, box_frames: Tensor, labels: Tensor
+        self,
+        pillars: Pillars,
+        features: Tensor | ListedMap,
+        boxes: Tensor,
+        box_frames: Tensor,
+        labels: Tensor,
     ) -> tuple[Tensor, RefineOutput]:
         """Corrected boxes (R, 7), and the outputs; arguments as for a call."""
         output: RefineOutput = self(pillars, features, boxes, box_frames, labels)
@@ -301,18 +312,35 @@ def sample_bilinear(features: Tensor, cells: Tensor, frames: Tensor) -> Tensor:
     """
     rows, columns = features.shape[2:]
     by_cell = features.permute(0, 2, 3, 1)
+    total: Tensor | float = 0.0
+    for x, y, weight in _corners(cells):
+        weight = weight * ((x >= 0) & (x < columns) & (y >= 0) & (y < rows))
+        value = by_cell[frames[:, None], y.clamp(0, rows - 1), x.clamp(0, columns - 1)]
+        total = total + value.float() * weight[..., None]
+    assert isinstance(total, Tensor)
+    return total
+
+
+def _sample_listed(features: ListedMap, cells: Tensor, frames: Tensor, grid: GroundGrid) -> Tensor:
+    """:func:`sample_bilinear` of a map of listed cells, which has no outside."""
+    total: Tensor | float = 0.0
+    for x, y, weight in _corners(cells):
+        value = features.at(frames[:, None], y + grid.first_cell, x + grid.first_cell)
+        total = total + value * weight[..., None]
+    assert isinstance(total, Tensor)
+    return total
+
+
+def _corners(cells: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Column, row and weight of each of the four cells around (R, S, 2) positions x, y: (R, S) each."""
     base = torch.floor(cells)
     fraction = cells - base
     base = base.long()
-    total: Tensor | float = 0.0
+    corners = []
     for dy in (0, 1):
         for dx in (0, 1):
-            x, y = base[..., 0] + dx, base[..., 1] + dy
             weight = (fraction[..., 0] if dx else 1 - fraction[..., 0]) * (
                 fraction[..., 1] if dy else 1 - fraction[..., 1]
             )
-            weight = weight * ((x >= 0) & (x < columns) & (y >= 0) & (y < rows))
-            value = by_cell[frames[:, None], y.clamp(0, rows - 1), x.clamp(0, columns - 1)]
-            total = total + value.float() * weight[..., None]
-    assert isinstance(total, Tensor)
-    return total
+            corners.append((base[..., 0] + dx, base[..., 1] + dy, weight))
+    return corners

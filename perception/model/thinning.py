@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
 
 from torch import nn
 
@@ -14,15 +12,12 @@ from perception.config import DetectorConfig, PillarConfig
 from perception.model.layers import DenseBlock, SparseBlock
 from perception.model.level import Level
 from perception.model.network import Network
-from perception.model.refine import RefineStage
+from perception.model.ranging import in_range, twin
 
 __all__ = ["thinned"]
 
-Range = tuple[float, float, float, float, float, float]
 #: Share of a cell that a quotient of metres may be off.
 _ROUNDING = 1e-4
-
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def thinned(network: Network, level: Level, config: DetectorConfig | None = None) -> Network:
@@ -40,7 +35,7 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
         ValueError: the level counts blocks for another number of stages, or reaches nothing of the range.
     """
     config = config or network.config
-    thin = _twin(network)
+    thin = twin(network)
     blocks = config.backbone.blocks
     if level.backbone_blocks is not None:
         if len(level.backbone_blocks) != len(blocks):
@@ -49,20 +44,19 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
                 f" got {level.backbone_blocks}"
             )
         blocks = tuple(map(min, blocks, level.backbone_blocks))
-        thin.backbone = _twin(network.backbone)
+        thin.backbone = twin(network.backbone)
         thin.backbone.stages = nn.ModuleList(
             nn.Sequential(*_first_blocks(stage.children(), count))
             for stage, count in zip(network.backbone.stages, blocks, strict=True)
         )
     neck = _least(config.neck.blocks, level.neck_blocks)
     if neck != config.neck.blocks:
-        thin.neck = _twin(network.neck)
+        thin.neck = twin(network.neck)
         thin.neck.blocks = nn.Sequential(*_first_blocks(network.neck.blocks.children(), neck))
     steps = _least(len(network.refinements), level.refinements)
     thin.refinements = nn.ModuleList(list(network.refinements)[:steps])
-    pillars = replace(config.pillars, range_m=_within_reach(config, level))
-    if pillars != config.pillars:
-        _move_origin(thin, pillars)
+    pillars = config.pillars if level.reach_m is None else _within_reach(config, level, level.reach_m)
+    thin = in_range(thin, pillars)
     refine = replace(
         config.refine,
         enabled=steps > 0,
@@ -79,35 +73,25 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
     return thin
 
 
-def _within_reach(config: DetectorConfig, level: Level) -> Range:
+def _within_reach(config: DetectorConfig, level: Level, reach_m: tuple[float, float]) -> PillarConfig:
     """The range without the cells of the coarsest map that lie beyond the level's reach."""
-    low, high = list(config.pillars.range_m[:3]), list(config.pillars.range_m[3:])
-    if level.reach_m is not None:
-        cell_m = config.pillars.pillar_size_m * config.backbone.stride
-        for axis, reach_m in enumerate(level.reach_m):
-            cells = round((high[axis] - low[axis]) / cell_m)
-            first = max(0, math.floor((-reach_m - low[axis]) / cell_m + _ROUNDING))
-            last = min(cells, math.ceil((reach_m - low[axis]) / cell_m - _ROUNDING))
-            if first >= last:
-                raise ValueError(
-                    f"level {level.name!r}: nothing of the range lies within reach_m {level.reach_m}"
-                )
-            high[axis] = high[axis] if last == cells else low[axis] + last * cell_m
-            low[axis] += first * cell_m
-    return (low[0], low[1], low[2], high[0], high[1], high[2])
-
-
-def _move_origin(thin: Network, pillars: PillarConfig) -> None:
-    """Give every part that knows where the grid lies a twin for another one."""
-    grid = replace(thin.head.grid, range_m=pillars.range_m)
-    thin.encoder, thin.head = _twin(thin.encoder), _twin(thin.head)
-    thin.encoder.config = pillars
-    thin.head.grid = grid
-    stages = [_twin(stage) for stage in thin.refinements]
-    for stage in stages:
-        assert isinstance(stage, RefineStage)
-        stage.grid = grid
-    thin.refinements = nn.ModuleList(stages)
+    pillars = config.pillars
+    cell_m = pillars.pillar_size_m * config.backbone.stride
+    low, high = list(pillars.grid.origin_m), [math.inf, math.inf]
+    if pillars.range_m is not None:
+        high = list(pillars.range_m[3:5])
+    for axis, reach in enumerate(reach_m):
+        # Without a range there are cells on all sides.
+        cells = math.inf if pillars.open else round((high[axis] - low[axis]) / cell_m)
+        first = math.floor((-reach - low[axis]) / cell_m + _ROUNDING)
+        first = first if pillars.open else max(0, first)
+        last = min(cells, math.ceil((reach - low[axis]) / cell_m - _ROUNDING))
+        if first >= last:
+            raise ValueError(f"level {level.name!r}: nothing of the range lies within reach_m {reach_m}")
+        high[axis] = high[axis] if last == cells else low[axis] + last * cell_m
+        low[axis] += first * cell_m
+    (bottom, top), (x0, y0), (x1, y1) = pillars.heights_m, low, high
+    return pillars.with_range((x0, y0, bottom, x1, y1, top))
 
 
 def _first_blocks(parts: Iterable[nn.Module], count: int) -> list[nn.Module]:
@@ -120,13 +104,6 @@ def _first_blocks(parts: Iterable[nn.Module], count: int) -> list[nn.Module]:
                 continue
         kept.append(part)
     return kept
-
-
-def _twin(module: ModuleT) -> ModuleT:
-    """Another module with the same parts, whose parts can be exchanged."""
-    twin = copy.copy(module)
-    twin._modules = dict(module._modules)
-    return twin
 
 
 def _least(present: int, wanted: int | None) -> int:

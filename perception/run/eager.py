@@ -16,6 +16,7 @@ from perception.config import DetectorConfig
 from perception.kinds import class_of
 from perception.model.backbone import BackboneMaps
 from perception.model.head import Proposals
+from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import RefineStage, turned
@@ -40,12 +41,12 @@ class Map(NamedTuple):
 
     Attributes:
         pillars: points.
-        features: (B, C, H, W).
-        heat_logits: computes the (B, classes, H, W) logits of the heat map.
+        features: (B, C, H, W), or values of listed cells where there is no range.
+        heat_logits: computes the logits of the heat map: (B, classes, H, W), or those of the listed cells.
     """
 
     pillars: Pillars
-    features: Tensor
+    features: Tensor | ListedMap
     heat_logits: Callable[[], Tensor]
 
 
@@ -53,7 +54,7 @@ class Peaks(NamedTuple):
     """Boxes at the peaks of the heat map, and what they come from."""
 
     pillars: Pillars
-    features: Tensor
+    features: Tensor | ListedMap
     proposals: Proposals
 
 
@@ -116,6 +117,11 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
         assert isinstance(encoded, SparseTensor)
         if self.planned is not None and self.planned.runs(encoded):
             return Levels(levels.pillars, self.planned.backbone(encoded))
+        if self.config.pillars.open:
+            raise ValueError(
+                "a detector without a range (pillars.range_m: null) runs on a CPU in float32, without"
+                " autocast, by its own folded layers without hooks, or as CUDA graphs; give it a range"
+            )
         return Levels(levels.pillars, self.network.backbone(encoded))
 
     def neck(self, levels: Levels) -> Map:
@@ -128,7 +134,11 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
 
     def head(self, features: Map) -> Peaks:
         """Boxes at the peaks."""
-        proposals = self.network.head.propose(features.features, features.heat_logits())
+        head, logits = self.network.head, features.heat_logits()
+        if isinstance(features.features, ListedMap):
+            proposals = head.propose_listed(features.features, logits, features.pillars.batch_size)
+        else:
+            proposals = head.propose(features.features, logits)
         return Peaks(features.pillars, features.features, proposals)
 
     def propose(self, peaks: Peaks) -> Boxes:
@@ -191,12 +201,12 @@ def _results(
     active = torch.bincount(pillars.table.coordinates[:, 0], minlength=pillars.batch_size)
     frames = zip(
         *(part.cpu().split(counts) for part in (boxes, scores, labels)),
-        *(part.tolist() for part in (pillars.invalid, active, pillars.overflow)),
+        *(part.tolist() for part in (pillars.invalid, active, pillars.overflow, pillars.far)),
         strict=True,
     )
     return [
-        FrameResult(found, score, label, invalid, held, left_out=left_out)
-        for found, score, label, invalid, held, left_out in frames
+        FrameResult(found, score, label, invalid, held, left_out=left_out, far=far)
+        for found, score, label, invalid, held, left_out, far in frames
     ]
 
 

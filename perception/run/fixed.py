@@ -5,10 +5,8 @@ A whole frame of them is one CUDA graph. The plain-torch implementations run the
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,12 +18,12 @@ from perception.config import DetectorConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.graph_steps import FixedScans, FrameBoxes, GraphSteps
 from perception.stages.backbone.fixed import FixedLevels, LevelTables
 from perception.stages.head import fixed_boxes, fixed_peaks, pack_boxes, pack_heat
 from perception.stages.neck import NearNeck, NeckWeights, WholeNeck
 from perception.stages.neck.listed import NearPlan
-from perception.stages.nms import Suppressed, fixed_suppress
+from perception.stages.nms import Suppressed
 from perception.stages.pillars import (
     EncoderWeights,
     FixedPillars,
@@ -38,18 +36,6 @@ from perception.stages.pillars import (
 from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine, pack_refine
 from sparse_core.conv.grid import FixedGrid
 from sparse_core.op import Impl
-
-
-class FixedScans(NamedTuple):
-    """A batch of frames.
-
-    Attributes:
-        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity, on the device.
-        lengths: (B,) int32 points of each frame.
-    """
-
-    points: Tensor
-    lengths: Tensor
 
 
 class Located(NamedTuple):
@@ -129,25 +115,7 @@ class Boxes(NamedTuple):
     fit_logits: Tensor | None = None
 
 
-class FrameBoxes(NamedTuple):
-    """What a frame, or a batch of them, gives; all on the device.
-
-    Attributes:
-        boxes: (B, M, 7) float32, LiDAR frame, best score first; zeros behind the last.
-        scores: (B, M) float32; labels: (B, M) int32, -1 behind the last.
-        counts: (B,) int32 boxes of each frame.
-        numbers: (2 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
-            active cells of each level and cells of each list near them, of all frames together.
-    """
-
-    boxes: Tensor
-    scores: Tensor
-    labels: Tensor
-    counts: Tensor
-    numbers: Tensor
-
-
-class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
+class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
     """What sparse and dense networks have in common: pillars, head, refinement, suppression.
 
     Args:
@@ -170,17 +138,12 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         impl: Impl = "auto",
         config: DetectorConfig | None = None,
     ) -> None:
-        config = config or network.config
-        self.config, self.batch_size, self.dtype, self.impl = config, batch_size, dtype, impl
-        self.device = next(network.parameters()).device
-        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        super().__init__(network, batch_size=batch_size, dtype=dtype, impl=impl, config=config)
+        config = self.config
         rows, columns = config.pillars.grid_shape
         stride = config.backbone.stride
         self.fine_shape = (2 * rows // stride, 2 * columns // stride)
         self.coarse_shape = (rows // stride, columns // stride)
-        #: The kernels keep what is at least this, so it is the next number in single precision.
-        least = torch.tensor(config.nms.proposal_score)
-        self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
         self.encoder = EncoderWeights.from_encoder(network.encoder, device=self.device)
         self.heat = pack_heat(network.head, dtype)
         self.boxes = pack_boxes(network.head, dtype)
@@ -194,22 +157,6 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             if packed
             else None
         )
-
-    def choose_tiles(self, active: Sequence[int]) -> None:
-        """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
-
-        Args:
-            active: cells of each level and list of that batch, as at the end of ``FrameBoxes.numbers``.
-        """
-
-    def __call__(self, scans: FixedScans, on_stage: StageRunner = at_once) -> FrameBoxes:
-        """Detect objects in a batch of frames."""
-        return run_frame(self, scans, on_stage)
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a CUDA graph can hold these steps; plain torch reads sizes back to the host."""
-        return self.device.type == "cuda" and self.impl != "reference"
 
     @abstractmethod
     def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], FixedGrid | None]:
@@ -265,15 +212,7 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
 
     def propose(self, peaks: Peaks) -> Boxes:
         """Proposals that are no duplicates."""
-        kept = fixed_suppress(
-            peaks.boxes,
-            peaks.scores,
-            peaks.labels,
-            iou_threshold=self.config.nms.proposal_iou,
-            score_threshold=self.least_score,
-            max_output=self.config.refine.proposals,
-            impl=self.impl,
-        )
+        kept = self._distinct(peaks.boxes, peaks.scores, peaks.labels)
         return Boxes(peaks, kept)
 
     @property
@@ -298,31 +237,7 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
         """What is left of refined boxes that overlap."""
-        settings = self.config.nms
-        final = fixed_suppress(
-            boxes.kept.boxes,
-            boxes.kept.scores,
-            boxes.kept.labels,
-            iou_threshold=settings.iou,
-            score_threshold=settings.score_threshold,
-            max_output=settings.max_boxes,
-            fit_logits=boxes.fit_logits,
-            fit_weight=self.config.head.iou_weight,
-            impl=self.impl,
-        )
-        return FrameBoxes(final.boxes, final.scores, final.labels, final.counts, boxes.peaks.numbers)
-
-    def _beside(self) -> AbstractContextManager[Any]:
-        """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
-        if self._side is None:
-            return nullcontext()
-        self._side.wait_stream(torch.cuda.current_stream(self.device))
-        return torch.cuda.stream(self._side)
-
-    def _join(self) -> None:
-        """Wait for the second stream."""
-        if self._side is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._side)
+        return self._final(boxes.kept, boxes.fit_logits, boxes.peaks.numbers)
 
 
 class SparseSteps(FixedSteps):

@@ -16,8 +16,9 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.kinds import class_of
 from perception.model.network import Network
-from perception.run.fixed import FixedScans, FixedSteps, FrameBoxes
-from perception.run.profile import clocked, replayed
+from perception.run.graph_steps import FixedScans, FrameBoxes
+from perception.run.hashed import HashSteps
+from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
 from perception.stages.neck import list_reach, work_share
 from sparse_core.errors import CapacityWarning
@@ -47,6 +48,8 @@ def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
         return "the refinement has not three point layers"
     if config.backbone.impl != "auto":
         return f"the network asks for impl={config.backbone.impl!r}"
+    if config.pillars.open and config.neck.blocks == 0:
+        return "the detector has no range (pillars.range_m: null), and its neck no block"
     if device.type != "cuda":
         return f"the device is {device}"
     if not module_available("triton"):
@@ -92,13 +95,13 @@ class FrameGraph:
     """
 
     room: Room
-    steps: FixedSteps
+    steps: AnySteps
     scans: FixedScans
     found: FrameBoxes
     replay: Callable[[], None]
 
     @classmethod
-    def capture(cls, steps: FixedSteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+    def capture(cls, steps: AnySteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
@@ -177,7 +180,7 @@ class FrameRunner:
         self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
         self.config = config or network.config
         self.device = next(network.parameters()).device
-        self._made = class_of(self.config.backbone.kind, "graph")
+        self._made = HashSteps if self.config.pillars.open else class_of(self.config.backbone.kind, "graph")
         if self._made is None:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
@@ -210,29 +213,34 @@ class FrameRunner:
         self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
-    def _steps(self, room: Room) -> FixedSteps:
+    def _steps(self, room: Room) -> AnySteps:
         lists = {"nearby": room.nearby} if self._made.sparse else {}
-        steps: FixedSteps = self._made(
+        steps: AnySteps = self._made(
             self.network, batch_size=room.batch_size, capacities=room.capacities, **lists,
             dtype=self.dtype, impl=self.impl, config=self.config,
         )  # fmt: skip
         return steps
 
     def _guess_room(self, batch_size: int) -> Room:
-        config, cells = self.network.config, self._neck_cells(batch_size)
-        rows, columns = config.pillars.grid_shape
+        config, first = self.network.config, _LEAST_PILLARS * batch_size
         # Of a dense network only pillars are active cells.
         levels = len(config.backbone.channels) if self._made.sparse else 1
+        lists = list_reach(config.neck.blocks) + 1
+        if config.pillars.open:
+            # Nothing bounds the cells; where there is no second try there is more room.
+            first *= 1 if self.overflow == "grow" else 4
+            return Room(batch_size, 0, (first,) * levels, (first,) * lists)
+        rows, columns = config.pillars.grid_shape
+        cells = self._neck_cells(batch_size)
         most = [
             batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
         ]
-        first = _LEAST_PILLARS * batch_size
         room = Room(batch_size, 0, tuple(min(count, first) for count in most))
         if not self._made.sparse or config.neck.blocks == 0 or cells <= _DENSE_CELLS:
             return room
         # A runner that may not grow has room for every cell.
         near = min(cells, first) if self.overflow == "grow" else cells
-        return room._replace(nearby=(near,) * (list_reach(config.neck.blocks) + 1))
+        return room._replace(nearby=(near,) * lists)
 
     def _neck_cells(self, batch_size: int) -> int:
         rows, columns = self.network.config.pillars.grid_shape
@@ -277,9 +285,11 @@ class FrameRunner:
             return None
         room = graph.room
         active = numbers[2 * room.batch_size :]
-        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :]
+        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :][: len(room.nearby)]
         needed = room._replace(capacities=_grown(levels, room.capacities))
-        if lists:
+        if self.config.pillars.open:
+            needed = needed._replace(nearby=_grown(lists, room.nearby))
+        elif lists:
             cells = self._neck_cells(room.batch_size)
             near = tuple(min(cells, count) for count in _grown(lists, room.nearby))
             needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
@@ -288,8 +298,9 @@ class FrameRunner:
     def results(self, found: FrameBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
         """Results of a batch whose numbers are on the host already."""
         batch = room.batch_size
-        invalid, before, active = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
         most = [*room.capacities, *room.nearby]
+        invalid, before, rest = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
+        active, far = rest[: len(most)], rest[len(most) :] or [0] * batch
         overflow = sum(max(0, count - limit) for count, limit in zip(active, most, strict=True))
         if overflow:
             warnings.warn(
@@ -312,6 +323,7 @@ class FrameRunner:
                     invalid[frame],
                     after[frame] - before[frame],
                     overflow,
+                    far=far[frame],
                 )
             )
         return results

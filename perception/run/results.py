@@ -11,6 +11,7 @@ from torch import Tensor
 
 from perception.boxes import wrap_angle
 from perception.config import DetectorConfig
+from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
 from perception.types import Detections, PointCloud
 
@@ -24,6 +25,7 @@ class FrameResult(NamedTuple):
         pillars: pillars of the frame that hold a point.
         overflow: pillars, cells of coarser levels and listed cells of its batch that a graph left out.
         left_out: pillars beyond ``pillars.max_pillars``, the farthest ones.
+        far: points beyond the reach of a detector without a range.
     """
 
     boxes: Tensor
@@ -33,6 +35,7 @@ class FrameResult(NamedTuple):
     pillars: int
     overflow: int = 0
     left_out: int = 0
+    far: int = 0
 
     def capacity_messages(self) -> list[str]:
         """What did not fit, in words."""
@@ -61,6 +64,12 @@ def described(
     if raised := raised_m(cloud):
         boxes[:, 2] -= np.float32(raised)
     messages = [f"{result.invalid} points with NaN or infinite values left out"] if result.invalid else []
+    grid = config.pillars.grid
+    if result.far and isinstance(grid, OpenGrid):
+        messages.append(
+            f"{result.far} points left out: {grid.reach_m / 1e3:.1f} km or more away along x or y, where"
+            " single precision is coarse (shift the scan so that the sensor is near the origin)"
+        )
     scan = cloud if isinstance(cloud, PointCloud) else None
     return Detections(
         boxes,

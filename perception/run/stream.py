@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from perception.run.fetch import Fetcher
-from perception.run.fixed import FrameBoxes
 from perception.run.graph import FrameGraph, FrameRunner
+from perception.run.graph_steps import FrameBoxes
 from perception.run.results import FrameResult
 
 _SLOTS = 2

@@ -28,9 +28,9 @@ _UNITS = {"centimetres": 0.01, "millimetres": 0.001}
 _AXES_FORWARD = {1: "y,-x,z", 2: "-x,-y,z", 3: "-y,x,z"}
 
 
-def usable_ground_m(range_m: tuple[float, ...]) -> tuple[float, float]:
-    """Lowest and highest z of the ground that suits a detector of this range (x, y, z low, then high)."""
-    return range_m[2] + _ABOVE_LOWEST_M, range_m[5] - _BELOW_HIGHEST_M
+def usable_ground_m(heights_m: tuple[float, float]) -> tuple[float, float]:
+    """Lowest and highest z of the ground that suits a detector of this range of heights."""
+    return heights_m[0] + _ABOVE_LOWEST_M, heights_m[1] - _BELOW_HIGHEST_M
 
 
 def check_geometry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -38,8 +39,11 @@ class ScanWatch:
     """
 
     def __init__(self, config: PillarConfig, *, every_frame: bool) -> None:
-        self._range_m, self._every_frame = config.range_m, every_frame
-        self._ground_m = usable_ground_m(config.range_m)
+        bottom, top = config.heights_m
+        limits = config.range_m or (-math.inf, -math.inf, bottom, math.inf, math.inf, top)
+        self._low_m, self._high_m = np.array(limits[:3]), np.array(limits[3:])
+        self._every_frame = every_frame
+        self._ground_m = usable_ground_m(config.heights_m)
         self._frames = 0
         self._told_range = self._muted = False
 
@@ -83,7 +87,7 @@ class ScanWatch:
     def _about_range(self, xyz: FloatArray, raised: float) -> list[str]:
         if self._told_range:
             return []
-        low, high = np.array(self._range_m[:3]), np.array(self._range_m[3:])
+        low, high = self._low_m.copy(), self._high_m.copy()
         low[2], high[2] = low[2] - raised, high[2] - raised
         finite = xyz[np.isfinite(xyz).all(axis=1)]
         outside = 1 - float(((finite >= low) & (finite < high)).all(axis=1).mean())
@@ -91,7 +95,9 @@ class ScanWatch:
             return []
         self._told_range = True
         spans = ", ".join(
-            f"{name} {first:g} to {last:g} m" for name, first, last in zip("xyz", low, high, strict=True)
+            f"{name} {first:g} to {last:g} m"
+            for name, first, last in zip("xyz", low, high, strict=True)
+            if np.isfinite(first)
         )
         return [
             f"{outside:.0%} of the points are out of the range of these weights ({spans}):"

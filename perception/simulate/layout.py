@@ -46,6 +46,8 @@ CHARACTERS: dict[str, Character] = {
     "residential": Character(0.5, 0.85, 0.85, (1.5, 7.0), (1, 3), 1.0, 0.5, 0.8, 0.8),
     "city": Character(0.28, 0.6, 0.95, (0.0, 2.0), (3, 6), 0.4, 1.4, 2.0, 0.9),
     "open": Character(0.22, 0.1, 0.15, (6.0, 20.0), (1, 3), 1.6, 1.3, 0.3, 0.3),
+    # Nobody lives there: chosen by name only.
+    "highway": Character(1.0, 0.0, 0.02, (25.0, 60.0), (1, 2), 0.4, 2.0, 0.0, 0.0),
 }
 
 

@@ -20,7 +20,8 @@ class SceneConfig:
 
     Attributes:
         extent_m: half side of the square that is filled.
-        characters: kinds of neighbourhood to draw from: "residential", "city", "open".
+        characters: kinds of neighbourhood to draw from: "residential", "city", "open"; and "highway", without
+            crossings or people.
         parked_fill: chance that a parking bay is taken.
         drive_cars: chance of a car on a drive, per 17 m of a side of a street.
         moving_cars_per_100m, pedestrians_per_100m, cyclists_per_100m: per 100 m of street.

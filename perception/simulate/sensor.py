@@ -99,7 +99,8 @@ class SensorModel:
         """A known sensor.
 
         Args:
-            name: "64" (like the HDL-64E of KITTI), "32" (HDL-32E) or "16" (VLP-16).
+            name: "64" (like the HDL-64E of KITTI), "32" (HDL-32E), "16" (VLP-16), or "long" (128 beams of
+                0.2 degrees that see 300 m).
             azimuth_deg: part of the turn to simulate.
 
         Raises:
@@ -108,7 +109,8 @@ class SensorModel:
         if name not in _PRESETS:
             raise ValueError(f"unknown sensor preset {name!r}; expected one of {', '.join(_PRESETS)}")
         elevation_deg, step_deg = _PRESETS[name]
-        return cls(name, elevation_deg, step_deg, azimuth_deg)
+        far = {"range_max_m": 300.0, "falloff_m": 150.0} if name == "long" else {}
+        return cls(name, elevation_deg, step_deg, azimuth_deg, **far)
 
     @property
     def beams(self) -> int:
@@ -201,4 +203,5 @@ _PRESETS: dict[str, tuple[tuple[float, ...], float]] = {
     "64": (_evenly(2.3, -7.8, 32) + _evenly(-8.4, -23.6, 32), 1 / 6),
     "32": (_evenly(10.67, -30.67, 32), 0.17),
     "16": (_evenly(15.0, -15.0, 16), 0.2),
+    "long": (_evenly(3.0, -2.0, 84) + _evenly(-2.5, -24.0, 44), 0.2),
 }

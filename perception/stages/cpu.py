@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import DenseUnit, SparseUnit
+from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
 from perception.stages.neck.cpu import PlannedNeck
+from perception.stages.neck.keyed import KeyedNeck
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import RowPool
 from sparse_core.conv.convolution.cpu.levels import fits
@@ -62,6 +64,8 @@ class PlannedMaps:
 
     def __init__(self, network: Network) -> None:
         self.network = network
+        #: Of a detector without a range there is no map of all cells.
+        self.keyed = network.config.pillars.open
         self._plan: _Plan | None = None
         self._pools: deque[RowPool] = deque(maxlen=1)
 
@@ -83,7 +87,7 @@ class PlannedMaps:
             and features.device.type == "cpu"
             and not torch.is_autocast_enabled("cpu")
             and not torch.is_grad_enabled()
-            and fits(encoded.spatial_shape, encoded.batch_size)
+            and (self.keyed or fits(encoded.spatial_shape, encoded.batch_size))
             and isinstance(self.network.backbone, SparseBackbone)
             and all(_is_plain(part) for part in self._parts())
         )
@@ -105,8 +109,11 @@ class PlannedMaps:
             pool = RowPool()
         return PlannedLevels(plan, pool, plan.backbone(encoded, pool))
 
-    def neck(self, levels: PlannedLevels) -> tuple[Tensor, Callable[[], Tensor]]:
-        """The map (B, C, H, W) that the head reads, and what computes the logits of its heat map, once."""
+    def neck(self, levels: PlannedLevels) -> tuple[Tensor | ListedMap, Callable[[], Tensor]]:
+        """The map that the head reads, and what computes the logits of its heat map, once.
+
+        The map is (B, C, H, W), or, of a detector without a range, one of listed cells.
+        """
         plan, pool, rows = levels
         cells, values = plan.neck.features(rows, pool)
 
@@ -140,9 +147,13 @@ class PlannedMaps:
             return plan
         assert isinstance(network.backbone, SparseBackbone)
         samples = [weight.detach().view(-1)[::_SAMPLED] for weight in map(_in_memory_order, given)]
+        if self.keyed:
+            neck: PlannedNeck = KeyedNeck(network.neck, network.head)
+        else:
+            neck = PlannedNeck(network.neck, network.head, shape)
         self._plan = _Plan(
-            PlannedBackbone(network.backbone),
-            PlannedNeck(network.neck, network.head, shape),
+            PlannedBackbone(network.backbone, keyed=self.keyed),
+            neck,
             shape,
             versions,
             samples,

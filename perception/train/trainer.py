@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 
 from perception.config import TrainConfig, save_config, to_dict
 from perception.device import usable_device
-from perception.errors import CheckpointError, DataError
+from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.compression import run_every_layer
 from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
@@ -63,6 +63,11 @@ class Trainer:
         device: str | torch.device = "cpu",
         fine_tune: FineTune | None = None,
     ) -> None:
+        if config.detector.pillars.open:
+            raise ConfigError(
+                "detector.pillars.range_m must be six numbers for training, whose maps are whole, got None;"
+                " the trained detector runs without a range (Detector.with_range(None))"
+            )
         _check_frames(frames, config.detector.head.classes)
         self.config = config
         self.fine_tune = fine_tune

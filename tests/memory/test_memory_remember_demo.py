@@ -22,7 +22,7 @@ from rich.console import Console
 
 from memory import Memory, MemoryStore
 from memory.visibility import Views
-from perception import PointCloud
+from perception import Detections, PointCloud
 from perception.io import save_point_cloud
 
 SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9
@@ -401,6 +401,29 @@ def test_what_is_not_seen_again_is_gone(remembering: ModuleType, tmp_path: Path)
         # Behind the robot nobody looked.
         assert states == {10.0: "gone", 20.0: "present", -10.0: "present", 15.0: "gone"}
         assert remembering.tidy(store, seen, views, "default") == (0, {})
+
+
+def test_what_is_recognised_after_a_drive(
+    demos: None, perceiving: ModuleType, remembering: ModuleType, tmp_path: Path
+) -> None:
+    recognising = importlib.import_module("drive.recognising")
+    frame = importlib.import_module("drive.frames").Frame(
+        "f", 0, 0, PointCloud(np.zeros((0, 4), np.float32)), np.eye(4)
+    )
+    boxes, rows = np.array([[8, 1, -1, 4, 1.8, 1.5, 0]], np.float32), np.eye(2, 128, dtype=np.float32)
+    with MemoryStore.open(tmp_path / "store", dim=3) as store:
+        assert recognising.recognised(store)[0] == recognising.NO_VECTORS
+        assert "none of the newest places has a vector" in recognising.recognised(store)[1]
+        for number, vector in enumerate(rows[[0, 1, 0]]):
+            seen = Detections(boxes, np.ones(1, np.float32), ["Car"], embeddings=vector[None])
+            moment = dataclasses.replace(frame, time_ns=number * DAY_NS)
+            store.add(perceiving.memories_of(moment, seen, "town"))
+            where = {"position": (number, 0, 0), "embedding": [1, 0.1 * number, 0], "kind": "place"}
+            store.add([Memory(time_ns=number * DAY_NS, map_id="town", **where)])
+        first, second = recognising.recognised(store)
+    assert "Yes: Car (memory 5) was seen on 1 earlier visit" in first
+    assert "Car (memory 1)" in first
+    assert "Yes: place (memory 6) was visited on 2 earlier visits" in second
 
 
 def test_how_far_the_view_is_free(perceiving: ModuleType) -> None:

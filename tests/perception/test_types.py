@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.image import imread
 
 from perception import Detection, Detections, PointCloud
 from perception.boxes import BOX_FIELDS
+from perception.types import EMBEDDING_DIM
 
 LABELS = ["Car", "Pedestrian", "Car", "Cyclist"]
 
@@ -20,6 +22,10 @@ def found() -> Detections:
     boxes = np.arange(28, dtype=np.float32).reshape(4, 7)
     scores = np.array([0.9, 0.7, 0.5, 0.2], np.float32)
     return Detections(boxes, scores, list(LABELS), timestamp_ns=5, source="a.bin", warnings=("w",))
+
+
+def vectors(count: int) -> np.ndarray:
+    return np.eye(EMBEDDING_DIM, dtype=np.float32)[:count]
 
 
 def rows(part: Detections) -> list[int]:
@@ -70,6 +76,37 @@ def test_filter(found: Detections) -> None:
         found.filter(labels="Car")
     with pytest.raises(ValueError, match="region_m must be x_min, y_min, x_max, y_max"):
         found.filter(region_m=(5, 0, 1, 10))
+
+
+def test_embeddings_go_with_their_boxes(found: Detections) -> None:
+    assert found.embeddings is found[1:].embeddings is None
+    told = replace(found, embeddings=vectors(4))
+    for part, expected in [
+        (told[2:], [2, 3]),
+        (told[[3, 0]], [3, 0]),
+        (told[told.scores < 0.6], [2, 3]),
+        (told.filter(labels=["Car"]), [0, 2]),
+        (told[[]], []),
+    ]:
+        assert part.embeddings is not None
+        assert part.embeddings.shape == (len(expected), EMBEDDING_DIM)
+        assert part.embeddings.argmax(axis=1).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "message"),
+    [
+        (vectors(3), r"must be \(4, 128\) float32, a vector for each box; got \(3, 128\)"),
+        (vectors(4)[:, :64], r"got \(4, 64\)"),
+        (vectors(4).astype(np.float64), "got .* float64"),
+        (vectors(4) * np.array([[1], [1], [2], [1]], np.float32), "row 2 has length 2.0"),
+        (vectors(4) * np.array([[1], [np.nan], [1], [1]], np.float32), "row 1 has length nan"),
+        (vectors(4) * np.array([[0], [1], [1], [1]], np.float32), "row 0 has length 0.0; divide"),
+    ],
+)
+def test_embeddings_are_checked(found: Detections, embeddings: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(found, embeddings=embeddings)
 
 
 def test_pandas(found: Detections) -> None:

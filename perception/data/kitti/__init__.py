@@ -1,8 +1,9 @@
-"""KITTI object data: the first kind of data set. Nothing outside knows the names of its files."""
+"""KITTI data, frames and sequences. Nothing outside knows the names of its files."""
 
 from perception.data.kitti.data_set import KittiDataSet, KittiFrame
 from perception.data.kitti.files import read_calibration, read_objects, write_calibration, write_objects
 from perception.data.kitti.folder import CAMERA_SCANS, WHOLE_SCANS
+from perception.data.kitti.sequence import KittiSequence, KittiSequenceFrame
 from perception.data.kitti.writer import KittiWriter
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "WHOLE_SCANS",
     "KittiDataSet",
     "KittiFrame",
+    "KittiSequence",
+    "KittiSequenceFrame",
     "KittiWriter",
     "read_calibration",
     "read_objects",

@@ -36,7 +36,7 @@ def read_objects(path: str | Path) -> list[CameraObject]:
     path = Path(path)
     lines = read_text(path, "one text file of labels a frame").splitlines()
     return [
-        _parse_object(f"{path}: line {number}", line.split())
+        parse_object(f"{path}: line {number}", line.split())
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
@@ -55,7 +55,16 @@ def write_objects(path: str | Path, objects: Iterable[CameraObject]) -> None:
     write_text(Path(path), "".join(lines))
 
 
-def _parse_object(place: str, words: list[str]) -> CameraObject:
+def parse_object(place: str, words: list[str]) -> CameraObject:
+    """The object of a label's fields (15) or of a result's (16).
+
+    Args:
+        place: file and line, for messages.
+        words: the fields.
+
+    Raises:
+        DataError: another number of fields, or one that is no finite number.
+    """
     if len(words) not in (15, 16):
         raise DataError(
             f"{place}: {len(words)} fields; expected 15 (type truncated occluded alpha left top right bottom"

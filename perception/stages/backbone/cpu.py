@@ -11,7 +11,11 @@ from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
 from sparse_core.conv.convolution.cpu.blocks import RowBlock, RowPool, block_convolution, rows_product
+from sparse_core.conv.convolution.cpu.keyed import KeyedLevel, keyed_level, keyed_strided_level
 from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
+
+#: A level of a bounded grid, or of one without bounds.
+PlannedLevel = DirectLevel | KeyedLevel
 
 
 class BackboneRows(NamedTuple):
@@ -25,9 +29,9 @@ class BackboneRows(NamedTuple):
     """
 
     fine: Tensor
-    fine_level: DirectLevel
+    fine_level: PlannedLevel
     coarse: Tensor
-    coarse_level: DirectLevel
+    coarse_level: PlannedLevel
 
 
 class PlannedBackbone:
@@ -37,10 +41,12 @@ class PlannedBackbone:
 
     Args:
         backbone: folded.
+        keyed: cells are found by their keys and not in a map of all: for grids without bounds. Results are
+            the same to the bit.
     """
 
-    def __init__(self, backbone: SparseBackbone) -> None:
-        self.backbone = backbone
+    def __init__(self, backbone: SparseBackbone, *, keyed: bool = False) -> None:
+        self.backbone, self.keyed = backbone, keyed
         self._packed = {
             part: pack_weight(part.conv.weight.detach())
             for part in backbone.modules()
@@ -54,7 +60,8 @@ class PlannedBackbone:
             pillars: cells and features.
             pool: where rows live; those returned are taken from it.
         """
-        level = direct_level(pillars.coordinates, pillars.spatial_shape, pillars.batch_size)
+        first = keyed_level if self.keyed else direct_level
+        level: PlannedLevel = first(pillars.coordinates, pillars.spatial_shape, pillars.batch_size)
         rows = pool.take_with_zero_row(len(level), pillars.features.shape[1])
         torch.index_select(pillars.features, 0, level.order, out=rows[:-1])
         for stage in self.backbone.stages:
@@ -64,8 +71,8 @@ class PlannedBackbone:
         return BackboneRows(lateral, level, coarse, coarse_level)
 
     def _stage(
-        self, stage: nn.Module, level: DirectLevel, rows: Tensor, pool: RowPool
-    ) -> tuple[DirectLevel, Tensor]:
+        self, stage: nn.Module, level: PlannedLevel, rows: Tensor, pool: RowPool
+    ) -> tuple[PlannedLevel, Tensor]:
         """Rows given are given back to the pool."""
         blocks: list[RowBlock] | None = None
         for part in stage.children():
@@ -103,13 +110,15 @@ class PlannedBackbone:
         )
 
     def _strided(
-        self, unit: SparseUnit, level: DirectLevel, rows: Tensor, pool: RowPool
-    ) -> tuple[DirectLevel, Tensor]:
+        self, unit: SparseUnit, level: PlannedLevel, rows: Tensor, pool: RowPool
+    ) -> tuple[PlannedLevel, Tensor]:
         """Rows given are given back to the pool."""
-        conv = unit.conv
-        after, blocks, computed = strided_level(
-            level, conv.kernel_size, conv.stride, conv.padding, rows.shape[1]
-        )
+        sizes = unit.conv.kernel_size, unit.conv.stride, unit.conv.padding
+        after: PlannedLevel
+        if isinstance(level, KeyedLevel):
+            after, blocks, computed = keyed_strided_level(level, *sizes, rows.shape[1])
+        else:
+            after, blocks, computed = strided_level(level, *sizes, rows.shape[1])
         made = self._unit(unit, blocks, rows, pool)
         ordered = pool.take_with_zero_row(len(after), made.shape[1])
         torch.index_select(made, 0, computed, out=ordered[:-1])

@@ -13,9 +13,11 @@ from perception.config import PillarConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock
 from perception.stages.backbone.units import Unit, pack_block, pack_unit, usual_rows
-from sparse_core.conv.grid import FixedGrid, GridLevel, TableRequest, neighbour_tables, pyramid
+from sparse_core.conv.grid import FixedGrid, FixedHash, GridLevel, TableRequest, neighbour_tables, pyramid
 from sparse_core.op import Impl
 
+#: A bit a cell, or hashed.
+CellGrid = FixedGrid | FixedHash
 _KERNEL = (3, 3)
 _LEVEL = GridLevel()
 
@@ -73,7 +75,7 @@ class FixedLevels:
         levels = [_LEVEL] * (len(capacities) - 1)
         return pyramid(bits, self.pillars.grid_shape, self.batch_size, capacities, levels, impl=self.impl)
 
-    def tables(self, grids: Sequence[FixedGrid], neck: FixedGrid | None) -> LevelTables:
+    def tables(self, grids: Sequence[CellGrid], neck: CellGrid | None) -> LevelTables:
         """Tables of all layers.
 
         Args:
@@ -88,7 +90,7 @@ class FixedLevels:
         tables = neighbour_tables(requests, impl=self.impl)
         return LevelTables(tables[: len(grids)], tables[len(grids) :])
 
-    def __call__(self, level: int, rows: Tensor, grids: Sequence[FixedGrid], tables: LevelTables) -> Tensor:
+    def __call__(self, level: int, rows: Tensor, grids: Sequence[CellGrid], tables: LevelTables) -> Tensor:
         """(capacity, C) rows of a level from those of the one before, or of the pillars."""
         for index, part in enumerate(self._stages[level]):
             entering = index == 0 and level > 0

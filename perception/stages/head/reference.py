@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from perception.model.head import BOX_CODE, decode_boxes
+from perception.stages.head.common import boxes_of, hidden_of, product
 from perception.stages.head.types import BoxWeights, HeatWeights, Peaks, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.reference import row_of
@@ -26,7 +26,7 @@ def up(
     """See :func:`perception.stages.head.fixed_up`."""
     rows, columns = grid.spatial_shape
     frames, width = grid.batch_size, weights.out_channels
-    raised = torch.stack([_layer(coarse, matrix) for matrix in weights.up])
+    raised = torch.stack([product(coarse, matrix) for matrix in weights.up])
     if at is None:
         raised = raised.view(2, 2, frames, rows // 2, columns // 2, -1).permute(2, 3, 0, 4, 1, 5)
         axes = [torch.arange(size, device=coarse.device) for size in (frames, rows, columns)]
@@ -44,7 +44,7 @@ def up(
     active = (found >= 0)[:, None]
     # Rows behind the last may hold anything: chosen by where, never multiplied by zero.
     read = torch.where(active, fine[found.clamp(min=0)], 0)
-    lateral = torch.where(active, _layer(read, weights.lateral) + weights.lateral_bias, 0.0)
+    lateral = torch.where(active, product(read, weights.lateral) + weights.lateral_bias, 0.0)
     result = torch.relu(raised + lateral)[:, :width].to(coarse.dtype)
     if out is None:
         return result
@@ -61,8 +61,8 @@ def heat(
     """See :func:`perception.stages.head.fixed_heat`."""
     if cells is not None:
         features = features[cells.clamp(min=0).long()]
-    hidden = _hidden(_layer(features, weights.hidden), weights.hidden_bias, features.dtype)
-    logits = (_layer(hidden, weights.heat) + weights.heat_bias)[:, : weights.classes]
+    hidden = hidden_of(product(features, weights.hidden), weights.hidden_bias, features.dtype)
+    logits = (product(hidden, weights.heat) + weights.heat_bias)[:, : weights.classes]
     scores = torch.sigmoid(logits)
     if cells is None:
         made = scores.view(-1, *shape, weights.classes).permute(0, 3, 1, 2)
@@ -98,26 +98,11 @@ def boxes(
     frame = torch.arange(frames, device=device)[:, None].expand(-1, count).flatten()
     y, x = torch.div(cells.flatten().long(), columns, rounding_mode="floor"), cells.flatten().long() % columns
     label = labels.flatten().long()
-    sums = torch.zeros(len(frame), weights.hidden.shape[2], device=device)
-    for tap, matrix in enumerate(weights.hidden):
+
+    def patch(tap: int) -> Tensor:
         beside_y, beside_x = y + tap // 3 - 1, x + tap % 3 - 1
         inside = (beside_y >= 0) & (beside_y < rows) & (beside_x >= 0) & (beside_x < columns)
         at = torch.where(inside, (frame * rows + beside_y) * columns + beside_x, 0)
-        sums += _layer(torch.where(inside[:, None], features[at], 0), matrix)
-    hidden = _hidden(sums, weights.hidden_bias, features.dtype)
-    hidden = _hidden(_layer(hidden, weights.middle), weights.middle_bias, features.dtype)
-    codes = _layer(hidden, weights.box) + weights.box_bias
-    known = label.clamp(min=0)
-    codes = codes.gather(1, known[:, None] * BOX_CODE + torch.arange(BOX_CODE, device=device))
-    decoded = decode_boxes(codes, torch.stack([x, y], dim=1), weights.mean_sizes[known], weights.grid)
-    return torch.where(label[:, None] >= 0, decoded, 0.0).view(frames, count, 7)
+        return torch.where(inside[:, None], features[at], 0)
 
-
-def _layer(rows: Tensor, matrix: Tensor) -> Tensor:
-    """(N, C) times a packed matrix in float32."""
-    return rows.float() @ matrix[: rows.shape[1]].float()
-
-
-def _hidden(sums: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bias, ReLU and rounding of a layer in between."""
-    return torch.relu(sums + bias).to(dtype)
+    return boxes_of(patch, torch.stack([x, y], dim=1), label, weights).view(frames, count, 7)

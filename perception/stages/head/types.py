@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.model.head import BOX_CODE, CentreHead
 from perception.model.layers import DenseUnit, SparseUnit
 
@@ -83,7 +83,7 @@ class BoxWeights(NamedTuple):
     mean_sizes: Tensor
     in_channels: int
     classes: int
-    grid: BirdsEyeGrid
+    grid: GroundGrid
 
 
 class Peaks(NamedTuple):

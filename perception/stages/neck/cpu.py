@@ -5,6 +5,7 @@ See :mod:`perception.stages.neck.near`; here, layers run over tiles of cells.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from perception.model.head import CentreHead
 from perception.model.layers import DenseBlock, DenseUnit
+from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.near import EmptyMaps, dilated, list_reach
@@ -45,7 +47,44 @@ class _Weights(NamedTuple):
     empty_heat: Tensor
 
 
-class _Cells:
+class NeckCells(ABC):
+    """Cells at which a layer is computed, and the row that every cell has.
+
+    Attributes:
+        cells: (M, 3) int64 ``(frame, row, column)`` in the order of their rows.
+        empty_count: rows of the empty scene, which stand for all others.
+    """
+
+    cells: Tensor
+    empty_count: int
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @abstractmethod
+    def at(self, cells: Tensor) -> Tensor:
+        """(M,) int32 row of each cell."""
+
+    @abstractmethod
+    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
+        """How a 3x3 layer reads these cells to make those of ``after``."""
+
+    @abstractmethod
+    def whole(self, values: Tensor) -> Tensor | ListedMap:
+        """The map that rows as :meth:`values` makes them stand for; their memory is not kept."""
+
+    @abstractmethod
+    def heat(self, values: Tensor) -> Tensor:
+        """The heat map that they stand for, likewise."""
+
+    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
+        """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
+        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1])
+        values[len(self) : -1] = empty
+        return values
+
+
+class _Cells(NeckCells):
     """Cells of several maps of one shape at which a layer is computed, and the row that each cell has.
 
     Args:
@@ -69,9 +108,6 @@ class _Cells:
         self._rows[self._places(cells)] = torch.arange(len(cells), dtype=torch.int32)
         self.all_rows = inner
 
-    def __len__(self) -> int:
-        return len(self.cells)
-
     def _places(self, cells: Tensor) -> Tensor:
         frame, row, column = cells.unbind(1)
         return frame * self._strides[0] + row * self._strides[1] + (column + self._origin)
@@ -80,21 +116,20 @@ class _Cells:
         """(M,) int32 row of each cell."""
         return self._rows.index_select(0, self._places(cells))
 
-    def tiles_of(self, after: _Cells, channels: int) -> TilePlan:
+    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
         """How a 3x3 layer reads these cells to make those of ``after``."""
+        assert isinstance(after, _Cells)
         batch, *shape = after.near.shape
         return Tiles(after.cells, shape, batch).plan(self._rows, self._strides, self._origin, channels)
-
-    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
-        """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
-        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1])
-        values[len(self) : -1] = empty
-        return values
 
     def whole(self, values: Tensor) -> Tensor:
         """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
         taken = values.index_select(0, self.all_rows.reshape(-1))
         return taken.view(*self.near.shape, -1).permute(0, 3, 1, 2)
+
+    def heat(self, values: Tensor) -> Tensor:
+        """(B, C, H, W) contiguous, likewise."""
+        return self.whole(values).contiguous()
 
 
 class PlannedNeck:
@@ -116,13 +151,10 @@ class PlannedNeck:
         with torch.inference_mode():
             self._weights = _pack(neck, head, empty.small)
 
-    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[_Cells, Tensor]:
+    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[NeckCells, Tensor]:
         """Cells and rows of the map that the head reads; both rows given and returned are the pool's."""
         convolutions, empty = self._weights.convolutions, self._weights.empty
-        level = rows.coarse_level
-        near = torch.zeros((level.batch_size, *self.shape), dtype=torch.bool)
-        near[tuple(level.cells.unbind(1))] = True
-        before = _Cells(near, level.cells, self._empty_rows, self._empty_cells)
+        before = self._active(rows)
         values = before.values(empty[0], pool)
         values[: len(before)] = rows.coarse[:-1]
         for first in range(0, len(convolutions) - 1, 2):
@@ -134,35 +166,55 @@ class PlannedNeck:
             made = self._layer(first + 1, middle, hidden, after, empty[first + 2], pool, skip)
             pool.give(values, hidden, skip)
             before, values = after, made
-        fine, raised = self._raised(before, values, rows, pool)
-        near = dilated(fine.near)
-        last = _Cells(near, near.nonzero(), self._empty_fine_rows, 4 * self._empty_cells)
+        fine = self._finer(before)
+        raised = self._raised(before, values, fine, rows, pool)
+        last = self._last(fine)
         made = self._layer(len(convolutions) - 1, fine, raised, last, self._weights.empty_features, pool)
         pool.give(values, raised, rows.fine, rows.coarse)
         return last, made
 
-    def heat_logits(self, cells: _Cells, features: Tensor, pool: RowPool) -> Tensor:
-        """(B, classes, 2H, 2W) of what :meth:`features` gives, which goes back to the pool."""
+    def heat_logits(self, cells: NeckCells, features: Tensor, pool: RowPool) -> Tensor:
+        """The logits of what :meth:`features` gives, which goes back to the pool: (B, classes, 2H, 2W)."""
         (hidden_weight, hidden_bias), (weight, bias) = self._weights.heat
         logits = cells.values(self._weights.empty_heat, pool)
         count = len(cells)
         hidden = pool.take(count, hidden_weight.shape[1])
         rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias).relu_()
         rows_product(hidden, weight, out=logits[:count], bias=bias)
-        whole = cells.whole(logits).contiguous()
+        heat = cells.heat(logits)
         pool.give(features, hidden, logits)
-        return whole
+        return heat
 
-    def _dilated(self, cells: _Cells) -> _Cells:
+    def _active(self, rows: BackboneRows) -> NeckCells:
+        """Cells of the coarse rows, in their order."""
+        level = rows.coarse_level
+        near = torch.zeros((level.batch_size, *self.shape), dtype=torch.bool)
+        near[tuple(level.cells.unbind(1))] = True
+        return _Cells(near, level.cells, self._empty_rows, self._empty_cells)
+
+    def _dilated(self, cells: NeckCells) -> NeckCells:
+        assert isinstance(cells, _Cells)
         near = dilated(cells.near)
         return _Cells(near, near.nonzero(), self._empty_rows, self._empty_cells)
+
+    def _finer(self, cells: NeckCells) -> NeckCells:
+        """Cells of the finer map below those given, four a row."""
+        assert isinstance(cells, _Cells)
+        near = cells.near.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
+        return _Cells(near, finer_cells(cells.cells), self._empty_fine_rows, 4 * self._empty_cells)
+
+    def _last(self, fine: NeckCells) -> NeckCells:
+        """Cells of the finer map that its 3x3 layer reaches."""
+        assert isinstance(fine, _Cells)
+        near = dilated(fine.near)
+        return _Cells(near, near.nonzero(), self._empty_fine_rows, 4 * self._empty_cells)
 
     def _layer(
         self,
         index: int,
-        before: _Cells,
+        before: NeckCells,
         values: Tensor,
-        after: _Cells,
+        after: NeckCells,
         empty: Tensor,
         pool: RowPool,
         residual: Tensor | None = None,
@@ -181,21 +233,23 @@ class PlannedNeck:
         )
 
     def _raised(
-        self, cells: _Cells, values: Tensor, rows: BackboneRows, pool: RowPool
-    ) -> tuple[_Cells, Tensor]:
-        """The finer map before its 3x3 layer: cells below those given, four a row."""
+        self, cells: NeckCells, values: Tensor, fine: NeckCells, rows: BackboneRows, pool: RowPool
+    ) -> Tensor:
+        """The finer map before its 3x3 layer, at ``fine``."""
         weight, bias = self._weights.up
-        parity = torch.tensor([[0, dy, dx] for dy in (0, 1) for dx in (0, 1)])
-        finer = (cells.cells * torch.tensor([1, 2, 2]))[:, None] + parity
-        near = cells.near.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
-        fine = _Cells(near, finer.reshape(-1, 3), self._empty_fine_rows, 4 * self._empty_cells)
         raised = fine.values(self._weights.empty[-1], pool)
         count = len(fine)
         rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
         # Cells of the finer level are distinct: every row gets one addend.
         raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
         raised[:count].relu_()
-        return fine, raised
+        return raised
+
+
+def finer_cells(cells: Tensor) -> Tensor:
+    """The (4 * M, 3) finer cells below each of (M, 3), side by side."""
+    parity = torch.tensor([[0, dy, dx] for dy in (0, 1) for dx in (0, 1)])
+    return ((cells * torch.tensor([1, 2, 2]))[:, None] + parity).reshape(-1, 3)
 
 
 def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,10 +15,24 @@ from perception.stages.neck.api import near_lists, near_tables
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list_reach
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
-from sparse_core.conv.grid import DenseGrid, FixedGrid, grid_from_cells, neighbour_table
+from sparse_core.conv.grid import DenseGrid, FixedGrid, FixedHash, grid_from_cells, neighbour_table
 from sparse_core.op import Impl
 
 _KERNEL = (3, 3)
+
+
+class ListPlan(Protocol):
+    """Lists 0 to n of cells, and the tables of the layers over them."""
+
+    @property
+    def lists(self) -> Sequence[FixedGrid | FixedHash]:
+        """The lists."""
+        ...
+
+    @property
+    def tables(self) -> NearTables:
+        """The tables."""
+        ...
 
 
 class NearPlan(NamedTuple):
@@ -94,7 +108,7 @@ class NearNeck:
         lists = [first, *lists]
         return NearPlan(lists, near_tables(lists, self.empty, self.written.cells, impl=self.impl))
 
-    def coarse(self, sparse: Tensor, table: Tensor, plan: NearPlan) -> list[Tensor]:
+    def coarse(self, sparse: Tensor, table: Tensor, plan: ListPlan) -> list[Tensor]:
         """Layers at the neck's resolution, the last in rows of the last list but one.
 
         Args:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from perception.config import PillarConfig
-from perception.geometry import BirdsEyeGrid
-from perception.stages.pillars.types import FIXED_POINT, FixedPillars, LocatedPoints, PillarWorkspace
+from perception.geometry import GroundGrid
+from perception.stages.pillars.common import local_points, mean_of, sums_of, whole
+from perception.stages.pillars.types import FixedPillars, LocatedPoints, PillarWorkspace
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid, cell_coordinates
 from sparse_core.conv.grid.reference import bits_of_cells, row_of
@@ -19,7 +20,7 @@ def locate(
     """See :func:`perception.stages.pillars.locate_points`."""
     batch, room = points.shape[:2]
     device = points.device
-    grid = config.grid
+    grid = config.closed_grid
     held = torch.arange(room, device=device) < lengths[:, None]
     finite = torch.isfinite(points).all(2)
     inside = held & finite & grid.contains(*points.unbind(2)[:3])
@@ -32,9 +33,9 @@ def locate(
     workspace.counts.index_add_(0, kept, torch.ones_like(kept, dtype=torch.int32))
     workspace.bits.copy_(bits_of_cells(cells, len(workspace.bits)))
     taken = points.reshape(-1, 4)[cells >= 0]
-    local = _local(taken, _centres(kept, workspace, grid))
+    local = local_points(taken, _centres(kept, workspace, grid))
     ones = torch.ones_like(kept)[:, None]
-    workspace.sums.index_add_(0, kept, torch.cat([_whole(local), ones], dim=1))
+    workspace.sums.index_add_(0, kept, torch.cat([whole(local), ones], dim=1))
     copy = (torch.arange(len(cells), device=device) % max(room, 1) % workspace.copies)[cells >= 0]
     counters = kept // workspace.block_cells * workspace.copies + copy
     workspace.block_points.copy_(torch.bincount(counters, minlength=len(workspace.block_points)))
@@ -73,15 +74,10 @@ def _rows(located: LocatedPoints, grid: FixedGrid) -> tuple[Tensor, Tensor]:
     return rows[rows >= 0].long(), rows >= 0
 
 
-def _centres(cells: Tensor, workspace: PillarWorkspace, grid: BirdsEyeGrid) -> Tensor:
+def _centres(cells: Tensor, workspace: PillarWorkspace, grid: GroundGrid) -> Tensor:
     """(N, 2) x and y of the middle of cells (N,)."""
     coordinates = cell_coordinates(cells, workspace.spatial_shape)
     return grid.metres_of(coordinates[:, 1:].flip(1).float() + 0.5)
-
-
-def _local(points: Tensor, centres: Tensor) -> Tensor:
-    """x and y from the middle of the pillar, and z: there, numbers are small and their sums accurate."""
-    return torch.cat([points[:, :2] - centres, points[:, 2:3]], dim=1)
 
 
 def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dtype: torch.dtype) -> Tensor:
@@ -92,8 +88,8 @@ def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dty
     sums = torch.where((grid.cells >= 0)[:, None], workspace.sums[grid.cells.clamp(min=0).long()], 0)
     counts = sums[:, 3].clamp(min=1)
     size = weights.grid.cell_m
-    local = _local(points, _centres(cells, workspace, weights.grid))
-    mean = _mean(sums[:, :3], counts)
+    local = local_points(points, _centres(cells, workspace, weights.grid))
+    mean = mean_of(sums[:, :3], counts)
     features = torch.cat(
         [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / size, local - mean[rows]], dim=1
     )
@@ -102,25 +98,9 @@ def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dty
     peak.scatter_reduce_(0, rows[:, None].expand_as(hidden), hidden, "amax")
     summary = [
         peak,
-        _mean(_sums(hidden, rows, grid.capacity), counts),
+        mean_of(sums_of(hidden, rows, grid.capacity), counts),
         mean[:, 2:],
         torch.log(counts.float())[:, None],
     ]
     output = torch.cat(summary, dim=1) @ weights.pillar_weight + weights.pillar_bias
     return torch.relu(output).to(dtype)
-
-
-def _sums(values: Tensor, rows: Tensor, capacity: int) -> Tensor:
-    """Sums (capacity, C) int64 of the values (N, C) of each row, the same whatever their order."""
-    sums = torch.zeros((capacity, values.shape[1]), dtype=torch.int64, device=values.device)
-    return sums.index_add_(0, rows, _whole(values))
-
-
-def _whole(values: Tensor) -> Tensor:
-    """Nearest whole numbers of the fixed-point part, int64."""
-    return torch.floor(values * FIXED_POINT + 0.5).long()
-
-
-def _mean(sums: Tensor, counts: Tensor) -> Tensor:
-    """Means (M, C) from sums in whole numbers."""
-    return sums.float() * (1 / FIXED_POINT) / counts[:, None]

@@ -258,7 +258,7 @@ def locate(
             workspace.block_points,
             workspace.invalid,
             room,
-            *config.range_m,
+            *config.closed_grid.range_m,
             config.pillar_size_m,
             *config.grid_shape,
             workspace.line_cells,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.model.encoder import POINT_FEATURES, PillarEncoder
 from perception.model.layers import PointUnit
 
@@ -26,7 +26,7 @@ class EncoderWeights:
         pillar_bias: (C,).
     """
 
-    grid: BirdsEyeGrid
+    grid: GroundGrid
     channels: int
     point_weight: Tensor
     point_bias: Tensor

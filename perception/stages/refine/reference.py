@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.model.refine import (
     OUTPUTS,
     apply_residuals,
@@ -73,7 +71,7 @@ def _pooled_points(
     """Largest features of the points in each enlarged box (R, P3) and how many there are (R,)."""
     half = boxes[:, 3:6] / 2
     start, length = _point_runs(
-        pillars, boxes, frames, half + weights.margin_m, replace(weights.grid, cell_m=pillar_size_m)
+        pillars, boxes, frames, half + weights.margin_m, weights.grid.with_cells(pillar_size_m)
     )
     spans = length.shape[1]
     run = torch.repeat_interleave(length.flatten())
@@ -97,7 +95,7 @@ def _point_runs(
     boxes: Tensor,
     frames: Tensor,
     half: Tensor,
-    pillar_grid: BirdsEyeGrid,
+    pillar_grid: GroundGrid,
 ) -> tuple[Tensor, Tensor]:
     """First point and length of the run in each pillar row under bounding rectangles: (R, S) int64 each."""
     grid = pillars.grid

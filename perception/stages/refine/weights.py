@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perception.geometry import BirdsEyeGrid
+from perception.geometry import GroundGrid
 from perception.model.layers import PointUnit
 from perception.model.refine import OUTPUTS, POINT_FEATURES, RefineStage
 
@@ -57,7 +57,7 @@ class PackedRefine(NamedTuple):
     classes: int
     map_channels: int
     margin_m: float
-    grid: BirdsEyeGrid
+    grid: GroundGrid
 
     @property
     def dtype(self) -> torch.dtype:

@@ -1,8 +1,10 @@
 """Grids of fixed capacity, for networks captured in a CUDA graph."""
 
 from sparse_core.conv.grid.api import (
+    fixed_hash,
     grid_from_bits,
     grid_from_cells,
+    hash_pyramid,
     neighbour_table,
     neighbour_tables,
     pyramid,
@@ -10,6 +12,7 @@ from sparse_core.conv.grid.api import (
 from sparse_core.conv.grid.layout import (
     DenseGrid,
     FixedGrid,
+    FixedHash,
     GridLevel,
     TableRequest,
     cell_coordinates,
@@ -21,11 +24,14 @@ from sparse_core.conv.grid.layout import (
 __all__ = [
     "DenseGrid",
     "FixedGrid",
+    "FixedHash",
     "GridLevel",
     "TableRequest",
     "cell_coordinates",
+    "fixed_hash",
     "grid_from_bits",
     "grid_from_cells",
+    "hash_pyramid",
     "linear_cells",
     "neighbour_table",
     "neighbour_tables",

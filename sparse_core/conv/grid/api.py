@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import MARGIN, linear_keys
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.grid import reference
 from sparse_core.conv.grid.layout import (
     DenseGrid,
     FixedGrid,
+    FixedHash,
     Grid,
     GridLevel,
     TableRequest,
@@ -114,6 +117,67 @@ def pyramid(
     return grids
 
 
+def fixed_hash(
+    coordinates: Tensor,
+    spatial_shape: Sequence[int],
+    batch_size: int,
+    capacity: int,
+    *,
+    impl: Impl = "auto",
+) -> FixedHash:
+    """Give the distinct cells of grids of any size their rows.
+
+    Args:
+        coordinates: (N, 1 + D) integer ``(batch, *spatial)`` inside the grid, not checked, repeats welcome; a
+            negative batch is none.
+        spatial_shape: 1 to 3 sizes of one grid in cells, 2^42 cells at most with 4 more on every side.
+        batch_size: grids.
+        capacity: rows there is room for; the lowest keys are kept.
+        impl: as in :func:`grid_from_bits`; Triton hashes and sorts N keys and can be captured.
+
+    Raises:
+        ValueError: sizes that do not fit each other or the keys.
+        ImplementationError: ``impl`` cannot run here.
+    """
+    shape = checked_shape(spatial_shape)
+    if coordinates.ndim != 2 or coordinates.shape[1] != len(shape) + 1:
+        raise ValueError(f"coordinates must be (N, {len(shape) + 1}), got {tuple(coordinates.shape)}")
+    _check_hash(shape, batch_size, [capacity])
+    keys = torch.where(coordinates[:, 0] < 0, -1, linear_keys(coordinates, shape))
+    return _hash_from_keys(keys, shape, batch_size, capacity, impl)
+
+
+def hash_pyramid(
+    first: FixedHash, capacities: Sequence[int], levels: Sequence[GridLevel], *, impl: Impl = "auto"
+) -> list[FixedHash]:
+    """:func:`pyramid` of hashed grids, level by level.
+
+    Args:
+        first: the first level.
+        capacities: rows there is room for in each further level.
+        levels: how each further level follows from the one before.
+        impl: as in :func:`fixed_hash`.
+
+    Returns:
+        The first level and one for each capacity.
+    """
+    if len(capacities) != len(levels):
+        raise ValueError(f"{len(levels)} levels need as many capacities, got {len(capacities)}")
+    grids = [first]
+    for level, shape, capacity in zip(
+        levels, _level_shapes(first.spatial_shape, levels)[1:], capacities, strict=True
+    ):
+        _check_hash(shape, first.batch_size, [capacity])
+        if GRIDS.choose(impl, first.keys.device) == "triton":
+            from sparse_core.conv.grid import hash_triton
+
+            keys = hash_triton.strided_keys(grids[-1], level, shape)
+        else:
+            keys = reference.strided_keys(grids[-1], level, shape)
+        grids.append(_hash_from_keys(keys, shape, first.batch_size, capacity, impl))
+    return grids
+
+
 def neighbour_table(
     inputs: Grid,
     outputs: Grid | str,
@@ -157,7 +221,8 @@ def neighbour_tables(
         impl, device: as in :func:`neighbour_table`.
     """
     whole = [_whole_request(request) for request in requests]
-    known = [grid.cells for request in whole for grid in request[:2] if isinstance(grid, FixedGrid)]
+    tensors = [_rows_tensor(grid) for request in whole for grid in request[:2]]
+    known = [tensor for tensor in tensors if tensor is not None]
     example = known[0] if known else torch.empty(0, dtype=torch.int32, device=device)
     if any(tensor.device != example.device for tensor in known):
         raise ValueError("the grids of the requests lie on several devices")
@@ -193,6 +258,12 @@ def _whole_request(
     return inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding), inverse
 
 
+def _rows_tensor(grid: Grid) -> Tensor | None:
+    if isinstance(grid, DenseGrid):
+        return None
+    return grid.cells if isinstance(grid, FixedGrid) else grid.keys
+
+
 def _level_shapes(shape: tuple[int, ...], levels: Sequence[GridLevel]) -> list[tuple[int, ...]]:
     """Shapes of the grids of a pyramid."""
     shapes = [shape]
@@ -206,3 +277,20 @@ def _level_shapes(shape: tuple[int, ...], levels: Sequence[GridLevel]) -> list[t
         if min(shapes[-1]) < 1:
             raise ValueError(f"kernel {level.kernel_size} does not fit a grid of {shapes[-2]}")
     return shapes
+
+
+def _check_hash(shape: tuple[int, ...], batch_size: int, capacities: Sequence[int]) -> None:
+    if math.prod(size + 2 * MARGIN for size in shape) > 2**42 or not 1 <= batch_size <= 2**20:
+        raise ValueError(f"2^20 grids of 2^42 cells at most, got {batch_size} of {shape}")
+    if min(capacities) < 1:
+        raise ValueError(f"capacity must be at least 1, got {tuple(capacities)}")
+
+
+def _hash_from_keys(
+    keys: Tensor, shape: tuple[int, ...], batch_size: int, capacity: int, impl: Impl
+) -> FixedHash:
+    if GRIDS.choose(impl, keys.device) == "triton":
+        from sparse_core.conv.grid import hash_triton
+
+        return hash_triton.hash_from_keys(keys, shape, batch_size, capacity)
+    return reference.hash_from_keys(keys, shape, batch_size, capacity)

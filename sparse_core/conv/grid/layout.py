@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
+
 #: Cells of a word.
 WORD = 32
 
@@ -39,7 +41,10 @@ def word_count(spatial_shape: Sequence[int], batch_size: int) -> int:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     cells = batch_size * math.prod(leading) * padded_width(width)
     if cells > 2**31 - 1:
-        raise ValueError(f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, 2^31 - 1 at most")
+        raise ValueError(
+            f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, 2^31 - 1 at most;"
+            " a FixedHash has no such limit"
+        )
     return cells // WORD
 
 
@@ -123,8 +128,58 @@ class DenseGrid:
         return self.batch_size * math.prod(self.spatial_shape)
 
 
+@dataclass(frozen=True, eq=False)
+class FixedHash:
+    """Active cells of a grid too large for a bit a cell, at most ``capacity`` of them.
+
+    Attributes:
+        spatial_shape: sizes of one grid in cells.
+        batch_size: grids; only coordinates below it are looked up.
+        capacity: rows there is room for.
+        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.coordinates.common``), -1 behind
+            the last.
+        slots: (2^k,) int64 key of each slot of the hash table, -1 where free; None when built by the
+            reference, which searches ``keys``.
+        values: (2^k,) int32 row of each slot, -1 where it is beyond the capacity, undefined where the slot is
+            free; None likewise.
+        count: (1,) int32 rows in use.
+        active: (1,) int32 active cells, those beyond the capacity included; they have no row.
+    """
+
+    spatial_shape: tuple[int, ...]
+    batch_size: int
+    capacity: int
+    keys: Tensor
+    slots: Tensor | None
+    values: Tensor | None
+    count: Tensor
+    active: Tensor
+
+    def rising_keys(self) -> Tensor:
+        """(capacity,) int64 keys that rise to the end: behind the last row the greatest there is."""
+        return torch.where(self.keys < 0, torch.iinfo(torch.int64).max, self.keys)
+
+    def coordinates(self) -> Tensor:
+        """(capacity, 1 + D) int32 ``(batch, *spatial)`` of each row, -1 behind the last."""
+        found = coordinates_from_keys(self.keys.clamp(min=0), self.spatial_shape)
+        return torch.where(self.keys[:, None] < 0, -1, found)
+
+    def rows_of(self, coordinates: Tensor) -> Tensor:
+        """Rows of some cells by binary search: for few of them, in a CUDA graph too.
+
+        Args:
+            coordinates: (N, 1 + D) integer, at most 4 cells outside the grid; a negative batch is none.
+
+        Returns:
+            (N,) int64: -1 where a cell is not active, or beyond the capacity.
+        """
+        wanted, known = linear_keys(coordinates, self.spatial_shape), self.rising_keys()
+        place = torch.searchsorted(known, wanted).clamp_(max=self.capacity - 1)
+        return torch.where((coordinates[:, 0] >= 0) & (known[place] == wanted), place, -1)
+
+
 #: What has rows.
-Grid = FixedGrid | DenseGrid
+Grid = FixedGrid | FixedHash | DenseGrid
 
 
 class GridLevel(NamedTuple):

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sparse_core.conv.coordinates.common import linear_keys
 from sparse_core.conv.geometry import own_cells, taps
 from sparse_core.conv.grid.layout import (
     WORD,
     FixedGrid,
+    FixedHash,
     Grid,
     GridLevel,
     cell_coordinates,
@@ -90,9 +92,34 @@ def table(
     return torch.stack(lines)
 
 
+def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedHash:
+    """Rows of the distinct ones of (N,) int64 keys; negative ones are none. There are no slots."""
+    distinct = torch.unique(keys[keys >= 0], sorted=True)
+    kept = torch.full((capacity,), -1, dtype=torch.int64, device=keys.device)
+    kept[: len(distinct)] = distinct[:capacity]
+    active = torch.tensor([len(distinct)], dtype=torch.int32, device=keys.device)
+    count = active.clamp(max=capacity)
+    return FixedHash(spatial_shape, batch_size, capacity, kept, None, None, count, active)
+
+
+def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]) -> Tensor:
+    """Keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
+    coordinates = _coordinates(inputs, inputs.keys.device)
+    if not level.dilating:
+        own = linear_keys(own_cells(coordinates, level.stride, out_shape), out_shape)
+        return torch.where(inputs.keys < 0, -1, own)
+    keys = []
+    for tap in taps(level.kernel_size):
+        cells, inside = _outputs(coordinates, tap, level.stride, level.padding, out_shape)
+        keys.append(torch.where(inside & (inputs.keys >= 0), linear_keys(cells, out_shape), -1))
+    return torch.cat(keys)
+
+
 def _coordinates(grid: Grid, device: torch.device) -> Tensor:
     """(rows, 1 + D) int64 coordinates of a grid's rows, -1 behind the last."""
     if isinstance(grid, FixedGrid):
+        return grid.coordinates().long()
+    if isinstance(grid, FixedHash):
         return grid.coordinates().long()
     axes = [torch.arange(size, device=device) for size in (grid.batch_size, *grid.spatial_shape)]
     return torch.cartesian_prod(*axes).view(-1, len(axes))
@@ -102,6 +129,8 @@ def _lookup(grid: Grid, coordinates: Tensor, inside: Tensor) -> Tensor:
     """Rows of coordinates, int32, -1 where not ``inside`` or not active."""
     if isinstance(grid, FixedGrid):
         return row_of(grid.words, linear_cells(coordinates, grid.spatial_shape), inside, grid.capacity)
+    if isinstance(grid, FixedHash):
+        return grid.rows_of(torch.where(inside[:, None], coordinates, -1)).to(torch.int32)
     rows = coordinates[:, 0]
     for column, size in zip(coordinates.unbind(1)[1:], grid.spatial_shape, strict=True):
         rows = rows * size + column

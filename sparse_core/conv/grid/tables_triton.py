@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, Grid
+from sparse_core.conv.grid.hash_triton import key_of, place_of, row_of_hash
+from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, FixedHash, Grid
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.launches import dependent, wait_for_launch
 from sparse_core.launches import launch as _launch
@@ -26,7 +27,7 @@ _BLOCK = 64
 #: Tables of a launch.
 _MOST = 8
 #: Kinds of a grid.
-_BITMAP, _DENSE = tl.constexpr(0), tl.constexpr(1)
+_BITMAP, _DENSE, _HASH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 #: Numbers a table takes in the tuple of constants.
 _FIELDS = tl.constexpr(18)
 
@@ -40,35 +41,44 @@ def _places(rows, index, capacity, GEOMETRY: tl.constexpr, AT: tl.constexpr):
     DEPTH: tl.constexpr = GEOMETRY[AT + 1]
     HEIGHT: tl.constexpr = GEOMETRY[AT + 2]
     WIDTH: tl.constexpr = GEOMETRY[AT + 3]
-    LINE: tl.constexpr = (WIDTH + 31) // 32 * 32 if KIND == _BITMAP else WIDTH
-    LINES: tl.constexpr = HEIGHT if HEIGHT > 0 else 1
-    PLANES: tl.constexpr = DEPTH if DEPTH > 0 else 1
-    inside = index < capacity
-    cell = index
-    if KIND == _BITMAP:
-        cell = tl.load(rows + index, mask=inside, other=-1)
-        inside = cell >= 0
-    x = cell % LINE
-    rest = cell // LINE
-    y = rest % LINES
-    rest = rest // LINES
-    z = rest % PLANES
-    batch = rest // PLANES
+    if KIND == _HASH:
+        key = tl.load(rows + index, mask=index < capacity, other=-1)
+        inside = key >= 0
+        batch, z, y, x = place_of(key, DEPTH, HEIGHT, WIDTH)
+    else:
+        LINE: tl.constexpr = (WIDTH + 31) // 32 * 32 if KIND == _BITMAP else WIDTH
+        LINES: tl.constexpr = HEIGHT if HEIGHT > 0 else 1
+        PLANES: tl.constexpr = DEPTH if DEPTH > 0 else 1
+        inside = index < capacity
+        cell = index
+        if KIND == _BITMAP:
+            cell = tl.load(rows + index, mask=inside, other=-1)
+            inside = cell >= 0
+        x = cell % LINE
+        rest = cell // LINE
+        y = rest % LINES
+        rest = rest // LINES
+        z = rest % PLANES
+        batch = rest // PLANES
     return inside, batch, z, y, x
 
 
 @triton.jit
-def _rows(read, batch, z, y, x, inside, limit, GEOMETRY: tl.constexpr, AT: tl.constexpr):
-    """Rows of coordinates inside a grid of ``limit`` rows."""
+def _rows(read, values, batch, z, y, x, inside, limit, GEOMETRY: tl.constexpr, AT: tl.constexpr):
+    """Rows of coordinates inside a grid; ``limit`` is the mask of a hash, or the capacity."""
     KIND: tl.constexpr = GEOMETRY[AT]
     DEPTH: tl.constexpr = GEOMETRY[AT + 1]
     HEIGHT: tl.constexpr = GEOMETRY[AT + 2]
     WIDTH: tl.constexpr = GEOMETRY[AT + 3]
-    LINE: tl.constexpr = (WIDTH + 31) // 32 * 32 if KIND == _BITMAP else WIDTH
-    LINES: tl.constexpr = HEIGHT if HEIGHT > 0 else 1
-    PLANES: tl.constexpr = DEPTH if DEPTH > 0 else 1
-    cell = ((batch * PLANES + z) * LINES + y) * LINE + x
-    return row_of(read, cell, inside, limit) if KIND == _BITMAP else tl.where(inside, cell, -1)
+    if KIND == _HASH:
+        row = row_of_hash(read, values, key_of(batch, z, y, x, DEPTH, HEIGHT, WIDTH), inside, limit)
+    else:
+        LINE: tl.constexpr = (WIDTH + 31) // 32 * 32 if KIND == _BITMAP else WIDTH
+        LINES: tl.constexpr = HEIGHT if HEIGHT > 0 else 1
+        PLANES: tl.constexpr = DEPTH if DEPTH > 0 else 1
+        cell = ((batch * PLANES + z) * LINES + y) * LINE + x
+        row = row_of(read, cell, inside, limit) if KIND == _BITMAP else tl.where(inside, cell, -1)
+    return row
 
 
 @triton.jit
@@ -87,7 +97,7 @@ def _step(place, tap, STEP: tl.constexpr, PAD: tl.constexpr, SIZE: tl.constexpr,
 
 @triton.jit
 def _table(
-    rows, read, table, capacity, limit, block,
+    rows, read, values, table, capacity, limit, block,
     GEOMETRY: tl.constexpr, AT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A block of rows of one table; its fields begin at ``AT``."""
@@ -108,14 +118,14 @@ def _table(
             for tap_x in tl.static_range(KERNEL_X):
                 to_x, open_x = _step(x, tap_x, GEOMETRY[AT + 13], GEOMETRY[AT + 16], WIDTH, INVERSE)
                 reached = inside & open_z & open_y & open_x
-                row = _rows(read, batch, to_z, to_y, to_x, reached, limit, GEOMETRY, AT + 4)
+                row = _rows(read, values, batch, to_z, to_y, to_x, reached, limit, GEOMETRY, AT + 4)
                 tl.store(target, row, mask=index < capacity)
                 target += capacity
 
 
 @triton.jit
 def _tables_kernel(
-    rows, reads, targets, capacities, limits, firsts,
+    rows, reads, values, targets, capacities, limits, firsts,
     GEOMETRY: tl.constexpr, TABLES: tl.constexpr, BLOCK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -126,8 +136,8 @@ def _tables_kernel(
         block = program - firsts[number]
         if (block >= 0) & (program < firsts[number + 1]):
             _table(
-                rows[number], reads[number], targets[number], capacities[number], limits[number], block,
-                GEOMETRY, number * _FIELDS, BLOCK,
+                rows[number], reads[number], values[number], targets[number],
+                capacities[number], limits[number], block, GEOMETRY, number * _FIELDS, BLOCK,
             )  # fmt: skip
 
 
@@ -155,24 +165,36 @@ def _launch_tables(requests: Sequence[Request], device: torch.device) -> list[Te
             *(1, 1, *stride)[-3:], *(0, 0, *padding)[-3:], int(inverse),
         ]  # fmt: skip
     # A dense grid has nothing to read: any pointer does.
-    rows = [
-        written.cells if isinstance(written, FixedGrid) else target
-        for (_, written), target in zip(pairs, targets, strict=True)
-    ]
-    reads = [
-        read.words if isinstance(read, FixedGrid) else target
-        for (read, _), target in zip(pairs, targets, strict=True)
-    ]
+    rows = [_rows_of(written, target) for (_, written), target in zip(pairs, targets, strict=True)]
+    reads = [_read_of(read, target) for (read, _), target in zip(pairs, targets, strict=True)]
     _launch(
-        _tables_kernel, firsts[-1], tuple(rows), tuple(reads), tuple(targets),
-        tuple(written.capacity for _, written in pairs), tuple(read.capacity for read, _ in pairs),
-        tuple(firsts), tuple(geometry), len(requests),
-        BLOCK=_BLOCK, num_warps=_BLOCK // 32, **dependent(targets[0]),
+        _tables_kernel, firsts[-1], tuple(rows), tuple(part[0] for part in reads),
+        tuple(part[1] for part in reads), tuple(targets),
+        tuple(written.capacity for _, written in pairs), tuple(part[2] for part in reads), tuple(firsts),
+        tuple(geometry), len(requests), BLOCK=_BLOCK, num_warps=_BLOCK // 32, **dependent(targets[0]),
     )  # fmt: skip
     return targets
 
 
 def _grid_fields(grid: Grid) -> list[int]:
     """Kind and sizes; 0 on an axis that the grid lacks."""
-    kind = _DENSE if isinstance(grid, DenseGrid) else _BITMAP
+    kind = _DENSE if isinstance(grid, DenseGrid) else _HASH if isinstance(grid, FixedHash) else _BITMAP
     return [int(kind.value), *(0, 0, *grid.spatial_shape)[-3:]]
+
+
+def _rows_of(grid: Grid, dummy: Tensor) -> Tensor:
+    """What holds the coordinates of the rows."""
+    if isinstance(grid, DenseGrid):
+        return dummy
+    return grid.cells if isinstance(grid, FixedGrid) else grid.keys
+
+
+def _read_of(grid: Grid, dummy: Tensor) -> tuple[Tensor, Tensor, int]:
+    """What a look-up reads: words, or slots and values; and the capacity, or the slots less one."""
+    if isinstance(grid, FixedGrid):
+        return grid.words, dummy, grid.capacity
+    if isinstance(grid, FixedHash):
+        if grid.slots is None or grid.values is None:
+            raise ValueError("a hashed grid made by the reference has no slots: make it with impl='triton'")
+        return grid.slots, grid.values, len(grid.slots) - 1
+    return dummy, dummy, grid.capacity

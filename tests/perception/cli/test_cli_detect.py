@@ -85,6 +85,21 @@ def test_the_score_option(perceive: Perceive, scan: Path, tiny_weights: Path, tm
     assert "nms.score_threshold" in done.remarks
 
 
+def test_the_range_option(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    arguments = ("detect", scan, "--out", tmp_path, "--weights", tiny_weights, "--json", "--no-pictures")
+    arguments += ("--overwrite", "--score", 0.0)
+    for given in ("none", "-16,-16,-3,16,16,1"):
+        assert len(json.loads(perceive(*arguments, f"--range={given}").output)["boxes"]) > 0
+    for given, message in (
+        ("1,2", "--range must be 'none' or six numbers"),
+        ("0,0,0,nan,1,1", "pillars.range_m must be minimum"),
+        ("0,0,-3,1,1,1", "pillars.range_m must be a whole number of 8 pillars"),
+    ):
+        done = perceive(*arguments, f"--range={given}")
+        assert done.status == 2
+        assert message in done.remarks
+
+
 def test_an_empty_scan_has_no_boxes(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.bin").write_bytes(b"")
     out = tmp_path / "out"

@@ -9,6 +9,7 @@ const QUESTIONS = {
   between: "what was between two times", changed_since: "what changed", how_often: "how often something was seen",
   how_many: "how many there are",
   still_there: "whether something is still there", summarise: "a summary", similar_situations: "what was similar",
+  seen_before: "whether it was seen before", been_here: "whether the robot was here before",
   pose_to: "where to drive to", search: "a search for words",
 };
 

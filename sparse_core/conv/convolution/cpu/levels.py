@@ -24,13 +24,12 @@ MOST_CELLS = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
-class DirectLevel:
-    """Active cells in the order of the taps of a submanifold layer, and how to find them.
+class Level:
+    """Active cells in the order of the taps of a submanifold layer.
 
     Attributes:
         cells: (M, 1 + D) int64 ``(batch, *spatial)`` of each row.
         ordered: the taps of the rows; ``ordered.order`` is the place of each row in key order.
-        rows: (cells of the grid with margins,) int32 row of each cell, -1 where none is active.
         neighbours: (K, M) int32 row under each tap of each row, -1 where none is active.
         spatial_shape: cells along each axis.
         batch_size: frames.
@@ -38,7 +37,6 @@ class DirectLevel:
 
     cells: Tensor
     ordered: TapOrder
-    rows: Tensor
     neighbours: Tensor
     spatial_shape: tuple[int, ...]
     batch_size: int
@@ -58,6 +56,17 @@ class DirectLevel:
     def blocks(self, channels: int) -> list[RowBlock]:
         """Blocks of a submanifold layer on rows of this many channels."""
         return even_blocks(self._gathered, channels, self.ordered)
+
+
+@dataclass(frozen=True, eq=False)
+class DirectLevel(Level):
+    """A level of a bounded grid.
+
+    Attributes:
+        rows: (cells of the grid with margins,) int32 row of each cell, -1 where none is active.
+    """
+
+    rows: Tensor
 
 
 def fits(spatial_shape: Sequence[int], batch_size: int) -> bool:
@@ -88,7 +97,7 @@ def direct_level(
     ordered = rows_by_taps(_read(rows, keys, offsets) >= 0)
     keys, cells = keys.index_select(0, ordered.order), cells.index_select(0, ordered.order)
     rows[keys] = numbers
-    return DirectLevel(cells, ordered, rows, _read(rows, keys, offsets), shape, batch_size)
+    return DirectLevel(cells, ordered, _read(rows, keys, offsets), shape, batch_size, rows)
 
 
 def strided_level(
@@ -127,14 +136,29 @@ def strided_level(
     corner = cells * torch.tensor([1, *stride])
     keys = linear_keys(corner, before.spatial_shape)
     read = _read(before.rows, keys, torch.tensor(key_offsets(kernel_size, padding, before.spatial_shape)))
+    return level, *strided_blocks(read, len(before), channels, level)
+
+
+def strided_blocks(read: Tensor, inputs: int, channels: int, level: Level) -> tuple[list[RowBlock], Tensor]:
+    """How to compute a strided layer.
+
+    Args:
+        read: (K, M) integer input row under each tap of each output cell, in key order; -1 for none.
+        inputs: rows of the input.
+        channels: width of the input.
+        level: of the outputs.
+
+    Returns:
+        Blocks of the layer; (M,) int64 which of their output rows is each row of the level.
+    """
     ordered = rows_by_taps(read >= 0)
     own_order = ordered.order
-    gathered = gather_rows(read, len(before)).index_select(0, own_order)
+    gathered = gather_rows(read, inputs).index_select(0, own_order)
     blocks = even_blocks(gathered, channels, ordered)
     # Computed row own_order⁻¹[c] is cell c, and the level's row r is cell order[r].
     computed = torch.empty_like(own_order)
     computed[own_order] = torch.arange(len(own_order))
-    return level, blocks, computed[level.order]
+    return blocks, computed[level.order]
 
 
 def _read(rows: Tensor, keys: Tensor, offsets: Tensor) -> Tensor:

@@ -9,13 +9,17 @@ whole. Inference only: nothing here has a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool
+from sparse_core.conv.convolution.cpu.keyed import merged
+from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
 #: Cells of a tile as powers of two, so that a shift divides.
 _ROW_BITS, _COLUMN_BITS = 1, 2
@@ -75,6 +79,11 @@ class TilePlan(NamedTuple):
     tiles: int
 
 
+#: Given (T, 3) int64 first cells ``(batch, y, x)`` of windows, and the size of a window: int32 row of each
+#: cell, (cells of a window, T), row-major.
+TileWindows = Callable[[Tensor, tuple[int, int]], npt.NDArray[np.int32]]
+
+
 class Tiles:
     """The tiles that hold some cells of maps of one shape.
 
@@ -107,13 +116,9 @@ class Tiles:
             origin: place of the first cell in it.
             channels: width of the input.
         """
-        used = self._used
-        if 0 < len(used) < MANY_ROWS:
-            # A tile is a row of products, see rows_product: some are made twice where they are few.
-            used = torch.cat([used, used[-1:].expand(-len(used) % ROWS_TOGETHER)])
+        used = _enough(self._used)
         count, batch_stride = len(used), self._down * self._across
-        parts = max(1, -(-count * _READS * channels // TILE_ELEMENTS))
-        size = max(1, -(-count // parts))
+        size = _part_size(count, channels)
         corners = used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
         corners += used % batch_stride // self._across * (_ROWS * strides[1])
         corners += used % self._across * (_COLUMNS * strides[2])
@@ -121,10 +126,51 @@ class Tiles:
         spread = torch.tensor(offsets)[:, None]
         reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]
         number = self._numbers.index_select(0, self._keys)
-        first = number // size * size
-        together = (count - first).clamp_(max=size)
-        places = first * _MADE + self._within * together + number - first
-        return TilePlan(reads, places.int(), count)
+        return TilePlan(reads, _places(number, self._within, count, size), count)
+
+
+def keyed_tile_plan(cells: Tensor, shape: Sequence[int], windows: TileWindows, channels: int) -> TilePlan:
+    """:meth:`Tiles.plan` for maps of any size: the same tiles in the same order, without a map.
+
+    Args:
+        cells: (M, 3) int64 distinct ``(batch, y, x)``.
+        shape: rows and columns that there are keys for.
+        windows: what tiles read.
+        channels: width of the input.
+    """
+    frame, row, column = cells.unbind(1)
+    counts = [-(-size // cells_of) for size, cells_of in zip(shape, (_ROWS, _COLUMNS), strict=True)]
+    tiles = torch.stack([frame, row >> _ROW_BITS, column >> _COLUMN_BITS], dim=1)
+    keys = linear_keys(tiles, counts).numpy()
+    distinct = merged(np.sort(keys))
+    number = torch.from_numpy(np.searchsorted(distinct, keys))
+    used = _enough(torch.from_numpy(distinct))
+    size = _part_size(len(used), channels)
+    corners = coordinates_from_keys(used, counts).long() * torch.tensor([1, _ROWS, _COLUMNS])
+    read = torch.from_numpy(windows(corners - torch.tensor([0, 1, 1]), (_ROWS + 2, _COLUMNS + 2)))
+    reads = [part.reshape(-1) for part in read.split(size, dim=1) if len(used)]
+    within = ((row & (_ROWS - 1)) << _COLUMN_BITS) + (column & (_COLUMNS - 1))
+    return TilePlan(reads, _places(number, within, len(used), size), len(used))
+
+
+def _enough(used: Tensor) -> Tensor:
+    """A tile is a row of products, see rows_product: some are made twice where they are few."""
+    if 0 < len(used) < MANY_ROWS:
+        return torch.cat([used, used[-1:].expand(-len(used) % ROWS_TOGETHER)])
+    return used
+
+
+def _part_size(count: int, channels: int) -> int:
+    """Tiles that are computed together."""
+    parts = max(1, -(-count * _READS * channels // TILE_ELEMENTS))
+    return max(1, -(-count // parts))
+
+
+def _places(number: Tensor, within: Tensor, count: int, size: int) -> Tensor:
+    """(M,) int32 computed row of each cell, by the number of its tile and its place in it."""
+    first = number // size * size
+    together = (count - first).clamp_(max=size)
+    return (first * _MADE + within * together + number - first).int()
 
 
 def tile_weight(weight: Tensor) -> Tensor:

@@ -17,9 +17,12 @@ from torch import Tensor
 from sparse_core.conv.grid import (
     DenseGrid,
     FixedGrid,
+    FixedHash,
     GridLevel,
     TableRequest,
+    fixed_hash,
     grid_from_cells,
+    hash_pyramid,
     linear_cells,
     neighbour_tables,
     pyramid,
@@ -61,10 +64,10 @@ def coordinates_of(shape: Shape, density: float) -> Tensor:
     return torch.cat([active, none, active[: len(active) // 3]])
 
 
-def equal(left: FixedGrid, right: FixedGrid) -> bool:
+def equal(left: FixedGrid | FixedHash, right: FixedGrid | FixedHash) -> bool:
     """Whether two grids hold the same, to the bit."""
-    names = ("cells", "words", "count", "active")
-    return all(torch.equal(getattr(left, name), getattr(right, name)) for name in names)
+    names = ("cells", "words") if isinstance(left, FixedGrid) else ("keys",)
+    return all(torch.equal(getattr(left, name), getattr(right, name)) for name in (*names, "count", "active"))
 
 
 def compare(
@@ -81,17 +84,20 @@ def compare(
     of_levels, of_tables = Launches(), Launches()
     of_levels.watch(pyramid_triton)
     of_tables.watch(tables_triton)
-    grids, tables = {}, {}
+    grids, hashes, tables = {}, {}, {}
     for impl in ("reference", "triton"):
         single = grid_from_cells(cells, shape, 2, capacities[0], impl=impl)
         bits = single.words[:, 0].contiguous()
         of_levels.count = 0
         grids[impl] = [*pyramid(bits, shape, 2, capacities, levels, impl=impl), single]
+        hashed = fixed_hash(coordinates, shape, 2, capacities[0], impl=impl)
+        hashes[impl] = hash_pyramid(hashed, capacities[1:2], levels[:1], impl=impl)
         fine, coarse, sizes = grids[impl][0], grids[impl][1], levels[0][:3]
         ones = (1,) * len(shape)
         requests = [
             TableRequest(fine, fine, (3,) * len(shape), ones, ones),
             TableRequest(fine, coarse, *sizes, True),
+            TableRequest(hashes[impl][0], hashes[impl][1], *sizes),
         ]
         if len(shape) < 3:
             requests += [
@@ -99,10 +105,14 @@ def compare(
                 TableRequest(fine, "all", *sizes),
                 TableRequest(fine, "all", *sizes, True),
                 TableRequest(DenseGrid(shape, 2), coarse, *sizes),
+                TableRequest(hashes[impl][0], hashes[impl][1], *sizes, True),
+                TableRequest(fine, hashes[impl][1], *sizes),
             ]
         tables[impl] = neighbour_tables(requests if with_tables else [], impl=impl)
+    pairs = [zip(made["triton"], made["reference"], strict=True) for made in (grids, hashes)]
     return {
-        "grids": [equal(*pair) for pair in zip(grids["triton"], grids["reference"], strict=True)],
+        "grids": [equal(*pair) for pair in pairs[0]],
+        "hashes": [equal(*pair) for pair in pairs[1]],
         "tables": [torch.equal(*pair) for pair in zip(tables["triton"], tables["reference"], strict=True)],
         "active": [int(grid.active) for grid in grids["triton"]],
         "launches": [of_levels.count, of_tables.count],

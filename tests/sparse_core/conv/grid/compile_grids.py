@@ -20,8 +20,11 @@ from sparse_core import op
 from sparse_core.conv.grid import (
     DenseGrid,
     FixedGrid,
+    FixedHash,
     GridLevel,
     TableRequest,
+    hash_pyramid,
+    hash_triton,
     neighbour_tables,
     pyramid,
     pyramid_triton,
@@ -72,9 +75,15 @@ def grid_of(shape: tuple[int, ...], capacity: int) -> FixedGrid:
     return FixedGrid(shape, 1, capacity, words, zeros(capacity), zeros(1), zeros(1))
 
 
+def hash_of(shape: tuple[int, ...], capacity: int) -> FixedHash:
+    """A hashed grid without content."""
+    keys, slots = zeros(capacity, dtype=torch.int64), zeros(64, dtype=torch.int64)
+    return FixedHash(shape, 1, capacity, keys, slots, zeros(64), zeros(1), zeros(1))
+
+
 def main() -> None:
     """Every kernel as a detector uses it, and on a grid of a single cell."""
-    for module in (kernels, pyramid_triton, tables_triton):
+    for module in (kernels, hash_triton, pyramid_triton, tables_triton):
         module._launch = compile_only
     op.interpreted = lambda: True
     halved, same = ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1))
@@ -83,11 +92,13 @@ def main() -> None:
         pyramid(zeros(word_count(shape, 1)), shape, 1, [room] * 4, levels, impl="triton")
         kernels.bits_of_cells(zeros(room), 64)
         fine, coarse = grid_of(shape, room), grid_of(tuple((size + 1) // 2 for size in shape), room)
+        hashed = hash_of(shape, room)
+        hash_pyramid(hashed, [room], [GridLevel()], impl="triton")
         requests = [
             TableRequest(fine, fine, *same),
             TableRequest(fine, coarse, *halved, True),
-            TableRequest(fine, "all", *halved),
-            TableRequest(DenseGrid(shape, 1), fine, *same),
+            TableRequest(hashed, "all", *halved),
+            TableRequest(DenseGrid(shape, 1), hashed, *same),
         ]
         neighbour_tables(requests, impl="triton")
     deep = (40, 200, 176)

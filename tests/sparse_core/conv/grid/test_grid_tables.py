@@ -14,7 +14,9 @@ from sparse_core.conv.grid import (
     FixedGrid,
     GridLevel,
     TableRequest,
+    fixed_hash,
     grid_from_cells,
+    hash_pyramid,
     linear_cells,
     neighbour_table,
     neighbour_tables,
@@ -51,10 +53,14 @@ def test_tables_are_those_of_coordinates(
     capacities = [len(table) + 5, len(outputs) + 3]
     bits = grid_of(coordinates, shape, 1).words[:, 0].contiguous()
     grids = pyramid(bits, shape, 2, capacities, [level])
-    found = neighbour_table(*grids, *sizes)
-    assert torch.equal(found, with_room(expected.rows, capacities[1]))
-    found = neighbour_table(*grids, *sizes, inverse=True)
-    assert torch.equal(found, with_room(expected.inverse, capacities[0]))
+    hashes = hash_pyramid(fixed_hash(coordinates, shape, 2, capacities[0]), capacities[1:], [level])
+    for coarse, fine in ((hashes[1], hashes[0]), (grids[1], grids[0]), (grids[1], hashes[0])):
+        found = neighbour_table(fine, coarse, *sizes)
+        assert torch.equal(found, with_room(expected.rows, capacities[1]))
+        found = neighbour_table(fine, coarse, *sizes, inverse=True)
+        assert torch.equal(found, with_room(expected.inverse, capacities[0]))
+    assert torch.equal(hashes[1].keys[: len(outputs)], outputs.keys)
+    assert hashes[1].keys[len(outputs) :].tolist() == [-1] * 3
 
     ones, kernel = (1,) * len(shape), (3,) * len(shape)
     expected = submanifold_table(table, kernel)
@@ -113,11 +119,22 @@ def test_several_tables_are_the_single_ones(random_cells: RandomCells) -> None:
 def test_rows_beyond_the_capacity_are_not_found(random_cells: RandomCells) -> None:
     coordinates = random_cells((20, 33), density=0.2)
     whole = grid_of(coordinates, (20, 33), 400)
-    small = grid_of(coordinates, (20, 33), 40)
-    assert (int(small.count), int(small.active)) == (40, int(whole.count))
-    expected = neighbour_table(whole, whole, (3, 3), (1, 1), (1, 1))[:, :40]
-    found = neighbour_table(small, small, (3, 3), (1, 1), (1, 1))
-    assert torch.equal(found, torch.where(expected < 40, expected, -1))
+    for small in (grid_of(coordinates, (20, 33), 40), fixed_hash(coordinates, (20, 33), 2, 40)):
+        assert (int(small.count), int(small.active)) == (40, int(whole.count))
+        expected = neighbour_table(whole, whole, (3, 3), (1, 1), (1, 1))[:, :40]
+        found = neighbour_table(small, small, (3, 3), (1, 1), (1, 1))
+        assert torch.equal(found, torch.where(expected < 40, expected, -1))
+
+
+def test_hashed_grids_take_grids_that_bitmaps_cannot() -> None:
+    shape = (2**20, 2**20)
+    coordinates = torch.tensor([[0, 2**20 - 1, 2**20 - 1], [0, 2**20 - 1, 2**20 - 2], [0, 0, 0], [-1, 0, 0]])
+    grid = fixed_hash(coordinates, shape, 1, 5)
+    assert (int(grid.count), int(grid.active)) == (3, 3)
+    table = neighbour_table(grid, grid, (1, 3), (1, 1), (0, 1))
+    assert table.tolist() == [[-1, -1, 1, -1, -1], [0, 1, 2, -1, -1], [-1, 2, -1, -1, -1]]
+    with pytest.raises(ValueError, match="a FixedHash has no such limit"):
+        grid_of(coordinates, shape, 5)
 
 
 def test_requests_are_checked(random_cells: RandomCells) -> None:
@@ -130,3 +147,9 @@ def test_requests_are_checked(random_cells: RandomCells) -> None:
         neighbour_table(grid, grid, (3, 3, 3), (1, 1, 1), (1, 1, 1))
     with pytest.raises(ValueError, match="a table has at most"):
         neighbour_table(DenseGrid((2**16, 2**16), 1), "all", (1, 1), (1, 1), (0, 0))
+    with pytest.raises(ValueError, match="coordinates must be"):
+        fixed_hash(torch.zeros(3, 3), (4,), 1, 4)
+    with pytest.raises(ValueError, match="grids of"):
+        fixed_hash(torch.zeros(3, 4, dtype=torch.int32), (2**20, 2**20, 2**20), 1, 4)
+    with pytest.raises(ValueError, match="levels need as many capacities"):
+        hash_pyramid(fixed_hash(torch.zeros(1, 3, dtype=torch.int32), (4, 4), 1, 4), [], [GridLevel()])

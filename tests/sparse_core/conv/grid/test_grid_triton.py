@@ -26,12 +26,12 @@ FOLDER = Path(__file__).parent
 def check(report: dict[str, Any]) -> None:
     assert len(report["cases"]) == 8
     for name, case in report["cases"].items():
-        assert all(case["grids"] + case["tables"]), (name, case)
+        assert all(case["grids"] + case["hashes"] + case["tables"]), (name, case)
         # Three levels down are written with the first, and tables are made eight at a time.
         extra = {"mixed": 1, "another kernel": 2}.get(name, 0)
         assert case["launches"] == [2 + extra, math.ceil(len(case["tables"]) / 8)], (name, case)
         assert (max(case["active"]) > 0) == (name != "empty"), name
-    assert sum(len(case["tables"]) for case in report["cases"].values()) == 3 * 6 + 2
+    assert sum(len(case["tables"]) for case in report["cases"].values()) == 3 * 9 + 3
 
 
 def test_interpreted_grids_equal_the_reference(repository: Path) -> None:
@@ -52,7 +52,10 @@ def test_compiled_grids_equal_the_reference(repository: Path, cuda: torch.device
 def test_kernels_compile_for_a_gpu_that_is_not_there(repository: Path) -> None:
     report = run_script(FOLDER / "compile_grids.py", repository, interpret=False)
     assert set(report) == {
+        "_insert_kernel",
+        "_number_kernel",
         "_set_kernel",
+        "_strided_kernel",
         "_tables_kernel",
         "bits_kernel",
         "rows_kernel",

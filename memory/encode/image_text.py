@@ -1,0 +1,207 @@
+"""Images and texts in one space, so that words find what was seen.
+
+encoder = open_image_text_encoder("google/siglip-base-patch16-224")
+vectors = encoder.encode_images(["crop.jpg"])
+found = encoder.encode_texts(["a red lorry"]) @ vectors.T
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from memory.encode.class_names import ClassNameEncoder
+from memory.encode.image import Image, check_images, pixels
+from memory.encode.text import check_texts
+
+#: The encoder that needs no download, by its name.
+OFFLINE = "class-names"
+#: In front of models that open_clip reads: MobileCLIP and most others.
+_OPEN_CLIP = ("hf-hub:", "local-dir:")
+
+
+class ImageTextEncoder(Protocol):
+    """An encoder of images and of texts.
+
+    Attributes:
+        name: what it was opened by; a store keeps its vectors under this name.
+        dim: of the vectors.
+    """
+
+    name: str
+    dim: int
+
+    def encode_images(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
+        """(images, dim) float32 unit vectors; images as for :class:`memory.encode.ImageEncoder`."""
+        ...
+
+    def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts, dim) float32 unit vectors, near those of images that show what the text says."""
+        ...
+
+
+def open_image_text_encoder(
+    name: str | Path = OFFLINE, *, device: torch.device | str = "cpu"
+) -> ImageTextEncoder:
+    """An encoder by its name.
+
+    Args:
+        name: ``"class-names"`` for :class:`ClassNameEncoder`, which never downloads; a folder with a model of
+            transformers (SigLIP, CLIP: ``config.json``) or of open_clip (MobileCLIP:
+            ``open_clip_config.json``); or the name of one on the Hugging Face hub, which is downloaded once:
+            ``google/siglip-base-patch16-224``, ``hf-hub:apple/MobileCLIP2-S0``.
+        device: where the networks run.
+
+    Raises:
+        ImportError: a package is missing; names the extra.
+        ValueError: the model cannot be read, or is none of images and texts; names it.
+    """
+    if str(name) == OFFLINE:
+        return ClassNameEncoder(device=device)
+    folder = Path(name)
+    if folder.is_dir():
+        if (folder / "open_clip_config.json").is_file():
+            return OpenClipEncoder(f"local-dir:{folder}", device=device)
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{folder}: neither config.json nor open_clip_config.json is there")
+    if str(name).startswith(_OPEN_CLIP):
+        return OpenClipEncoder(str(name), device=device)
+    return TransformersEncoder(name, device=device)
+
+
+class _HubEncoder:
+    """What models of both libraries share: images in batches, unit vectors."""
+
+    name: str
+    dim: int
+    device: torch.device
+
+    def encode_images(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
+        """See :class:`ImageTextEncoder`."""
+        check_images(images, batch_size)
+        source, found = iter(images), []
+        while batch := [pixels(image) for image in islice(source, batch_size)]:
+            found.append(self._unit(lambda batch=batch: self._of_images(batch)))  # type: ignore[misc]
+        return np.concatenate(found) if found else np.zeros((0, self.dim), np.float32)
+
+    def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See :class:`ImageTextEncoder`."""
+        check_texts(texts)
+        if not len(texts):
+            return np.zeros((0, self.dim), np.float32)
+        return self._unit(lambda: self._of_texts(list(texts)))
+
+    @torch.inference_mode()
+    def _unit(self, compute: Callable[[], Tensor]) -> NDArray[np.float32]:
+        vectors: NDArray[np.float32] = functional.normalize(compute().float(), dim=1).cpu().numpy()
+        return vectors
+
+    def _of_images(self, images: list[NDArray[np.uint8]]) -> Tensor:
+        raise NotImplementedError
+
+    def _of_texts(self, texts: list[str]) -> Tensor:
+        raise NotImplementedError
+
+
+class TransformersEncoder(_HubEncoder):
+    """A model of transformers with ``get_image_features`` and ``get_text_features``: SigLIP, CLIP and others.
+
+    Args:
+        name: folder, or name on the hub.
+        device: where it runs.
+
+    Raises:
+        ImportError: transformers is missing; names the extra.
+        ValueError: the model cannot be read, or is none of images and texts.
+    """
+
+    def __init__(self, name: str | Path, *, device: torch.device | str = "cpu") -> None:
+        library = _library("transformers")
+        self.name, self.device = str(name), torch.device(device)
+        local = Path(name).is_dir()
+        try:
+            model = library.AutoModel.from_pretrained(self.name, local_files_only=local)
+            self._tokens = library.AutoTokenizer.from_pretrained(self.name, local_files_only=local)
+            self._images = library.AutoImageProcessor.from_pretrained(self.name, local_files_only=local)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"{name}: no model that transformers can read: {_first_line(error)}") from error
+        if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
+            raise ValueError(f"{name}: {type(model).__name__} is no model of images and texts")
+        self._model = model.eval().to(self.device)
+        longest = getattr(model.config.text_config, "max_position_embeddings", None)
+        # SigLIP was trained on texts of one length; others take a mask with theirs.
+        padding = "max_length" if "siglip" in model.config.model_type else True
+        self._padded = {"padding": padding, "truncation": True, "max_length": longest}
+        self.dim = int(self.encode_texts([""]).shape[1])
+
+    def _of_images(self, images: list[NDArray[np.uint8]]) -> Tensor:
+        given = self._images(images=images, return_tensors="pt").to(self.device)
+        return _features(self._model.get_image_features(**given))
+
+    def _of_texts(self, texts: list[str]) -> Tensor:
+        given = self._tokens(texts, return_tensors="pt", **self._padded).to(self.device)
+        return _features(self._model.get_text_features(**given))
+
+
+class OpenClipEncoder(_HubEncoder):
+    """A model of open_clip: MobileCLIP and most others.
+
+    Args:
+        name: ``hf-hub:NAME`` or ``local-dir:FOLDER``.
+        device: where it runs.
+
+    Raises:
+        ImportError: open_clip is missing; names the extra.
+        ValueError: the model cannot be read.
+    """
+
+    def __init__(self, name: str, *, device: torch.device | str = "cpu") -> None:
+        library = _library("open_clip")
+        self.name, self.device = name.removeprefix("local-dir:"), torch.device(device)
+        try:
+            model, self._prepare = library.create_model_from_pretrained(name)
+            self._tokens = library.get_tokenizer(name)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ValueError(f"{name}: no model that open_clip can read: {_first_line(error)}") from error
+        self._model = model.eval().to(self.device)
+        self.dim = int(self.encode_texts([""]).shape[1])
+
+    def _of_images(self, images: list[NDArray[np.uint8]]) -> Tensor:
+        from PIL import Image as Pillow
+
+        prepared = [self._prepare(Pillow.fromarray(image)) for image in images]
+        found: Tensor = self._model.encode_image(torch.stack(prepared).to(self.device))
+        return found
+
+    def _of_texts(self, texts: list[str]) -> Tensor:
+        found: Tensor = self._model.encode_text(self._tokens(texts).to(self.device))
+        return found
+
+
+def _features(found: Any) -> Tensor:
+    """Newer versions give them as a field."""
+    features: Tensor = getattr(found, "pooler_output", found)
+    return features
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"models of images and texts need {name}: pip install 'sparsight[image-text]';"
+            f" the import failed with: {error}"
+        ) from error

@@ -1,0 +1,92 @@
+"""Which lines were imported before, by what the log says of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from memory.exchange.sources import Entry
+from memory.persistence.sqlite import Database
+from memory.store import MemoryStore
+
+OPERATION = "import"
+#: As which :meth:`memory.store.MemoryStore.observe` logs itself.
+OBSERVED = "observe"
+#: Operations of the log that are read at a time.
+_LOG_PORTION = 5000
+
+
+class Imported(NamedTuple):
+    """What was imported before and not undone.
+
+    Attributes:
+        stretches: first line of a stretch -> its last lines -> digests, of one sort of content.
+        spaces: name of the vectors of a store -> the encoder whose they are, where imports said it.
+    """
+
+    stretches: dict[int, dict[int, set[str]]]
+    spaces: dict[str, str]
+
+
+def imported_before(database: Database | MemoryStore, sort: str) -> Imported:
+    """What the log says.
+
+    Args:
+        database: of the store.
+        sort: of content, whose lines count.
+    """
+    imports: dict[int, dict[str, Any]] = {}
+    undos: list[tuple[int, int]] = []
+    after = 0
+    while entries := database.log(after, limit=_LOG_PORTION):
+        after = entries[-1].generation
+        for entry in entries:
+            if entry.undoes is not None:
+                undos.append((entry.generation, entry.undoes))
+            elif entry.operation in (OPERATION, OBSERVED) and "sort" in entry.detail:
+                imports[entry.generation] = entry.detail
+    undone: set[int] = set()
+    for generation, target in reversed(undos):
+        # An undo that was undone itself, later, counts for nothing.
+        if generation not in undone:
+            undone.add(target)
+    found = Imported({}, {})
+    for generation, detail in imports.items():
+        if generation in undone:
+            continue
+        found.spaces.update(detail.get("spaces", {}))
+        if detail["sort"] == sort:
+            lasts = found.stretches.setdefault(int(detail["first"]), {})
+            lasts.setdefault(int(detail["last"]), set()).add(str(detail["sha256"]))
+    return found
+
+
+def told_apart(
+    entries: Iterable[Entry], stretches: dict[int, dict[int, set[str]]]
+) -> Iterator[tuple[Entry, bool]]:
+    """Each entry in its order, and whether it is within a stretch that has the same lines.
+
+    Entries are held back while a logged stretch that they may belong to is not at its end: no longer than the
+    longest of those, so that a stream can be told apart as it comes.
+    """
+    waiting: deque[tuple[Entry, list[bool]]] = deque()
+    running: dict[int, Any] = {}
+    for entry in entries:
+        waiting.append((entry, [False]))
+        if entry.number in stretches:
+            running[entry.number] = hashlib.sha256()
+        for first, digest in list(running.items()):
+            digest.update(entry.raw + b"\n")
+            lasts = stretches[first]
+            if entry.number in lasts and digest.hexdigest() in lasts[entry.number]:
+                for held, known in waiting:
+                    known[0] |= held.number >= first
+            if entry.number >= max(lasts):
+                del running[first]
+        while waiting and (not running or min(running) > waiting[0][0].number):
+            held, known = waiting.popleft()
+            yield held, known[0]
+    for held, known in waiting:
+        yield held, known[0]

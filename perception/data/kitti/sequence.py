@@ -1,0 +1,168 @@
+"""A KITTI sequence as a data set: scans of one drive, labels with identities, poses and times.
+
+File formats: the KITTI tracking development kit's readme (labels); a row-major 3x4 matrix a line (poses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.data.camera import DONT_CARE, CameraCalibration, CameraObject
+from perception.data.kitti.data_set import KittiDataSet
+from perception.data.kitti.files import parse_object, read_calibration
+from perception.data.kitti.folder import CAMERA_SCANS, WHOLE_SCANS, KittiFolder
+from perception.data.projection import boxes_from_objects
+from perception.data.types import DataSet, Frame, Part
+from perception.errors import DataError
+from perception.io.text import parse_number, read_text
+from perception.types import Boxes3D
+
+Value = TypeVar("Value")
+_LABELS, _CALIBRATION, _POSES, _TIMES = "labels.txt", "calib.txt", "poses.txt", "timestamps.txt"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KittiSequenceFrame(Frame):
+    """A scan and its rows of the sequence's labels, in their order and without DontCare.
+
+    Attributes:
+        camera: of the sequence.
+        rows: what is labelled, DontCare too.
+    """
+
+    camera: CameraCalibration
+    rows: tuple[CameraObject, ...]
+
+    @cached_property
+    def calibration(self) -> CameraCalibration:
+        """The camera of the sequence."""
+        return self.camera
+
+    @cached_property
+    def objects(self) -> list[CameraObject]:
+        """The labels."""
+        return list(self.rows)
+
+    @cached_property
+    def truth(self) -> Boxes3D:
+        """The labels in the LiDAR frame, without DontCare."""
+        return boxes_from_objects(self.rows, self.camera)
+
+
+class KittiSequence(DataSet):
+    """The frames of a folder with ``labels.txt``, ``calib.txt`` and a folder of scans named by their numbers.
+
+    ``poses.txt`` (world_from_lidar) and ``timestamps.txt`` (seconds), a line a frame, need not be there.
+    """
+
+    kind = "KITTI sequence"
+    layout = f"{_LABELS} and {CAMERA_SCANS}/ or {WHOLE_SCANS}/"
+    classes = KittiDataSet.classes
+    neighbours: ClassVar[Mapping[str, str]] = KittiDataSet.neighbours
+    evaluation = KittiDataSet.evaluation
+
+    @cached_property
+    def _scans(self) -> dict[str, Path]:
+        return KittiFolder(self.folder, self.scans).scans
+
+    @cached_property
+    def _camera(self) -> CameraCalibration:
+        return read_calibration(self.folder / _CALIBRATION)
+
+    @cached_property
+    def _labels(self) -> dict[int, list[tuple[int, CameraObject]]]:
+        """Identity and object of each label by the number of the frame."""
+        path = self.folder / _LABELS
+        found: dict[int, list[tuple[int, CameraObject]]] = {}
+        for number, line in enumerate(read_text(path, "the labels of the sequence").splitlines(), 1):
+            if not line.strip():
+                continue
+            place = f"{path}: line {number}"
+            words = line.split()
+            if len(words) < 2:
+                raise DataError(f"{place}: expected frame, track id and the fields of a label")
+            frame, track = (
+                _whole(place, name, word) for name, word in zip(("frame", "track id"), words, strict=False)
+            )
+            found.setdefault(frame, []).append((track, parse_object(place, words[2:])))
+        return found
+
+    @cached_property
+    def _poses(self) -> list[npt.NDArray[np.float64]] | None:
+        rows = self._numbers(_POSES, 12)
+        return None if rows is None else [np.vstack([row.reshape(3, 4), [0, 0, 0, 1]]) for row in rows]
+
+    @cached_property
+    def _times_ns(self) -> list[int] | None:
+        rows = self._numbers(_TIMES, 1)
+        return None if rows is None else [round(float(row[0]) * 1e9) for row in rows]
+
+    def _numbers(self, name: str, columns: int) -> list[npt.NDArray[np.float64]] | None:
+        """The lines of a file; None where it is not there."""
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        rows = []
+        for number, line in enumerate(read_text(path, "a line a frame").splitlines(), 1):
+            words = line.split()
+            if len(words) != columns:
+                raise DataError(f"{path}: line {number}: {len(words)} numbers; expected {columns}")
+            rows.append(np.array([parse_number(f"{path}: line {number}", name, word) for word in words]))
+        return rows
+
+    @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """Labels and scans are there."""
+        scans = any((folder / name).is_dir() for name in (CAMERA_SCANS, WHOLE_SCANS))
+        return scans and (folder / _LABELS).is_file()
+
+    def frames_having(self, part: Part) -> Iterable[str]:
+        """The scans; where labels say nothing of one, nothing is there."""
+        return self._scans
+
+    def frame(self, frame_id: str) -> KittiSequenceFrame:
+        """A frame that has a scan."""
+        if frame_id not in self._scans:
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+        scan = self._scans[frame_id]
+        number = _whole(str(scan), "name", frame_id)
+        rows = self._labels.get(number, [])
+        return KittiSequenceFrame(
+            frame_id=frame_id,
+            source=scan,
+            labelled=True,
+            calibrated=True,
+            track_ids=np.array([track for track, item in rows if item.type != DONT_CARE], np.int64),
+            pose=_line(self._poses, number, self.folder / _POSES),
+            time_ns=_line(self._times_ns, number, self.folder / _TIMES),
+            camera=self._camera,
+            rows=tuple(item for _, item in rows),
+        )
+
+    @classmethod
+    def truth_beside(cls, scan: Path) -> Boxes3D | None:
+        """The labels in the folder that holds the folder of the scan."""
+        folder = scan.resolve().parent.parent
+        return cls(folder, None, "scan", None).frame(scan.stem).truth if cls.recognises(folder) else None
+
+
+def _line(values: list[Value] | None, number: int, path: Path) -> Value | None:
+    if values is None:
+        return None
+    if number >= len(values):
+        raise DataError(f"{path}: {len(values)} lines, none for frame {number}; write one a frame from 0 on")
+    return values[number]
+
+
+def _whole(place: str, name: str, word: str) -> int:
+    number = parse_number(place, name, word)
+    if not number.is_integer():
+        raise DataError(f"{place}: {name} is {word[:40]!r}; expected a whole number")
+    return int(number)

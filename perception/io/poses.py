@@ -1,0 +1,185 @@
+"""Where the sensor was at each scan, from a file of poses.
+
+Two formats, those of ``recall import --poses``:
+
+- Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix ``map_from_lidar``,
+  row by row. Scan ``000010`` has row 10, counted from 0; without a number as its name, the row of its place.
+- JSONL with ``frame``, ``x``, ``y``, ``yaw`` and, where they are known, ``z``, ``time_ns`` or ``time`` (ISO
+  8601, UTC without a zone), ``covariance`` (3 x 3, of the position) and ``map_id``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.errors import DataError
+from perception.io.text import parse_count, parse_number, read_text
+
+#: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
+_LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
+_FIELDS = ("frame", "x", "y", "z", "yaw", "time_ns", "time", "covariance", "map_id")
+
+
+@dataclass(frozen=True, eq=False)
+class ScanPose:
+    """Pose of the sensor at a scan.
+
+    Attributes:
+        map_from_lidar: (4, 4) float64.
+        time_ns: nanoseconds since the epoch, or None.
+        covariance: (3, 3) of the position in square metres as rows of numbers, or None.
+        map_id: name of the map, or None.
+    """
+
+    map_from_lidar: npt.NDArray[np.float64]
+    time_ns: int | None = None
+    covariance: Any = None
+    map_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: the field ``pose`` of a record of ``detections.jsonl``."""
+        found: dict[str, Any] = {"map_from_lidar": self.map_from_lidar[:3].tolist()}
+        for name in ("time_ns", "covariance", "map_id"):
+            if getattr(self, name) is not None:
+                found[name] = getattr(self, name)
+        return found
+
+
+class ScanPoses:
+    """Poses of scans; see the module for the formats.
+
+    Args:
+        path: of the file.
+        camera: rows are poses of KITTI's camera 0; the LiDAR is taken to be at its place.
+
+    Raises:
+        DataError: the file cannot be read, or a line of it; names it.
+    """
+
+    def __init__(self, path: Path, *, camera: bool = False) -> None:
+        self.path = path
+        self._rows: list[ScanPose] = []
+        self._named: dict[str, ScanPose] = {}
+        for number, line in enumerate(read_text(path, "a pose a line").splitlines(), 1):
+            if not line.strip():
+                continue
+            place = f"{path}: line {number}"
+            if not line.lstrip().startswith("{"):
+                self._rows.append(_row(place, line.split(), camera=camera))
+            else:
+                name, pose = _named(place, line)
+                if name in self._named:
+                    raise DataError(f"{place}: frame {name!r} has a pose already")
+                self._named[name] = pose
+            if self._rows and self._named:
+                raise DataError(f"{place}: rows of numbers and JSON objects are mixed; keep one of them")
+        if not self._rows and not self._named:
+            raise DataError(f"{path}: holds no pose; expected one a line")
+
+    def find(self, name: str, position: int) -> ScanPose:
+        """The pose of a scan.
+
+        Args:
+            name: of the scan, without folder and suffix.
+            position: its place among the scans, from 0.
+
+        Raises:
+            DataError: it has none.
+        """
+        if self._named:
+            if _key(name) not in self._named:
+                raise DataError(f"{self.path}: no pose of frame {name!r}; name it as the scan is named")
+            return self._named[_key(name)]
+        count = parse_count(name)
+        row = position if count is None else count
+        if row >= len(self._rows):
+            raise DataError(
+                f"{self.path}: {len(self._rows)} poses, none in row {row} (from 0) for scan {name!r}; write a"
+                " row for each, or JSON lines that name their frames"
+            )
+        return self._rows[row]
+
+
+def _row(place: str, words: list[str], *, camera: bool) -> ScanPose:
+    if len(words) != 12:
+        raise DataError(f"{place}: {len(words)} numbers; expected 12, the rows of a 3x4 matrix, or JSON")
+    numbers = [parse_number(place, f"{at + 1}", word) for at, word in enumerate(words)]
+    matrix = np.vstack([np.reshape(numbers, (3, 4)), [0.0, 0.0, 0.0, 1.0]])
+    turn = matrix[:3, :3]
+    if np.abs(turn @ turn.T - np.eye(3)).max() > 1e-2 or np.linalg.det(turn) < 0.0:
+        raise DataError(f"{place}: the left three columns are no rotation; expected map_from_lidar")
+    if camera:
+        matrix = _LIDAR_FROM_CAMERA @ matrix @ _LIDAR_FROM_CAMERA.T
+    return ScanPose(matrix)
+
+
+def _named(place: str, line: str) -> tuple[str, ScanPose]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: no JSON ({error})") from error
+    unknown = sorted(record.keys() - set(_FIELDS))
+    if unknown:
+        raise DataError(f"{place}: unknown field {unknown[0]!r}; there are {', '.join(_FIELDS)}")
+    frame = record.get("frame")
+    if isinstance(frame, bool) or not isinstance(frame, str | int):
+        raise DataError(f"{place}: field frame must name a scan, got {frame!r}")
+    x, y, z, yaw = (_number(place, record, name) for name in ("x", "y", "z", "yaw"))
+    matrix = np.eye(4)
+    matrix[:2, :2] = [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]]
+    matrix[:3, 3] = x, y, z
+    map_id = record.get("map_id")
+    if map_id is not None and not isinstance(map_id, str):
+        raise DataError(f"{place}: field map_id must be text, got {map_id!r}")
+    return _key(str(frame)), ScanPose(matrix, _time(place, record), _covariance(place, record), map_id)
+
+
+def _number(place: str, record: Mapping[str, Any], name: str) -> float:
+    value = record.get(name, 0.0 if name == "z" else None)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(f"{place}: field {name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def _time(place: str, record: Mapping[str, Any]) -> int | None:
+    moment, said = record.get("time_ns"), record.get("time")
+    if moment is not None:
+        if isinstance(moment, bool) or not isinstance(moment, int):
+            raise DataError(f"{place}: field time_ns must be a whole number, got {moment!r}")
+        return moment
+    if said is None:
+        return None
+    try:
+        when = datetime.fromisoformat(said)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{place}: field time must be ISO 8601, got {said!r}") from error
+    since = (when if when.tzinfo else when.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+
+def _covariance(place: str, record: Mapping[str, Any]) -> list[list[float]] | None:
+    value = record.get("covariance")
+    if value is None:
+        return None
+    try:
+        matrix = np.array(value, np.float64)
+    except (TypeError, ValueError):
+        matrix = np.zeros(0)
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
+        raise DataError(f"{place}: field covariance must be 3 x 3 finite numbers, got {value!r}")
+    rows: list[list[float]] = matrix.tolist()
+    return rows
+
+
+def _key(name: str) -> str:
+    """Frame ``10`` is frame ``000010``."""
+    return name.lstrip("0") or "0" if name.isascii() and name.isdigit() else name

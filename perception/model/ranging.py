@@ -1,0 +1,48 @@
+"""The same network over another range: convolutions do not know where they are."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TypeVar
+
+from torch import nn
+
+from perception.config import PillarConfig
+from perception.model.network import Network
+from perception.model.refine import RefineStage
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def in_range(network: Network, pillars: PillarConfig) -> Network:
+    """A network on the same modules and weights that counts cells of another range, or of none.
+
+    Args:
+        network: stays as it is.
+        pillars: its own but for range, heights and origin.
+
+    Raises:
+        ConfigError: a range that does not suit the backbone.
+    """
+    if pillars == network.config.pillars:
+        return network
+    moved = twin(network)
+    moved.config = replace(network.config, pillars=pillars)
+    grid = pillars.grid.coarser(network.config.backbone.stride / 2)
+    moved.encoder, moved.head = twin(network.encoder), twin(network.head)
+    moved.encoder.config = pillars
+    moved.head.grid = grid
+    stages = [twin(stage) for stage in network.refinements]
+    for stage in stages:
+        assert isinstance(stage, RefineStage)
+        stage.grid = grid
+    moved.refinements = nn.ModuleList(stages)
+    return moved
+
+
+def twin(module: ModuleT) -> ModuleT:
+    """Another module with the same parts, whose parts can be exchanged."""
+    made = copy.copy(module)
+    made._modules = dict(module._modules)
+    return made

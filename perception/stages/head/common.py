@@ -1,0 +1,46 @@
+"""Layers of the head in plain torch, which round to the features' type where the kernels do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from perception.model.head import BOX_CODE, decode_boxes
+from perception.stages.head.types import BoxWeights
+
+
+def boxes_of(patch: Callable[[int], Tensor], cells: Tensor, labels: Tensor, weights: BoxWeights) -> Tensor:
+    """Boxes from the 3x3 cells around each peak.
+
+    Args:
+        patch: features (N, C) of the cell under a tap, row-major.
+        cells: (N, 2) column and row in tables of the map's cells.
+        labels: (N,) int64, -1 for no box.
+        weights: from :func:`pack_boxes`.
+
+    Returns:
+        (N, 7) float32; zeros where the label is -1.
+    """
+    sums = torch.zeros(len(cells), weights.hidden.shape[2], device=cells.device)
+    for tap, matrix in enumerate(weights.hidden):
+        sums += product(patch(tap), matrix)
+    dtype = weights.hidden.dtype
+    hidden = hidden_of(sums, weights.hidden_bias, dtype)
+    hidden = hidden_of(product(hidden, weights.middle), weights.middle_bias, dtype)
+    codes = product(hidden, weights.box) + weights.box_bias
+    known = labels.clamp(min=0)
+    codes = codes.gather(1, known[:, None] * BOX_CODE + torch.arange(BOX_CODE, device=codes.device))
+    decoded = decode_boxes(codes, cells, weights.mean_sizes[known], weights.grid)
+    return torch.where(labels[:, None] >= 0, decoded, 0.0)
+
+
+def product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """(N, C) times a packed matrix in float32."""
+    return rows.float() @ matrix[: rows.shape[1]].float()
+
+
+def hidden_of(sums: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bias, ReLU and rounding of a layer in between."""
+    return torch.relu(sums + bias).to(dtype)

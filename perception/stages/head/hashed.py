@@ -1,0 +1,75 @@
+"""Peaks and boxes of a map of listed cells, in shapes that a CUDA graph can hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.stages.head.common import boxes_of
+from perception.stages.head.types import BoxWeights
+
+
+class ListedPeaks(NamedTuple):
+    """The highest local maxima of each frame, best first.
+
+    Attributes:
+        scores: (B, K) float32, 0 behind the last.
+        labels: (B, K) int32 classes, -1 behind the last.
+        rows: (B, K) int64 rows of the map, 0 behind the last.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    rows: Tensor
+
+
+def listed_peaks(
+    heat: Tensor, around: Tensor, frames: Tensor, top_k: int, batch_size: int, *, minimum: float
+) -> ListedPeaks:
+    """:func:`~perception.stages.head.fixed_peaks` of listed cells, which alone can be peaks.
+
+    Args:
+        heat: (classes, M + 4) float32.
+        around: (9, M) int64 which of these lie around each cell.
+        frames: (M,) frame of each cell, -1 of rows that are not in use.
+        top_k: peaks of a frame.
+        batch_size: frames B.
+        minimum: lower scores are no peaks.
+    """
+    cells = around.shape[1]
+    own = heat[:, :cells]
+    nearby = own
+    for rows in around:
+        nearby = torch.maximum(nearby, heat[:, rows])
+    peaks = torch.where((nearby == own) & (own > 0) & (own >= minimum), own, 0.0)
+    frame = torch.arange(batch_size, device=heat.device)[:, None, None]
+    peaks = torch.where(frames == frame, peaks, 0.0).flatten(1)
+    scores, flat = torch.sort(peaks, dim=1, descending=True, stable=True)
+    scores, flat = scores[:, :top_k], flat[:, :top_k]
+    found = scores > 0
+    labels = torch.where(found, torch.div(flat, cells, rounding_mode="floor"), -1)
+    return ListedPeaks(scores.contiguous(), labels.int(), torch.where(found, flat % cells, 0))
+
+
+def listed_boxes(
+    features: Tensor, around: Tensor, coordinates: Tensor, peaks: ListedPeaks, weights: BoxWeights
+) -> Tensor:
+    """:func:`~perception.stages.head.fixed_boxes` at rows of a map of listed cells.
+
+    Args:
+        features: (M + 4, C).
+        around: (9, M) int64 rows around each cell.
+        coordinates: (M, 3) integer ``(frame, row, column)`` of each cell.
+        peaks: B frames of K.
+        weights: from :func:`pack_boxes`.
+
+    Returns:
+        (B, K, 7) float32, zeros where the label is -1.
+    """
+    rows = peaks.rows.flatten()
+    read, cells = around[:, rows], coordinates[rows, 1:].flip(1)
+    labels = peaks.labels.flatten().long()
+    found = boxes_of(lambda tap: features[read[tap]], cells, labels, weights)
+    return found.view(*peaks.labels.shape, 7)

@@ -1,0 +1,87 @@
+"""Sequences of KITTI: identities, poses and times of the frames of a drive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception import PointCloud
+from perception.data import CameraCalibration, objects_from_boxes, open_data_set, truth_beside
+from perception.data.kitti import KittiSequence, write_calibration
+from perception.errors import DataError
+from perception.io import save_point_cloud
+
+BOXES = np.array([[10, 1, -0.8, 4, 1.7, 1.5, 0.3], [15, -3, -0.7, 0.8, 0.6, 1.8, 1.0]], np.float32)
+DONT_CARE = "0 -1 DontCare -1 -1 -10 1 2 3 4 -1000 -1000 -1000 -10 -1 -1 -1"
+
+
+def label(frame: str, track: str, row: int, name: str) -> str:
+    (item,) = objects_from_boxes(BOXES[row : row + 1], [name], None, CameraCalibration.default())
+    numbers = (item.alpha, *item.box_2d, item.height_m, item.width_m, item.length_m, *item.location)
+    words = [f"{number:.6f}" for number in (*numbers, item.rotation_y)]
+    return " ".join([frame, track, name, "0", "0", *words])
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Path:
+    (tmp_path / "velodyne_reduced").mkdir()
+    for number in range(2):
+        cloud = PointCloud(np.full((3, 4), number, np.float32))
+        save_point_cloud(tmp_path / f"velodyne_reduced/{number:06d}.bin", cloud)
+    write_calibration(tmp_path / "calib.txt", CameraCalibration.default())
+    lines = [label("0", "7", 0, "Car"), DONT_CARE, label("0", "3", 1, "Pedestrian")]
+    (tmp_path / "labels.txt").write_text("\n".join(lines) + "\n\n")
+    (tmp_path / "poses.txt").write_text("1 0 0 0 0 1 0 0 0 0 1 0\n1 0 0 2.5 0 1 0 0 0 0 1 0\n")
+    (tmp_path / "timestamps.txt").write_text("0.0\n0.103\n")
+    return tmp_path
+
+
+def test_frames_have_identities_poses_and_times(drive: Path) -> None:
+    frames = open_data_set(drive)
+    assert isinstance(frames, KittiSequence)
+    assert [frame.frame_id for frame in frames] == ["000000", "000001"]
+    first, second = frames
+    np.testing.assert_allclose(first.boxes, BOXES, atol=1e-4)
+    assert first.track_ids is not None
+    assert (first.labels, first.track_ids.tolist()) == (["Car", "Pedestrian"], [7, 3])
+    assert [item.type for item in first.objects] == ["Car", "DontCare", "Pedestrian"]
+    assert second.track_ids is not None
+    assert len(second.boxes) == len(second.track_ids) == 0
+    assert second.pose is not None
+    assert second.pose[:, 3].tolist() == [2.5, 0, 0, 1]
+    assert (first.time_ns, second.time_ns) == (0, 103_000_000)
+    assert second.points[0, 0] == 1
+    truth = truth_beside(drive / "velodyne_reduced/000000.bin")
+    assert truth is not None
+    assert truth.labels == ["Car", "Pedestrian"]
+
+
+def test_poses_and_times_need_not_be_there(drive: Path) -> None:
+    (drive / "poses.txt").unlink()
+    (drive / "timestamps.txt").unlink()
+    assert [(frame.pose, frame.time_ns) for frame in open_data_set(drive)] == [(None, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("labels.txt", "0 7 Car 0 0", r"labels.txt: line 1: 3 fields; expected 15"),
+        ("labels.txt", "0", r"labels.txt: line 1: expected frame, track id"),
+        ("labels.txt", "0 a Car", r"labels.txt: line 1: .*track id"),
+        ("labels.txt", "0.5 1 Car", r"labels.txt: line 1: frame is '0.5'; expected a whole number"),
+        ("poses.txt", "1 2 3", r"poses.txt: line 1: 3 numbers; expected 12"),
+        ("poses.txt", "", r"poses.txt: 0 lines, none for frame 0; write one a frame"),
+        ("timestamps.txt", "soon", r"timestamps.txt: line 1"),
+    ],
+)
+def test_damaged_files_are_named(drive: Path, name: str, text: str, message: str) -> None:
+    (drive / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        list(open_data_set(drive))
+
+
+def test_no_such_frame(drive: Path) -> None:
+    with pytest.raises(DataError, match="no scan for frame '7'"):
+        open_data_set(drive).frame("7")

@@ -1,0 +1,34 @@
+"""Columns in which something stands; what the memory makes of them is tested with its tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparse_core.columns import standing_columns
+
+
+def pole(x: float, y: float, height_m: float, count: int = 40) -> np.ndarray:
+    rng = np.random.default_rng(int(abs(x * 7 + y)))
+    around = rng.normal(0.0, 0.1, (count, 3)) + np.array([x, y, 0.0])
+    around[:, 2] = np.linspace(-1.7, height_m - 1.7, count)
+    return around
+
+
+def test_what_stands_the_nearest_first_in_any_order_of_points() -> None:
+    points = np.concatenate([pole(-21, 2, 2.0), pole(6, -2, 3.0), pole(14, 2, 0.3), pole(60, 2, 3.0)])
+    found = standing_columns(points)
+    assert found.boxes.shape == (2, 7)
+    assert (found.boxes.dtype, found.scores.dtype) == (np.float32, np.float32)
+    np.testing.assert_allclose(found.boxes[:, :2], [[6, -2], [-21, 2]], atol=0.2)
+    np.testing.assert_allclose(found.boxes[:, 5], [3.0, 2.0], atol=1e-6)
+    other = standing_columns(points[np.random.default_rng(1).permutation(len(points))])
+    np.testing.assert_array_equal(found.boxes, other.boxes)
+    np.testing.assert_array_equal(found.scores, other.scores)
+
+
+def test_nothing_and_one_point() -> None:
+    for points in (np.zeros((0, 4)), np.zeros((1, 3)), np.full((5, 3), 1e9)):
+        assert standing_columns(points).boxes.shape == (0, 7)
+    with pytest.raises(ValueError, match="points must be finite"):
+        standing_columns(np.full((2, 3), np.nan))
