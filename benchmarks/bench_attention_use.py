@@ -64,7 +64,7 @@ def scene_row(count: int, options: argparse.Namespace, device: torch.device) -> 
     side = options.spread * np.sqrt(count / 4096)
     boxes[:, :2] = generator.uniform(-side / 2, side / 2, (count, 2))
     boxes[:, 3:6] = generator.uniform(0.3, 3.0, (count, 3))
-    scene = SceneTokens((STRUCTURE,) * count, boxes, generator.random(count))
+    scene = SceneTokens((STRUCTURE,) * count, boxes, generator.random(count, np.float32))
     near = SceneEncoder(SceneEncoderConfig(radius_m=options.radius)).to(device).eval()
     dense = SceneEncoder(SceneEncoderConfig()).to(device).eval()
     places = torch.from_numpy(boxes[:, :2]).to(device)
