@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,10 +29,10 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
-from memory.errors import RecallWarning
 from memory.index import recall
 from memory.index.cuda import CudaIndex, rerank_top
 from memory.index.cuda.index import Method
+from memory.index.effort import Effort
 
 _DIM, _CENTRES, _NOISE, _K = 256, 1000, 0.05, 10
 CELLS, SCAN, EXACT = "ours, cells", "ours, scan", "torch, exact"
@@ -59,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sweep: list[dict[str, Any]] = []
     built: dict[str, Any] = {}
     start = time.perf_counter()
-    # What is found is part of the result.
-    warnings.simplefilter("ignore", RecallWarning)
     try:
         generator = torch.Generator(device).manual_seed(options.seed)
         # A small run keeps clusters of a hundred rows, or nothing would be near.
@@ -211,16 +208,16 @@ def _searches(
 ) -> list[dict[str, Any]]:
     """All sides at one size of a batch; a side that fails is a note."""
     asked = queries[:batch].contiguous()
-    runs: dict[str, Callable[[], object]] = {
-        CELLS: partial(index.eager, asked, _K, "cells"),
-        EXACT: partial(_exact, vectors, asked, _K),
-    }
+    sides: dict[str, Effort | None] = {CELLS: index.effort_of("cells"), EXACT: None}
     if batch <= _SCAN_LIMIT:
-        runs = {SCAN: partial(index.eager, asked, _K, "scan"), **runs}
+        sides = {SCAN: index.effort_of("scan"), **sides}
     rows = []
-    for name, run in runs.items():
+    for name, effort in sides.items():
+        run: Callable[[], object] = partial(_exact, vectors, asked, _K)
+        if effort is not None:
+            run = partial(index.eager, asked, _K, effort)
         try:
-            quality = _recall(index, vectors, queries, truth, batch, name)
+            quality = _recall(index, vectors, queries, truth, batch, effort)
             samples = call_microseconds(
                 {name: run}, device, rounds=options.rounds, budget_s=options.cell_s, seed=options.seed
             )[name]
@@ -249,35 +246,31 @@ def _sweep(
     device: torch.device,
     options: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    """Recall and time of the cells at other efforts, on the index as it is; the effort is put back."""
-    usual = (index.probes, index.rerank)
+    """Recall and time of the cells at other efforts, on the index as it is."""
     rows = []
-    try:
-        for probes, rerank in _SWEEP:
-            index.change_effort(probes=probes, rerank=rerank)
-            for batch in (min(options.batches), max(options.batches)):
-                run = partial(index.eager, queries[:batch].contiguous(), _K, "cells")
-                samples = call_microseconds(
-                    {CELLS: run}, device, rounds=options.rounds, budget_s=options.cell_s, seed=options.seed
-                )
-                spent = microseconds(samples[CELLS])
-                quality = _recall(index, vectors, queries, truth, batch, CELLS)
-                rows.append(
-                    {
-                        "probes": probes,
-                        "rerank": rerank,
-                        "batch": batch,
-                        "recall": round(quality, 4),
-                        "microseconds": spent,
-                    }
-                )
-                print(
-                    f"probes {probes}, rerank {rerank}, batch {batch}: {spent['median']:.1f} µs,"
-                    f" recall {quality:.4f}",
-                    file=sys.stderr,
-                )
-    finally:
-        index.change_effort(probes=usual[0], rerank=usual[1])
+    for probes, rerank in _SWEEP:
+        effort = Effort(probes, rerank)
+        for batch in (min(options.batches), max(options.batches)):
+            run = partial(index.eager, queries[:batch].contiguous(), _K, effort)
+            samples = call_microseconds(
+                {CELLS: run}, device, rounds=options.rounds, budget_s=options.cell_s, seed=options.seed
+            )
+            spent = microseconds(samples[CELLS])
+            quality = _recall(index, vectors, queries, truth, batch, effort)
+            rows.append(
+                {
+                    "probes": probes,
+                    "rerank": rerank,
+                    "batch": batch,
+                    "recall": round(quality, 4),
+                    "microseconds": spent,
+                }
+            )
+            print(
+                f"probes {probes}, rerank {rerank}, batch {batch}: {spent['median']:.1f} µs,"
+                f" recall {quality:.4f}",
+                file=sys.stderr,
+            )
     return rows
 
 
@@ -290,10 +283,10 @@ def _profile(index: CudaIndex, queries: Tensor, device: torch.device) -> None:
     for method in methods:
         for batch in (1, min(1024, len(queries)) if method == "cells" else 8):
             asked = queries[:batch].contiguous()
-            index.eager(asked, _K, method)
+            index.eager(asked, _K, index.effort_of(method))
             _wait(device)
             with profile(activities=[ProfilerActivity.CUDA]) as measured:
-                index.eager(asked, _K, method)
+                index.eager(asked, _K, index.effort_of(method))
                 _wait(device)
             print(f"{method}, batch {batch}", file=sys.stderr)
             for event in sorted(measured.events(), key=lambda event: event.time_range.start):
@@ -301,17 +294,19 @@ def _profile(index: CudaIndex, queries: Tensor, device: torch.device) -> None:
 
 
 def _recall(
-    index: CudaIndex, vectors: Tensor, queries: Tensor, truth: np.ndarray[Any, Any], batch: int, side: str
+    index: CudaIndex,
+    vectors: Tensor,
+    queries: Tensor,
+    truth: np.ndarray[Any, Any],
+    batch: int,
+    effort: Effort | None,
 ) -> float:
-    """Over as many whole batches of the queries as there are, at most 64."""
+    """Over as many whole batches of the queries as there are, at most 64; ``None``: exact search by torch."""
     count = min(len(queries) // batch, 64) * batch
     parts = []
     for first in range(0, count, batch):
         some = queries[first : first + batch]
-        if side == EXACT:
-            found = _exact(vectors, some, _K)
-        else:
-            found = index.search_tensor(some, _K, method="scan" if side == SCAN else "cells").ids
+        found = _exact(vectors, some, _K) if effort is None else index.eager(some, _K, effort)[1]
         parts.append(found.cpu().numpy())
     return recall(np.concatenate(parts), truth[:count])
 

@@ -1,6 +1,6 @@
 """Real vectors for the benchmarks: sentences of docstrings, and indoor photographs.
 
-    python benchmarks/real_embeddings.py FOLDER [--count 15000]
+    python benchmarks/real_embeddings.py FOLDER [--count 15000] [--out FILE.npy]
 
 Sentences are those of the docstrings of the installed standard library, in a fixed order and each once, as
 vectors of :class:`memory.encode.TextEncoder`. Vectors are kept in ``FOLDER``, part by part, so that an
@@ -144,8 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=DEFAULT_COUNT)
+    parser.add_argument("--out", type=Path, help="also one .npy file of all, in half precision")
     options = parser.parse_args(arguments)
     vectors = real_embeddings(options.count, options.folder)
+    if options.out is not None:
+        np.save(options.out, vectors.astype(np.float16))
     sys.stdout.write(f"{len(vectors)} vectors of {vectors.shape[1]} numbers\n")
     return 0
 

@@ -72,5 +72,5 @@ class DataError(RecallError, ValueError):
     """A file that cannot be used; the message begins with its name and the line."""
 
 
-class RecallWarning(UserWarning):
-    """An index finds clearly fewer of the nearest than searches aim at; the message says what helps."""
+class IndexUnavailableError(RecallError, ImportError):
+    """An index needs a package or a GPU that is not here; says which, and what to do."""

@@ -50,6 +50,7 @@ class Indexes:
         self._database = database
         self._index_from = index_from
         self._kind = check_store_kind(kind)
+        self._runs = False  # Whether what it needs is known to be here.
         self._tiers = tiers
         #: What the files hold: the operation that each index was up to date with, and what was measured.
         self._on_disk: dict[str, tuple[int, Calibration | None]] = {}
@@ -63,8 +64,12 @@ class Indexes:
             count: vectors that there are, at most.
 
         Raises:
+            IndexUnavailableError: the kind needs what is not here.
             ValueError: no memory has a vector of that encoder.
         """
+        if not self._runs:
+            self._kind.require()
+            self._runs = True
         known = self.by_encoder.get(encoder)
         if known is not None:
             if self._tiers.background and known.needs_calibration:
@@ -97,6 +102,11 @@ class Indexes:
             self.by_encoder[encoder] = index
             self._catch_up(encoder, index)
         return index
+
+    def told(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
+        """Which index answers a single query, and what it does for an aim where such a share counts."""
+        kind = KINDS["flat"] if index.tiers[1] is None else self._kind
+        return f"{kind.name}: {index.told(aim, share=share)}"
 
     def follow(self, generation: int) -> None:
         """Catch up with the store, which is at this operation; the lock is held."""
@@ -160,7 +170,8 @@ class Indexes:
         """Map what :meth:`save` wrote; what does not fit the store any more is built again when needed."""
         with self.lock:
             for kind in (KINDS["flat"], self._kind):
-                assert kind.load is not None
+                if kind.missing or kind.load is None:
+                    continue  # Told when something is searched.
                 for encoder, dim in self._database.slots().items():
                     try:
                         index = kind.load(_file(folder, encoder, kind))
@@ -178,6 +189,7 @@ class Indexes:
         """An index of two tiers without vectors."""
         make = self._kind.make
         assert make is not None
+        self._kind.check_dim(dim)
         return TieredIndex(
             dim, make=lambda count: make(dim, count), dense=self._index_from, recent=self._tiers.recent
         )

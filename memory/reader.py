@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,8 @@ from memory.context import Attention, Context, Weighted
 from memory.errors import StoreError, UnknownMemoryError
 from memory.explaining import explained
 from memory.hits import hits_of
-from memory.index import Neighbours
+from memory.index import Neighbours, Plan
+from memory.index.planner import NO_VECTORS
 from memory.persistence.journal import LogEntry
 from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
@@ -246,17 +247,29 @@ class StoreReader:
         """The maps that memories are in."""
         return self._database.maps()
 
-    def explain(self, id: int) -> Explanation:
-        """Why a memory was kept, merged or forgotten.
+    @overload
+    def explain(self, what: int) -> Explanation: ...
+    @overload
+    def explain(self, what: Query) -> Plan: ...
+    def explain(self, what: int | Query) -> Explanation | Plan:
+        """Why a memory was kept, merged or forgotten; or how a query is answered, for which it is asked.
+
+        Args:
+            what: id of a memory, or a query.
+
+        Returns:
+            Of a query which index answers it, what that does, and why it is the cheapest.
 
         Raises:
             UnknownMemoryError: there never was such a memory.
         """
-        history = self._database.history(id)
+        if isinstance(what, Query):
+            return self._retriever.find(what).plan or NO_VECTORS
+        history = self._database.history(what)
         if not history:
-            raise UnknownMemoryError(f"there never was a memory {id}")
-        memory = self._database.present([id], vectors=False)
-        return explained(id, history, memory[0] if memory else None, self._database.sighted(id))
+            raise UnknownMemoryError(f"there never was a memory {what}")
+        memory = self._database.present([what], vectors=False)
+        return explained(what, history, memory[0] if memory else None, self._database.sighted(what))
 
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
         """What was done, by rising number; each can be given to :meth:`undo`."""

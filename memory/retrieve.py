@@ -207,7 +207,9 @@ class Retriever:
             chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
             if chosen.method == "index":
                 found = index.search(question, wanted, aim=THOROUGH)
+                chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH))
             else:
+                chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
                 found = index.search(question, wanted, among=Among(ids, columns.column("alive")), aim=1.0)
             return _found(query, found, chosen)
         kept = _passing(columns, filter, said)
@@ -222,8 +224,11 @@ class Retriever:
             found = index.search(question, wanted, among=marked, aim=THOROUGH)
             # Fewer than there are: what matches lies apart from the buckets or lists of the query.
             if np.count_nonzero(found.ids >= 0) >= min(wanted, matches):
+                share = 1.0 if marked is None else matches / total
+                chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH, share=share))
                 return _found(query, found, chosen)
         # Few are gathered; else all are passed, and those that do not match left out.
+        chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
         among = Among(ids[kept]) if chosen.method == "subset" else Among(ids, kept)
         return _found(query, index.search(question, wanted, among=among, aim=1.0), chosen)
 

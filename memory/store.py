@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
+from memory.index.kinds import KINDS
 from memory.observer import Kept, Observed, Observer
 from memory.persistence.integrity import CheckReport
 from memory.persistence.operations import Trimmed
@@ -65,8 +66,12 @@ class MemoryStore(StoreReader):
         Raises:
             StoreError: one of its kinds, see :mod:`memory.errors`.
             DimensionError: the store has vectors of another length.
+            IndexUnavailableError: the index of the settings given needs a package or a GPU that is not here.
             ValueError: the settings in the folder are not right.
         """
+        if config is not None:
+            # What is asked for by name does not wait for the first search, and leaves no store behind.
+            KINDS[config.index].require()
         database = Database.open(path, dim=dim, readonly=readonly, create=create)
         try:
             told = config is not None

@@ -33,6 +33,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--aggregate", action="store_true", help="also attention: weights, what they add up to"
     )
+    parser.add_argument("--plan", action="store_true", help="also say which index answered, and how")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,12 +58,18 @@ def run(options: argparse.Namespace) -> int:
             hits = context.hits
         else:
             hits = store.query(query)
+        plan = store.explain(query) if options.plan else None
     if options.json:
         answer: dict[str, Any] = {"hits": [hit_to_json(hit) for hit in hits]}
+        if plan is not None:
+            answer["plan"] = plan._asdict()
         if context is not None:
             answer |= {"context": context.vector.tolist(), "attended": len(context.ids)}
         print_json(answer)
-    elif hits:
+        return 0
+    if plan is not None:
+        remark(f"{plan.answered or 'no index'} ({plan.reason})")
+    if hits:
         if hits[0].reason:
             remark(hits[0].reason)
         output().print(hits_table(counted(len(hits)), hits))

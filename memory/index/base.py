@@ -79,6 +79,8 @@ class RowIndex(Generic[StateT]):
     words: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Up to this share of the rows, listed ones are gathered and compared whatever the effort.
     gathered_share: ClassVar[float] = 0.0
+    #: What a search reads, in words.
+    reads: ClassVar[str] = "rows"
     #: Whether its files have removed rows, with marks.
     keeps_removed: ClassVar[bool] = True
 
@@ -138,7 +140,7 @@ class RowIndex(Generic[StateT]):
     def remove(self, ids: ArrayLike) -> int:
         """Leave these out from now on; the number that was there. Space comes back with a new index."""
         with self._writing:
-            return self._state.rows.remove(ids)
+            return len(self._state.rows.remove(ids))
 
     def search(
         self,
@@ -198,6 +200,14 @@ class RowIndex(Generic[StateT]):
             price=lambda effort: self.price(effort, queries=queries),
             exact_price=exact_price(len(self), queries),
         )
+
+    def told(self, aim: float, *, share: float = 1.0) -> str:
+        """What a single query does for an aim where such a share of the rows counts, in words."""
+        effort = self.effort(aim).for_share(share)
+        return "all rows compared" if effort == EXACT else self._told(effort)
+
+    def _told(self, effort: Effort) -> str:
+        return f"{effort.probes} {self.reads}, {effort.rerank} rows compared"
 
     def _usual(self, aim: float) -> Effort:
         """What is done for an aim before the index is calibrated."""

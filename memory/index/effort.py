@@ -134,10 +134,11 @@ def chosen(
     usual: Callable[[float], Effort],
     price: Callable[[Effort], float],
     exact_price: float,
+    patience: float = PATIENCE,
 ) -> Effort:
     """The least effort that reaches an aim, or :data:`EXACT` where comparing all rows costs less.
 
-    Where none reaches it, :data:`EXACT` too, unless that costs more than :data:`PATIENCE` times as much as
+    Where none reaches it, :data:`EXACT` too, unless that costs more than ``patience`` times as much as
     the effort that finds most.
 
     Args:
@@ -146,6 +147,7 @@ def chosen(
         usual: what to do for an aim as long as nothing was measured.
         price: of an effort.
         exact_price: of comparing all rows, in the same unit.
+        patience: see above.
 
     Raises:
         ValueError: the aim is not above 0 and at most 1.
@@ -158,7 +160,7 @@ def chosen(
     if rung is None:
         return EXACT
     # What is not quite reached is compared exactly, unless a query would take very much longer.
-    bound = price(rung.effort) * (1.0 if rung.reaches(aim) else PATIENCE)
+    bound = price(rung.effort) * (1.0 if rung.reaches(aim) else patience)
     return EXACT if exact_price <= bound else rung.effort
 
 

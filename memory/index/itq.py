@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.index.base import Asked, RowIndex
-from memory.index.effort import Effort
+from memory.index.effort import EXACT, Effort
 from memory.index.files import IndexFile
 from memory.index.growing import GrowingRows
 from memory.index.hashing import Sketches, differing_bits
@@ -17,6 +17,18 @@ from memory.index.rows import Rows
 
 _ROWS_AT_ONCE = 16384
 _MOST_BITS = 512
+# Rows that the codes are learned from where none are given, at most and at least.
+_SAMPLE, _LEAST_SAMPLE = 20_000, 1024
+_LEAST_RERANK, _MOST_RERANK = 128, 25_600
+# Nanoseconds of one core: a call, a query, a word of a code that is read, a row that is compared exactly.
+_CALL, _QUERY, _PASSED, _COMPARED = 100_000.0, 100_000.0, 4.0, 400.0
+
+
+class _Learned(NamedTuple):
+    """What a sample taught: (dim,) mean and (dim, bits) directions whose signs are the code."""
+
+    mean: Floats
+    directions: Floats
 
 
 class _State(NamedTuple):
@@ -24,6 +36,7 @@ class _State(NamedTuple):
 
     rows: Rows
     codes: GrowingRows[np.uint64]
+    learned: _Learned | None
 
 
 class ITQIndex(RowIndex[_State]):
@@ -31,12 +44,12 @@ class ITQIndex(RowIndex[_State]):
 
     The codes are learned from a sample (Gong and Lazebnik, "Iterative Quantization: A Procrustean Approach to
     Learning Binary Codes", CVPR 2011). A search reads the codes of all rows: its time grows with their
-    number, its memory is a few bytes a row.
+    number, its memory is a few bytes a row. Until it is trained every row is compared exactly.
 
     Args:
         dim: of a vector.
         bits: of a code: a multiple of 64, at most 512 (64 bytes) and at most ``dim``.
-        rerank: rows a query compares exactly.
+        rerank: rows a query compares exactly until the index is calibrated.
         seed: of the first rotation.
 
     Attributes:
@@ -47,8 +60,7 @@ class ITQIndex(RowIndex[_State]):
     numbers = ("bits", "rerank", "seed")
 
     def __init__(self, dim: int, *, bits: int = 128, rerank: int = 500, seed: int = 0) -> None:
-        codes: GrowingRows[np.uint64] = GrowingRows(bits // 64, np.uint64)
-        super().__init__(dim, _State(Rows(check_dim(dim)), codes))
+        check_dim(dim)
         if bits % 64 or not 64 <= bits <= _MOST_BITS:
             raise ValueError(f"bits must be a multiple of 64 from 64 to {_MOST_BITS}, got {bits}")
         if bits > dim:
@@ -58,70 +70,73 @@ class ITQIndex(RowIndex[_State]):
         self.bits = bits
         self.rerank = rerank
         self.seed = seed
-        self._mean: Floats = np.zeros(0, np.float32)
-        self._directions: Floats = np.zeros((0, bits), np.float32)
+        super().__init__(dim, _State(Rows(dim), GrowingRows(bits // 64, np.uint64), None))
 
     @property
     def trained(self) -> bool:
-        """Whether vectors can be added."""
-        return len(self._mean) > 0
+        """Whether the codes are in use."""
+        return self._state.learned is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return super().nbytes + self._state.codes.nbytes + self._mean.nbytes + self._directions.nbytes
+        learned = 0 if self._state.learned is None else sum(array.nbytes for array in self._state.learned)
+        return super().nbytes + self._state.codes.nbytes + learned
 
-    def train(self, sample: ArrayLike, *, rounds: int = 50) -> None:
-        """Learn the codes.
+    def train(self, sample: ArrayLike | None = None, *, rounds: int = 50) -> None:
+        """Learn the codes, and those of the rows that are here.
 
         Args:
-            sample: (rows, dim) unit vectors, at least as many as bits; some thousands do.
+            sample: (rows, dim) unit vectors, at least as many as bits; some thousands do. ``None``: rows that
+                are here, evenly spaced.
             rounds: alternations between codes and rotation.
 
         Raises:
-            ValueError: too small a sample, or the index holds vectors already.
+            ValueError: too small a sample, or trained already.
         """
-        array = check_units("sample", sample, self.dim)
-        if self.positions:
-            raise ValueError("the index holds vectors already: train a new one and add them to it")
-        if len(array) < self.bits:
-            raise ValueError(
-                f"sample must have at least {self.bits} rows for {self.bits} bits, got {len(array)}"
-            )
-        mean = array.mean(axis=0)
-        directions = _iterative_quantisation(array - mean, self.bits, rounds, self.seed)
-        self._mean, self._directions = mean, directions
+        with self._writing:
+            if self.trained:
+                raise ValueError("the index is trained already: make a new one")
+            if sample is None:
+                alive = np.flatnonzero(self._state.rows.alive())
+                spaced = alive[:: max(1, len(alive) // _SAMPLE)]
+                array = single(self._state.rows.vectors.take(spaced))
+            else:
+                array = check_units("sample", sample, self.dim)
+            if len(array) < self.bits:
+                raise ValueError(
+                    f"sample must have at least {self.bits} rows for {self.bits} bits, got {len(array)}"
+                )
+            mean = array.mean(axis=0)
+            directions = _iterative_quantisation(array - mean, self.bits, rounds, self.seed)
+            self._state = self._state._replace(learned=_Learned(mean, directions))
+            self._take_in()
+            self.calibration = None
 
-    def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
-        """Add (rows, dim) unit vectors under (rows,) new ids.
-
-        Raises:
-            ValueError: not trained, not unit vectors, or an id that is there; nothing is added.
-        """
-        if not self.trained:
-            raise ValueError("the index is not trained: call train with a sample first")
-        super().add(vectors, ids, merge=merge)
+    def merge(self, *, whole: bool = False) -> None:
+        """Rows get their codes as they come; ``whole`` learns the codes where there are rows enough."""
+        with self._writing:
+            if whole and not self.trained and len(self) >= max(self.bits, _LEAST_SAMPLE):
+                self.train()
 
     def _take_in(self) -> None:
-        rows, codes = self._state
-        for first in range(len(codes), rows.count, _ROWS_AT_ONCE):
+        rows, codes, learned = self._state
+        for first in range(len(codes), 0 if learned is None else rows.count, _ROWS_AT_ONCE):
+            assert learned is not None
             last = min(first + _ROWS_AT_ONCE, rows.count)
-            codes.append(self._encode(single(rows.vectors.between(first, last))))
-
-    def _encode(self, vectors: Floats) -> Sketches:
-        """(rows, words) codes."""
-        sides = np.packbits((vectors - self._mean) @ self._directions > 0, axis=1, bitorder="little")
-        return sides.view("<u8").astype(np.uint64, copy=False)
+            codes.append(_encoded(learned, single(rows.vectors.between(first, last))))
 
     def _nearest(self, state: _State, asked: Asked) -> Neighbours:
         queries, k, count, mask, effort = asked
+        if state.learned is None:
+            return state.rows.exact(queries, k, 0, count, mask)
         count = min(count, len(state.codes))  # Those of the last rows are made after these are there.
         kept = None if mask is None else np.flatnonzero(mask[:count])
         found = nothing(len(queries), k)
         if count == 0 or (kept is not None and len(kept) == 0):
             return found
         codes = state.codes.between(0, count) if kept is None else state.codes.take(kept)
-        for number, code in enumerate(self._encode(queries)):
+        for number, code in enumerate(_encoded(state.learned, queries)):
             near = _closest(codes, code, max(effort.rerank, k), self.bits)
             answer = state.rows.within(queries[number : number + 1], near if kept is None else kept[near], k)
             found.scores[number], found.ids[number] = answer.scores[0], answer.ids[0]
@@ -130,19 +145,48 @@ class ITQIndex(RowIndex[_State]):
     def _usual(self, aim: float) -> Effort:
         return Effort(1, self.rerank)
 
+    def _effort_for(self, aim: float, queries: int, k: int) -> Effort:
+        return self.effort(aim, queries=queries).for_neighbours(k)
+
+    def _told(self, effort: Effort) -> str:
+        return f"a pass over all codes, {effort.rerank} rows compared"
+
+    def price(self, effort: Effort, *, queries: int = 1) -> float:
+        """Nanoseconds a query of one core; many at once share little."""
+        if effort == EXACT:
+            return super().price(effort, queries=queries)
+        passed = _PASSED * (self.bits // 64) * len(self)
+        return _CALL / max(1, queries) + _QUERY + passed + _COMPARED * effort.rerank
+
+    def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
+        """The least effort, or after one twice the rows; none before the index is trained."""
+        if not self.trained:
+            return ()
+        if after is None:
+            return (Effort(1, _LEAST_RERANK),)
+        return (Effort(1, 2 * after.rerank),) if 2 * after.rerank <= _MOST_RERANK else ()
+
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        codes = self._state.codes.between(0, self.positions)
-        return {"codes": codes, "mean": self._mean, "directions": self._directions}
+        learned = self._state.learned
+        mean, directions = learned or (np.zeros(0, np.float32), np.zeros((0, self.bits), np.float32))
+        codes = self._state.codes.between(0, len(self._state.codes))
+        return {"codes": codes, "mean": mean, "directions": directions}
 
     def _restore(self, file: IndexFile, rows: Rows) -> None:
         mean = file.array("mean", np.float32, (None,))
         if len(mean) not in (0, self.dim):
             raise ValueError(f"mean has {len(mean)} numbers, expected {self.dim}: delete the file")
-        self._mean = mean
-        self._directions = file.array("directions", np.float32, (len(mean), self.bits))
+        directions = file.array("directions", np.float32, (len(mean), self.bits))
         words = self.bits // 64
-        codes = file.array("codes", np.uint64, (rows.count, words))
-        self._state = _State(rows, GrowingRows(words, np.uint64, codes))
+        codes = file.array("codes", np.uint64, (rows.count if len(mean) else 0, words))
+        learned = _Learned(mean, directions) if len(mean) else None
+        self._state = _State(rows, GrowingRows(words, np.uint64, codes), learned)
+
+
+def _encoded(learned: _Learned, vectors: Floats) -> Sketches:
+    """(rows, words) codes."""
+    sides = np.packbits((vectors - learned.mean) @ learned.directions > 0, axis=1, bitorder="little")
+    return sides.view("<u8").astype(np.uint64, copy=False)
 
 
 def _iterative_quantisation(centred: Floats, bits: int, rounds: int, seed: int) -> Floats:

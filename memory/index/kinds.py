@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from typing import Any
 
 import torch
 
+from memory.errors import IndexUnavailableError
 from memory.index.flat import FlatIndex
+from memory.index.itq import ITQIndex
 from memory.index.lsh import LSHIndex
 from memory.index.neighbours import LongTermIndex
 from sparse_core.table import Column, Table
@@ -31,7 +34,10 @@ class IndexKind:
         repeatable: what the answers depend on.
         bytes_a_vector: of the whole index, at 256 numbers a vector and without room to grow; 0: not measured.
         package: that has to be installed, by the name it is imported by, or ``""``.
+        extra: of this project that brings the package.
+        has: what the package must have, which only builds for GPUs do, or ``""``.
         gpu: whether it needs an NVIDIA GPU.
+        least_dim: of the vectors.
         why_not: it cannot be the index of a store; empty where it can.
         suffix: of its files in a store.
         make: an empty one, for vectors of so many numbers and so many of them.
@@ -47,7 +53,10 @@ class IndexKind:
     repeatable: str = "the seed, and what was added in which portions"
     bytes_a_vector: int = 0
     package: str = ""
+    extra: str = ""
+    has: str = ""
     gpu: bool = False
+    least_dim: int = 1
     why_not: str = ""
     suffix: str = ""
     make: Callable[[int, int], LongTermIndex] | None = None
@@ -56,40 +65,98 @@ class IndexKind:
     @property
     def needs(self) -> str:
         """In words."""
-        return " and ".join(filter(None, (self.package, "a GPU" if self.gpu else ""))) or "nothing"
+        package = f"{self.package} for GPUs" if self.has else self.package
+        return " and ".join(filter(None, (package, "a GPU" if self.gpu else ""))) or "nothing"
 
     @property
     def missing(self) -> str:
         """What of that is not here; empty where it runs."""
+        gone = []
         if self.package and importlib.util.find_spec(self.package) is None:
-            return self.package
-        return "a GPU" if self.gpu and not torch.cuda.is_available() else ""
+            gone.append(self.package)
+        elif self.has and not hasattr(importlib.import_module(self.package), self.has):
+            gone.append(f"{self.package} for GPUs")
+        if self.gpu and not torch.cuda.is_available():
+            gone.append("a GPU")
+        return " and ".join(gone)
+
+    def require(self) -> None:
+        """Raise ``IndexUnavailableError`` unless it runs here; says what is missing and what to do."""
+        missing = self.missing
+        if not missing:
+            return
+        steps = []
+        if self.package and self.package in missing:
+            other = "pip uninstall faiss-cpu, then " if self.has else ""
+            steps.append(f"{other}pip install sparsight[{self.extra}]")
+        if "a GPU" in missing:
+            steps.append("run where torch can use an NVIDIA GPU")
+        raise IndexUnavailableError(
+            f"index {self.name!r} needs {self.needs}; missing here: {missing}. To have it:"
+            f" {'; '.join(steps)}."
+            ' Or take one that needs nothing: StoreConfig(index="lsh"), --index lsh, or "index": "lsh" in the'
+            " config.json of the store"
+        )
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ``ValueError`` where vectors of so many numbers are too short for it."""
+        if dim < self.least_dim:
+            raise ValueError(
+                f"index {self.name!r} needs vectors of at least {self.least_dim} numbers, these have {dim}:"
+                ' take another, such as StoreConfig(index="lsh")'
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        names = [entry.name for entry in fields(self) if entry.name not in ("suffix", "make", "load")]
+        names = [entry.name for entry in fields(self) if entry.name not in ("suffix", "make", "load", "has")]
         return {name: getattr(self, name) for name in (*names, "needs", "missing")}
 
 
-def _faiss(lists: Any, refine: int) -> dict[str, Any]:
+#: Vectors up to which faiss compares all of them on a GPU: some 0.3 ms a query.
+_FLAT_ON_GPU = 100_000
+
+
+def _faiss(lists: Any, refine: int, *, device: Any = "cpu", flat_up_to: int = 0) -> dict[str, Any]:
     """How an index of faiss with such lists is made and loaded; the package is imported then."""
 
     def make(dim: int, count: int) -> LongTermIndex:
         from memory.index.faiss_index import FaissIndex
 
         # Cells of some hundred vectors; a sixty-fourth of them holds the neighbours of nearly every query.
-        cells = 1 << max(4, round(math.log2(math.sqrt(count) * 2)))
-        return FaissIndex(dim, lists=lists, cells=cells, probes=max(4, cells // 64), refine=refine)
+        cells = 0 if count <= flat_up_to else 1 << max(4, round(math.log2(math.sqrt(count) * 2)))
+        probes = max(4, cells // 64)
+        return FaissIndex(dim, lists=lists, cells=cells, probes=probes, refine=refine, device=device)
 
     def load(path: Path) -> LongTermIndex:
         from memory.index.faiss_index import FaissIndex
 
-        index = FaissIndex.load(path)
+        index = FaissIndex.load(path, device=device)
         if index.lists != lists:
             raise ValueError(f"{path}: its lists hold {index.lists}, not {lists}")
         return index
 
     return {"package": "faiss", "suffix": "faissindex", "make": make, "load": load}
+
+
+def faiss_on(device: str) -> dict[str, Any]:
+    """How one of kind ``faiss-gpu`` is made and loaded on ``"cuda"``, or with the same steps on a CPU."""
+    return _faiss("half", 1, device=device, flat_up_to=_FLAT_ON_GPU)
+
+
+def cuda_on(device: str) -> dict[str, Any]:
+    """How one of kind ``cuda`` is made and loaded on ``"cuda"``, or with the same steps on a CPU."""
+
+    def make(dim: int, count: int) -> LongTermIndex:
+        from memory.index.cuda import CudaIndex
+
+        return CudaIndex(dim, device=device)
+
+    def load(path: Path) -> LongTermIndex:
+        from memory.index.cuda import CudaIndex
+
+        return CudaIndex.load(path, device=device)
+
+    return {"suffix": "cudaindex", "make": make, "load": load}
 
 
 _TABLE = (
@@ -107,25 +174,27 @@ _TABLE = (
     IndexKind(
         name="itq", finds="by the Hamming distance of learned codes, all of which are read, then exactly",
         trains=True, bytes_a_vector=545, filters="lists or marks of rows: only their codes are read",
-        why_not="it takes no vectors before it was trained, none below 64 numbers, and measures no efforts",
+        least_dim=64, suffix="itqindex", load=ITQIndex.load,
+        make=lambda dim, count: ITQIndex(dim, bits=min(128, dim // 64 * 64)),
     ),
     IndexKind(
         name="faiss", finds="by inverted lists of vectors around learned centres, then exactly",
-        trains=True, bytes_a_vector=1561, **_faiss("flat", 1),
+        trains=True, bytes_a_vector=1561, extra="faiss", **_faiss("flat", 1),
     ),
     IndexKind(
         name="faiss-rabitq", finds="by inverted lists of a bit a number around learned centres, then exactly",
-        trains=True, bytes_a_vector=577, **_faiss("rabitq", 10),
+        trains=True, bytes_a_vector=577, extra="faiss", **_faiss("rabitq", 10),
     ),
     IndexKind(
-        name="faiss-gpu", finds="by the inverted lists of faiss on a GPU", trains=True,
-        package="faiss", gpu=True, why_not="there is no such index here yet",
+        name="faiss-gpu", finds="by inverted lists of faiss on a GPU, or all up to 100,000, then exactly",
+        trains=True, bytes_a_vector=1049, extra="faiss-gpu", has="StandardGpuResources", gpu=True,
+        filters="more are asked for, those that do not count left out; too few left: exactly, on the host",
+        **faiss_on("cuda"),
     ),
     IndexKind(
-        name="cuda", finds="by cells around vectors drawn at random and packed codes, then exactly",
+        name="cuda", finds="by cells around vectors drawn at random or a scan of packed codes, then exactly",
         bytes_a_vector=594, changes="additions are compared until 4096 are sorted in, removals leave a mark",
-        filters="lists or marks of rows, exactly", repeatable="the seed and what was added", gpu=True,
-        why_not="what it costs was not measured for stores yet: use memory.index.cuda.CudaIndex on its own",
+        filters="lists or marks of rows, exactly", gpu=True, **cuda_on("cuda"),
     ),
 )  # fmt: skip
 #: By name.

@@ -81,6 +81,7 @@ class LSHIndex(RowIndex[_State]):
     """
 
     kind = "lsh"
+    reads = "buckets"
     words: ClassVar[dict[str, tuple[str, ...]]] = {"family": FAMILIES}
     numbers = ("expected", "functions", "tables", "probes", "rerank", "seed")
 

@@ -141,6 +141,10 @@ class LongTermIndex(VectorIndex, Protocol):
         """What is done for an aim where so many queries are asked together."""
         ...
 
+    def told(self, aim: float, *, share: float = 1.0) -> str:
+        """What a single query does for an aim where such a share of the rows counts, in words."""
+        ...
+
     def price(self, effort: Effort, *, queries: int = 1) -> float:
         """What a query takes, in the unit of the planner's costs, where so many are asked together."""
         ...

@@ -61,11 +61,17 @@ class Plan(NamedTuple):
             is approximate).
         reason: one sentence with the numbers behind it.
         expected_rows: rows that are compared with the query.
+        answered: which index answered, and what it did; empty where nothing was asked.
     """
 
     method: Method
     reason: str
     expected_rows: int
+    answered: str = ""
+
+
+#: Of a query that compares none.
+NO_VECTORS = Plan("nothing", "the query compares no vectors", 0)
 
 
 def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Costs = _COSTS) -> Plan:

@@ -16,7 +16,7 @@ from memory.index.calibration import calibrate, needs_calibration
 from memory.index.effort import EXACT, HIGH, check_aim
 from memory.index.flat import FlatIndex
 from memory.index.neighbours import Among, Floats, Ids, LongTermIndex, Neighbours, check_dim, joined
-from memory.index.planner import SINGLE_QUERY, Costs, exact_price
+from memory.index.planner import SINGLE_QUERY, Costs
 
 #: A long-term index that holds this many times what it was made for is made anew.
 OUTGROWN = 4
@@ -147,9 +147,23 @@ class TieredIndex:
         if long_term is None:
             return SINGLE_QUERY
         effort = long_term.effort(aim)
+        passed = long_term.price(EXACT) / max(1, len(long_term))
         # Where an index compares all rows, the planner is to do that: it knows which ones match.
-        base = long_term.price(effort) if effort != EXACT else exact_price(len(self)) + 1.0
-        return dataclasses.replace(SINGLE_QUERY, index_base=base)
+        base = long_term.price(effort) if effort != EXACT else passed * len(self) + 1.0
+        return dataclasses.replace(SINGLE_QUERY, passed_row=passed, index_base=base)
+
+    def told(self, aim: float, *, share: float = 1.0) -> str:
+        """What a single query does for an aim where such a share of the rows counts, in words."""
+        recent, long_term = self._tiers
+        if long_term is None:
+            return "all rows compared"
+        newest = f"; the newest {len(recent)} compared" if len(recent) else ""
+        if aim == 1.0 or long_term.calibration is None:
+            return long_term.told(aim, share=share) + newest
+        rung = long_term.calibration.least(aim)
+        effort = long_term.effort(aim)
+        found = "" if rung is None or rung.effort != effort else f", measured to find {rung.recall:.3f}"
+        return long_term.told(aim, share=share) + found + newest
 
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids to the recent tier.

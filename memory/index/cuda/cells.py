@@ -187,23 +187,57 @@ def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0
     if len(living):
         base[:number] = vectors[living[torch.from_numpy(np.sort(drawn)).to(device)]].to(dtype)
     base[number:] = directions(dim, seed).to(device, dtype)
-    cell = torch.empty(len(living), dtype=torch.int32, device=device)
-    step = max(1, _CELLS_AT_ONCE // number)
-    for first in range(0, len(living), step):
-        some = living[first : first + step]
-        cell[first : first + step] = _products(base[:number], vectors[some]).argmax(1)
-    starts = torch.zeros(number + 1, dtype=torch.int32, device=device)
-    starts[1:] = torch.bincount(cell, minlength=number).cumsum(0)
-    order = torch.sort(cell, stable=True).indices
-    rows = living[order].to(torch.int32)
-    codes = torch.empty((len(rows), WORDS), dtype=torch.int32, device=device)
+    cell = _nearest(base[:number], vectors, living)
+    return _arranged(base, number, cell, living, _coded(base[number:], vectors, living), count)
+
+
+def extended(cells: Cells, vectors: Tensor, alive: Tensor, count: int) -> Cells:
+    """The living of the first ``count`` rows in cells around the same pivots.
+
+    Args:
+        cells: of the first ``cells.hashed`` of them.
+        vectors: (rows, dim) float16.
+        alive: (rows,) bool.
+        count: rows.
+    """
+    new = alive[cells.hashed : count].nonzero()[:, 0] + cells.hashed
+    own, kept = torch.arange(cells.pivots, device=vectors.device, dtype=torch.int32), cells.live
+    old = own.repeat_interleave(cells.starts.diff().to(torch.int64))[kept]
+    cell = torch.cat([old, _nearest(cells.base[: cells.pivots], vectors, new)])
+    rows = torch.cat([cells.rows[kept].to(torch.int64), new])
+    codes = torch.cat([cells.codes[kept], _coded(cells.base[cells.pivots :], vectors, new)])
+    return _arranged(cells.base, cells.pivots, cell, rows, codes, count)
+
+
+def _nearest(pivots: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+    """(rows,) int32 cell of each of these rows."""
+    cell = torch.empty(len(rows), dtype=torch.int32, device=vectors.device)
+    step = max(1, _CELLS_AT_ONCE // len(pivots))
+    for first in range(0, len(rows), step):
+        cell[first : first + step] = _products(pivots, vectors[rows[first : first + step]]).argmax(1)
+    return cell
+
+
+def _coded(directions: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+    """(rows, 16) int32 codes of these rows."""
+    codes = torch.empty((len(rows), WORDS), dtype=torch.int32, device=vectors.device)
     for first in range(0, len(rows), _CODED_AT_ONCE):
-        some = rows[first : first + _CODED_AT_ONCE].to(torch.int64)
-        codes[first : first + _CODED_AT_ONCE] = row_codes(_products(base[number:], vectors[some]))
+        some = rows[first : first + _CODED_AT_ONCE]
+        codes[first : first + _CODED_AT_ONCE] = row_codes(_products(directions, vectors[some]))
+    return codes
+
+
+def _arranged(base: Tensor, pivots: int, cell: Tensor, rows: Tensor, codes: Tensor, count: int) -> Cells:
+    """Rising rows of known cells and codes, cell after cell."""
+    device = codes.device
+    starts = torch.zeros(pivots + 1, dtype=torch.int32, device=device)
+    starts[1:] = torch.bincount(cell, minlength=pivots).cumsum(0)
+    order = torch.sort(cell, stable=True).indices
+    rows = rows[order]
     slots = torch.full((count,), -1, dtype=torch.int32, device=device)
-    slots[rows.to(torch.int64)] = torch.arange(len(rows), dtype=torch.int32, device=device)
+    slots[rows] = torch.arange(len(rows), dtype=torch.int32, device=device)
     live = torch.ones(len(rows), dtype=torch.bool, device=device)
-    return Cells(number, base, starts, codes, rows, live, slots)
+    return Cells(pivots, base, starts, codes[order], rows.to(torch.int32), live, slots)
 
 
 def _products(base: Tensor, vectors: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ def _capture(search: Search, queries: Tensor) -> _Captured:
         search(static)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads may go on meanwhile: a larger index is built beside the one that is searched.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         results = search(static)
     return _Captured(graph, static, results)

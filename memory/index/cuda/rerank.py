@@ -80,13 +80,16 @@ def rerank_top(
         further = torch.arange(tail[0], tail[0] + tail[1], dtype=torch.int32, device=candidates.device)
         further = torch.where(further < len(vectors), further, -1)
         candidates = torch.cat([candidates, further.expand(len(queries), -1)], 1)
-    found = ranked(_reference(vectors, queries, candidates, k, alive))
+    found = ranked(best_keys(vectors, queries, candidates, k, alive))
     if names is None:
         return found
     return Ranked(found.scores, names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1))
 
 
-def _reference(vectors: Tensor, queries: Tensor, candidates: Tensor, k: int, alive: Tensor | None) -> Tensor:
+def best_keys(
+    vectors: Tensor, queries: Tensor, candidates: Tensor, k: int, alive: Tensor | None = None
+) -> Tensor:
+    """(queries, k) keys of the best candidates in plain torch; see :func:`rerank_top`, for any k."""
     count = candidates.shape[1]
     used = candidates >= 0
     rows = torch.where(used, candidates, 0).to(torch.int64)

@@ -61,10 +61,20 @@ def test_by_state(recall: Recall, store: Path) -> None:
 
 def test_the_kinds_of_index(recall: Recall, tmp_path: Path) -> None:
     told = recall("indexes", "--json").json["indexes"]
-    assert [kind["name"] for kind in told if not kind["why_not"]] == ["lsh", "faiss", "faiss-rabitq"]
+    assert [kind["name"] for kind in told if not kind["why_not"]] == [
+        "lsh", "itq", "faiss", "faiss-rabitq", "faiss-gpu", "cuda",
+    ]  # fmt: skip
     assert "faiss-rabitq" in recall("indexes").output
     assert recall("init", tmp_path / "new", "--index", "faiss").status == 0
     assert '"index": "faiss"' in (tmp_path / "new" / "config.json").read_text()
+
+
+def test_the_plan_says_which_index_answered(recall: Recall, store: Path) -> None:
+    told = recall("query", store, "--like", "2", "--plan", "--json").json["plan"]
+    assert told["method"] in ("subset", "all")
+    assert told["answered"] == "flat: all rows compared"
+    assert "flat: all rows compared (" in recall("query", store, "--like", "2", "--plan").remarks
+    assert "compares no vectors" in recall("query", store, "--label", "mug", "--plan").remarks
 
 
 def test_polygon_and_embedding(recall: Recall, store: Path, tmp_path: Path) -> None:

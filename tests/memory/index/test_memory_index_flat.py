@@ -120,7 +120,7 @@ def test_rows_find_ids_in_any_order() -> None:
     rows.add(vectors[:3], [10, 30, 20])
     rows.add(vectors[3:5], [5, 25])
     assert rows.find(np.array([10, 20, 30, 5, 25, 7, 99])).tolist() == [0, 1, 2, 3, 4, -1, -1]
-    assert rows.remove([25, 25, 7]) == 1
+    assert len(rows.remove([25, 25, 7])) == 1
     rows.add(vectors[5:], [25])
     assert rows.find(np.array([25])).tolist() == [5]
     again = Rows(4, rows.vectors.between(0, 6), rows.ids(), rows.alive())

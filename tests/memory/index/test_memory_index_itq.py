@@ -80,6 +80,25 @@ def test_file(tmp_path: Path) -> None:
     assert not untrained.trained
 
 
+def test_exact_until_it_is_trained_from_its_own_rows() -> None:
+    index, exact = ITQIndex(96, bits=64), FlatIndex(96)
+    for known in (index, exact):
+        known.add(DATA.vectors, IDS)
+    right = exact.search(DATA.queries, 5)
+    assert (index.search(DATA.queries, 5).ids == right.ids).all()
+    assert index.efforts() == ()
+    index.merge()
+    assert not index.trained
+    index.merge(whole=True)
+    assert index.trained
+    assert index.efforts() == (Effort(1, 128),)
+    assert recall(index.search(DATA.queries, 5).ids, right.ids) > 0.95
+    few = ITQIndex(96, bits=64)
+    few.add(DATA.vectors[:10], IDS[:10])
+    few.merge(whole=True)
+    assert not few.trained
+
+
 def test_same_seed_same_codes() -> None:
     first, second = built()[0], built()[0]
     assert (first._state.codes.between(0, 6000) == second._state.codes.between(0, 6000)).all()
@@ -99,10 +118,8 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="bits must be at most dim 96"):
         ITQIndex(96, bits=128)
     index = ITQIndex(96, bits=64)
-    with pytest.raises(ValueError, match="not trained"):
-        index.add(DATA.vectors, IDS)
     with pytest.raises(ValueError, match="at least 64 rows"):
         index.train(DATA.vectors[:10])
     assert (index.search(DATA.queries, 2).ids == -1).all()
-    with pytest.raises(ValueError, match="holds vectors already"):
+    with pytest.raises(ValueError, match="trained already"):
         built()[0].train(DATA.vectors)

@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from memory.config import StoreConfig
-from memory.index import FlatIndex, ITQIndex, clustered
-from memory.index.cuda import CudaIndex
-from memory.index.kinds import KINDS, STORE_KINDS, IndexKind
-from memory.index.neighbours import Among, VectorIndex
+from memory import Memory, MemoryStore, Query, StoreConfig
+from memory.errors import IndexUnavailableError
+from memory.index import FlatIndex, clustered, kinds
+from memory.index.kinds import KINDS, STORE_KINDS
+from memory.index.neighbours import Among, LongTermIndex
 
 ROWS = 8192
 DATA = clustered(ROWS, 20, dim=256, centres=50)
-HERE = [kind for kind in KINDS.values() if kind.bytes_a_vector]
 
 
-def filled(kind: IndexKind) -> VectorIndex:
+def filled(name: str) -> LongTermIndex:
     """An index of the kind with all vectors, sorted in."""
+    kind = KINDS[name]
     if kind.package:
         pytest.importorskip(kind.package)
-    index: CudaIndex | ITQIndex | VectorIndex
-    if kind.name == "cuda":
-        index = CudaIndex(256, device="cpu")
-    elif kind.name == "itq":
-        index = ITQIndex(256)
-        index.train(DATA.vectors[:1000], rounds=5)
-    else:
-        assert kind.make is not None
-        index = kind.make(256, ROWS)
+    assert kind.make is not None
+    index = kind.make(256, ROWS)
     index.add(DATA.vectors, np.arange(ROWS))
-    if hasattr(index, "merge"):
-        index.merge() if kind.name == "cuda" else index.merge(whole=True)
+    index.merge(whole=True)
     return index
 
 
-@pytest.mark.parametrize("kind", HERE, ids=lambda kind: kind.name)
-def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(kind: IndexKind) -> None:
-    index, exact = filled(kind), FlatIndex(256)
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.usefixtures("gpu_kinds_on_cpu")
+def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "_FLAT_ON_GPU", 0)
+    monkeypatch.setitem(KINDS, "faiss-gpu", replace(KINDS["faiss-gpu"], **kinds.faiss_on("cpu")))
+    kind, index, exact = KINDS[name], filled(name), FlatIndex(256)
     exact.add(DATA.vectors, np.arange(ROWS))
     assert index.nbytes / ROWS == pytest.approx(kind.bytes_a_vector, rel=0.1)
     kept = np.random.default_rng(0).random(ROWS) < 0.3
@@ -59,9 +58,10 @@ def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(kin
 
 
 @pytest.mark.parametrize("name", ["flat", *STORE_KINDS])
+@pytest.mark.usefixtures("gpu_kinds_on_cpu")
 def test_what_a_store_has_is_loaded_as_what_it_was(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
-    index = filled(kind)
+    index = filled(name)
     assert kind.load is not None
     again = kind.load(index.save(tmp_path / f"default.{kind.suffix}"))
     assert (again.search(DATA.queries, 5).ids == index.search(DATA.queries, 5).ids).all()
@@ -70,7 +70,7 @@ def test_what_a_store_has_is_loaded_as_what_it_was(name: str, tmp_path: Path) ->
 
 
 def test_lists_of_the_other_kind_are_not_loaded(tmp_path: Path) -> None:
-    path = filled(KINDS["faiss"]).save(tmp_path / "default.faissindex")
+    path = filled("faiss").save(tmp_path / "default.faissindex")
     load = KINDS["faiss-rabitq"].load
     assert load is not None
     with pytest.raises(ValueError, match="hold flat, not rabitq"):
@@ -78,10 +78,10 @@ def test_lists_of_the_other_kind_are_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_store_says_which_index_it_may_have_and_why_not_others() -> None:
-    assert STORE_KINDS == ("lsh", "faiss", "faiss-rabitq")
+    assert STORE_KINDS == ("lsh", "itq", "faiss", "faiss-rabitq", "faiss-gpu", "cuda")
     for name in STORE_KINDS:
         assert StoreConfig(index=name).index == name
-    with pytest.raises(ValueError, match="one of lsh, faiss, faiss-rabitq; got 'magic'"):
+    with pytest.raises(ValueError, match="lsh, itq, faiss, faiss-rabitq, faiss-gpu, cuda; got 'magic'"):
         StoreConfig(index="magic")
     for kind in KINDS.values():
         assert bool(kind.why_not) == (kind.name not in STORE_KINDS)
@@ -92,8 +92,41 @@ def test_a_store_says_which_index_it_may_have_and_why_not_others() -> None:
                 StoreConfig(index=kind.name)
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        IndexUnavailableError,
+        match=r"'cuda' needs a GPU; missing here: a GPU.*run where torch can use an NVIDIA GPU.*--index lsh",
+    ):
+        MemoryStore.open(tmp_path / "store", dim=4, config=StoreConfig(index="cuda"))
+    assert not (tmp_path / "store").exists()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert [kind.missing for kind in (KINDS["lsh"], KINDS["faiss"])] == ["", "faiss"]
     told = KINDS["faiss-gpu"].to_json()
-    assert (told["name"], told["needs"], told["missing"]) == ("faiss-gpu", "faiss and a GPU", "faiss")
+    assert (told["needs"], told["missing"]) == ("faiss for GPUs and a GPU", "faiss and a GPU")
+    with pytest.raises(IndexUnavailableError, match=r"pip install sparsight\[faiss\]\. Or take one"):
+        KINDS["faiss"].require()
+    with pytest.raises(IndexUnavailableError, match=r"pip uninstall faiss-cpu.*sparsight\[faiss-gpu\]; run"):
+        KINDS["faiss-gpu"].require()
+
+
+def test_a_store_of_a_missing_kind_opens_and_says_so_when_vectors_are_searched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    vector = np.eye(4, dtype=np.float32)[0]
+    with MemoryStore.open(tmp_path / "store", dim=4, config=StoreConfig(index_from=500)) as store:
+        store.add([Memory(time_ns=1, label="cup", embedding=vector)])
+    config = tmp_path / "store" / "config.json"
+    config.write_text(config.read_text().replace('"lsh"', '"cuda"'))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with MemoryStore.open(tmp_path / "store") as store:
+        assert store.query(Query(labels=["cup"]))[0].memory.id == 1
+        with pytest.raises(IndexUnavailableError, match="missing here: a GPU"):
+            store.query(Query(embedding=vector))
+
+
+def test_vectors_that_are_too_short_are_refused(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=4, config=StoreConfig(index="itq")) as store:
+        store.add([Memory(time_ns=1, embedding=np.eye(4, dtype=np.float32)[0])])
+        with pytest.raises(ValueError, match="'itq' needs vectors of at least 64 numbers, these have 4"):
+            store.query(Query(embedding=np.eye(4, dtype=np.float32)[0]))

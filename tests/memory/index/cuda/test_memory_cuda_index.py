@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.errors import RecallWarning
-from memory.index import Among
-from memory.index.cuda import CudaIndex
-from memory.index.cuda import index as index_module
+from memory.errors import IndexUnavailableError
+from memory.index import Among, calibration
+from memory.index.cuda import CudaIndex, efforts, sorted_rows
+from memory.index.effort import EXACT, Effort
 from memory.index.evaluation import clustered, recall
 from memory.index.flat import FlatIndex
 from memory.index.lsh import LSHIndex
@@ -53,7 +53,6 @@ def test_cells_are_made_at_the_first_search() -> None:
     assert index.tail == ROWS
     assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     assert index.tail == 0
-    assert index.overflow == (0, 0)
     assert index.nbytes > ROWS * (48 * 2 + 64)
     with pytest.raises(ValueError, match="method"):
         index.search_tensor(tensor(DATA.queries), 3, method="guess")  # type: ignore[arg-type]
@@ -96,7 +95,7 @@ def test_fresh_rows_are_found_at_once_and_removed_ones_never(method: Any) -> Non
 
 
 def test_long_tails_and_many_removals_are_sorted_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "TAIL_LIMIT", 100)
+    monkeypatch.setattr(sorted_rows, "TAIL_LIMIT", 100)
     index, exact = both(1000)
     index.search(DATA.queries, 3)
     for known in (index, exact):
@@ -109,10 +108,10 @@ def test_long_tails_and_many_removals_are_sorted_in(monkeypatch: pytest.MonkeyPa
     assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     assert index.tail == 0
     index.remove(np.arange(1, 900, 3))
-    assert index._cells is not None
-    before = len(index._cells.rows)
+    assert index._sorted.cells is not None
+    before = len(index._sorted.cells.rows)
     index.search(DATA.queries, 10)
-    assert len(index._cells.rows) == before - 300
+    assert len(index._sorted.cells.rows) == before - 300
 
 
 @pytest.mark.parametrize("method", ["scan", "cells"])
@@ -155,8 +154,7 @@ def test_subsets_are_exact() -> None:
 
 def test_overflow_is_reported() -> None:
     index, _ = both(capacity=64)
-    with pytest.warns(RecallWarning):
-        index.search(DATA.queries, 5)
+    index.search_tensor(tensor(DATA.queries), 5, method="cells")
     queries, rows = index.overflow
     assert 0 < queries <= len(DATA.queries)
     assert rows >= queries
@@ -168,40 +166,88 @@ def spread(rows: int, dim: int) -> np.ndarray[Any, Any]:
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-def test_what_is_found_is_measured_and_little_is_told() -> None:
-    vectors = spread(6000, 48)
-    index, exact = CudaIndex(48, device="cpu", **SMALL | {"probes": 2}), FlatIndex(48)
+def decaying(rows: int, dim: int) -> np.ndarray[Any, Any]:
+    """Unit vectors without clusters, of a spectrum that falls."""
+    drawn = np.random.default_rng(6).normal(size=(rows, dim)) * np.exp(-np.arange(dim) / (dim / 6))
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure an index with fewer of its rows: the steps take long in plain torch."""
+    monkeypatch.setattr(calibration, "QUERIES", 40)
+
+
+@pytest.mark.parametrize("make", [spread, decaying])
+@pytest.mark.parametrize("aim", [0.95, 0.99])
+def test_what_is_aimed_at_is_found_or_all_is_read(make: Any, aim: float, monkeypatch: Any) -> None:
+    # As if comparing all were dear, as it is where there are millions.
+    monkeypatch.setattr(efforts, "_CALL", 0.0)
+    monkeypatch.setattr(efforts, "_EXACT_ROW", 50.0)
+    vectors = make(6100, 48)
+    index, exact = CudaIndex(48, device="cpu", pivots=512), FlatIndex(48)
     for known in (index, exact):
-        known.add(vectors, np.arange(6000))
-    assert index.recall is None
-    asked = spread(6100, 48)[6000:]
-    with pytest.warns(RecallWarning, match=r"find 0\.\d\d of the ten nearest.*6000 rows.*change_effort"):
-        found = index.search(asked, 10)
-    true = recall(found.ids, exact.search(asked, 10).ids)
-    assert index.recall == pytest.approx(true, abs=0.1)
-    assert true < 0.6
-    assert index.overflow == (0, 0)
-    index.search(asked, 10)  # said once
-    index.change_effort(probes=64, capacity=6000, rerank=4000)
-    assert index.recall is None
-    found = index.search(asked, 10)
-    assert index.recall is not None
-    assert index.recall > 0.99
-    assert recall(found.ids, exact.search(asked, 10).ids) > 0.99
+        known.add(vectors[:6000], np.arange(6000))
+    right = exact.search(vectors[6000:], 10).ids
+    least = Effort(16, 512)
+    few = recall(index.search(vectors[6000:], 10, effort=least).ids, right)
+    assert few < aim
+    assert recall(index.search(vectors[6000:], 10, aim=aim).ids, right) >= aim - 0.01
+    assert index.calibration is not None
+    chosen = index.effort(aim)
+    assert chosen != least
+    assert chosen == EXACT or index.calibration.least(aim).recall >= aim  # type: ignore[union-attr]
+    words = "cells" if not efforts.is_scan(chosen) else "a scan of all codes"
+    assert (words if chosen != EXACT else "all rows compared") in index.told(aim)
 
 
-def test_effort_changes_without_a_merge() -> None:
+def test_more_neighbours_than_kernels_rank_are_compared_exactly() -> None:
     index, exact = both()
-    right = exact.search(DATA.queries, 10).ids
-    usual = recall(index.search(DATA.queries, 10).ids, right)
-    assert index.cells == 64
-    index.change_effort(probes=1, rerank=10)
-    assert (index.probes, index.capacity, index.rerank, index.tail) == (1, 3000, 10, 0)
-    with pytest.warns(RecallWarning, match="now 1, 3000 and 10"):
-        assert recall(index.search(DATA.queries, 10).ids, right) < usual
-    with pytest.raises(ValueError, match="capacity"):
-        index.change_effort(capacity=-1)
-    assert index.capacity == 3000
+    found, right = index.search(DATA.queries[:3], 2000), exact.search(DATA.queries[:3], 2000)
+    np.testing.assert_allclose(found.scores, right.scores, atol=1e-5)
+    assert (found.ids == right.ids).mean() > 0.99
+
+
+def test_a_tail_is_sorted_into_the_cells_that_there_are() -> None:
+    index, exact = both(3000)
+    index.merge()
+    before = index._sorted.cells
+    for known in (index, exact):
+        known.remove(np.arange(0, 3000, 10))
+        known.add(DATA.vectors[3000:], np.arange(3000, ROWS))
+    index.merge()
+    cells = index._sorted.cells
+    assert before is not None
+    assert cells is not None
+    assert torch.equal(cells.base, before.base), "pivots stay"
+    assert index.tail == 0
+    found = index.search_tensor(tensor(DATA.queries), 10, method="cells")
+    assert recall(found.ids, exact.search(DATA.queries, 10).ids) > 0.95
+    index.add(spread(3 * ROWS, 48), np.arange(ROWS, 4 * ROWS))
+    index.merge()
+    assert index._sorted.cells is not None
+    assert not torch.equal(index._sorted.cells.base, before.base), "drawn anew once there are twice as many"
+
+
+def test_ids_may_come_in_any_order() -> None:
+    index, exact = CudaIndex(48, device="cpu", **SMALL), FlatIndex(48)
+    for part in (np.arange(2000, 3000), np.arange(0, 1000), np.arange(1000, 2000)):
+        for known in (index, exact):
+            known.add(DATA.vectors[part], part)
+    index.remove([2500, 10])
+    index.add(DATA.vectors[[10, 2500]], [10, 2500])
+    for known in (index, exact):
+        known.add(np.repeat(DATA.vectors[:1], 3, axis=0), [7001, 7000, 6999])
+    found, right = index.search(DATA.vectors[:50], 10, aim=1.0), exact.search(DATA.vectors[:50], 10)
+    np.testing.assert_allclose(found.scores, right.scores, atol=1e-5)
+    assert found.ids[0, :4].tolist() == [0, 6999, 7000, 7001]
+    assert (index.search(DATA.vectors[:50], 1, among=Among(np.arange(2000, 2600))).ids >= 2000).all()
+
+
+def test_without_a_gpu_the_error_says_what_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(IndexUnavailableError, match=r"needs an NVIDIA GPU.*there is none.*LSHIndex"):
+        CudaIndex(48)
 
 
 @pytest.mark.slow
@@ -213,6 +259,8 @@ def test_file(tmp_path: Path) -> None:
     assert (loaded.generation, loaded.seed, loaded.pivots, len(loaded)) == (12, 3, 64, ROWS - 2)
     left, right = index.search(DATA.queries, 10), loaded.search(DATA.queries, 10)
     assert (left.ids == right.ids).mean() > 0.99
+    again = CudaIndex.load(index.save(tmp_path / "cuda.index"), device="cpu")
+    assert again.calibration == index.calibration is not None
     empty = CudaIndex(48, device="cpu")
     assert len(CudaIndex.load(empty.save(tmp_path / "empty.index"), device="cpu")) == 0
     with pytest.raises(ValueError, match="kind"):
@@ -238,8 +286,8 @@ def test_bad_rows_change_nothing() -> None:
     for bad in wrong:
         with pytest.raises(ValueError):
             CudaIndex(48, device="cpu", **bad)
-    with pytest.raises(ValueError, match="k must"):
-        index.search(DATA.queries, 2000)
+    with pytest.raises(ValueError, match="k must be at most 1024"):
+        index.search_tensor(tensor(DATA.queries), 2000)
 
 
 METHODS: tuple[Any, ...] = ("scan", "cells")
@@ -303,14 +351,14 @@ def test_graphs_give_the_same_bits_as_eager_calls(cuda: torch.device) -> None:
     for method in ("scan", "cells"):
         for size in (1, 8, 1024) if method == "cells" else (1, 8):
             asked = queries[:size]
-            eager = index.eager(asked, 10, method)
+            eager = index.eager(asked, 10, index.effort_of(method))
             replayed = [index.search_tensor(asked, 10, method=method) for _ in range(3)]
             for found in replayed:
                 assert torch.equal(found.ids, eager[1])
                 assert torch.equal(found.scores, eager[0])
             # Ten neighbours of one query say little.
             assert recall(replayed[0].ids.cpu(), right[:size]) >= (0.95 if size > 8 else 0.5)
-    assert len(index._graphs) == 5
+    assert len(index._sorted.graphs) == 5
 
 
 @pytest.mark.gpu

@@ -1,0 +1,91 @@
+"""Efforts of an index on a GPU: how many cells are read, or the codes of all, and what that costs.
+
+An effort whose probes are more than cells can be, :data:`SCAN`, reads the codes of all rows.
+"""
+
+from __future__ import annotations
+
+import math
+
+from memory.index.cuda.cells import PROBE_LIMIT, Cells, Sizes, sizes_for
+from memory.index.effort import EXACT, Effort
+
+#: Probes that stand for a scan of all codes.
+SCAN = PROBE_LIMIT + 1
+_FIRST = Effort(16, 512)
+_MOST_RERANK, _SCAN_RERANK, _MOST_SCANNED = 4096, 1024, 8192
+# Room for rows of the cells a query reads, over what cells hold on average.
+_ROOM = 5 / 3
+# Nanoseconds on an NVIDIA H200 (benchmarks/results/memory_cuda-cuda.json): a call, a query, a row whose code
+# is read in cells or in a scan, and a row that is compared exactly. Comparing all reads and writes 2,560
+# bytes a row at 256 numbers, at some 4 TB/s.
+_CALL, _QUERY, _CELL_ROW, _SCAN_ROW, _COMPARED, _EXACT_ROW = 42_000.0, 400.0, 0.1, 0.03, 1.0, 0.65
+
+
+def is_scan(effort: Effort) -> bool:
+    """Whether the codes of all rows are read."""
+    return effort.probes >= SCAN
+
+
+def sizes_of(effort: Effort, cells: Cells, k: int, capacity: int = 0) -> Sizes:
+    """Fixed sizes of a search of cells.
+
+    Args:
+        effort: cells to read, and rows to compare exactly.
+        cells: that there are.
+        k: neighbours.
+        capacity: room for the rows of these cells; 0: two thirds more than they hold on average.
+    """
+    slots = max(len(cells.rows), 1)
+    if not capacity:
+        least = sizes_for(cells.hashed, cells.pivots)[1]
+        held = effort.probes * len(cells.rows) / max(cells.pivots, 1)
+        capacity = max(least, 1024 * math.ceil(_ROOM * held / 1024))
+    sizes = Sizes(effort.probes, capacity, effort.rerank).of(k)
+    return Sizes(sizes.probes, min(sizes.capacity, slots), min(sizes.rerank, slots))
+
+
+def further(after: Effort | None, cells: int) -> tuple[Effort, ...]:
+    """The least effort, or those to try after one: twice the cells, twice the rows, both; then the scan.
+
+    Args:
+        after: an effort, or ``None``.
+        cells: that there are.
+    """
+    most = min(PROBE_LIMIT, cells)
+    if after is None:
+        return (Effort(min(_FIRST.probes, most), _FIRST.rerank),)
+    more = after._replace(rerank=2 * after.rerank)
+    if is_scan(after):
+        return (more,) if more.rerank <= _MOST_SCANNED else ()
+    scan = Effort(SCAN, max(_SCAN_RERANK, after.rerank))
+    wider = after._replace(probes=min(2 * after.probes, most)) if after.probes < most else scan
+    if more.rerank > _MOST_RERANK:
+        return (wider,)
+    return wider, more, Effort(wider.probes, max(wider.rerank, more.rerank))
+
+
+def price(effort: Effort, rows: int, cells: int, queries: int) -> float:
+    """Nanoseconds of a query on a GPU, where so many are asked together.
+
+    Args:
+        effort: that is made.
+        rows: of the index.
+        cells: that they lie in.
+        queries: asked together.
+    """
+    fixed = _CALL / max(1, queries) + _QUERY
+    if effort == EXACT:
+        return fixed + _EXACT_ROW * rows
+    if is_scan(effort):
+        return fixed + _SCAN_ROW * rows + _COMPARED * effort.rerank
+    return fixed + _CELL_ROW * rows * min(1.0, effort.probes / max(cells, 1)) + _COMPARED * effort.rerank
+
+
+def told(effort: Effort, cells: int) -> str:
+    """What an effort does, in words."""
+    if effort == EXACT:
+        return "all rows compared"
+    if is_scan(effort):
+        return f"a scan of all codes, {effort.rerank} rows compared"
+    return f"{min(effort.probes, cells)} of {cells} cells, {effort.rerank} rows compared"
