@@ -18,6 +18,7 @@ def hits_of(
     *,
     newest_ns: Callable[[], int],
     half_life_s: float,
+    attention: Mapping[int, float] | None = None,
 ) -> list[Hit]:
     """The memories with their scores and what these are made of.
 
@@ -27,6 +28,7 @@ def hits_of(
         memories: of these ids.
         newest_ns: the time that recency is measured from, asked for where it is needed.
         half_life_s: in which recency halves.
+        attention: weights by id, of a query that aggregates vectors.
     """
     parts: list[dict[str, float]] = [{} for _ in memories]
     away = None
@@ -41,15 +43,10 @@ def hits_of(
         for part, memory in zip(parts, memories, strict=True):
             age_s = max(newest - memory.time_ns, 0) / 1e9
             part["recency"] = 0.5 ** (age_s / half_life_s)
-    weights: list[float] | None = None
-    if query.aggregate and found.similarity is not None:
-        # The similarities are all that the weights depend on.
-        scores = np.exp(8.0 * (found.similarity - found.similarity.max(initial=-1.0)))
-        weights = (scores / scores.sum()).tolist() if len(scores) else []
     hits = []
-    for row, (memory, part) in enumerate(zip(memories, parts, strict=True)):
-        score = _score(query, part)
-        hits.append(Hit(memory, score, part, None if weights is None else weights[row]))
+    for memory, part in zip(memories, parts, strict=True):
+        weight = None if attention is None or memory.id is None else attention.get(memory.id, 0.0)
+        hits.append(Hit(memory, _score(query, part), part, weight))
     return hits
 
 

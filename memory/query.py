@@ -155,7 +155,7 @@ class Query:
         k: most hits.
         order: by relevance, the most recent first, or the closest first; ``None``: relevance where words or
             vectors are compared, else the closest first where ``near`` is given, else the most recent first.
-        aggregate: also give the attention-weighted mean of the vectors of the hits.
+        aggregate: also give each hit its weight in the attention of :meth:`MemoryStore.context`.
     """
 
     text: str | None = None

@@ -6,23 +6,22 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.config import StoreConfig
+from memory.context import Attention, Context, Weighted
 from memory.errors import StoreError, UnknownMemoryError
 from memory.explaining import explained
 from memory.hits import hits_of
 from memory.index import Neighbours, Plan
-from memory.index.neighbours import unit_rows
 from memory.index.planner import NO_VECTORS
 from memory.persistence.journal import LogEntry
 from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
 from memory.query import Filter, Query
-from memory.readout import read_out
 from memory.retrieve import Retriever
 from memory.tiers import Tier
 from memory.types import Explanation, Hit, Memory, State
@@ -32,6 +31,13 @@ INDEX_FOLDER = "indexes"
 #: Accesses that are counted in memory before they are written, and that wait there at most.
 _ACCESSES_AT_ONCE = 4096
 _ACCESSES_WAITING = 64 * _ACCESSES_AT_ONCE
+
+
+class _Asked(NamedTuple):
+    """The hits of a query, and what attention made of its blocks where that was wanted."""
+
+    hits: list[Hit]
+    weighted: Weighted | None
 
 
 class StoreReader:
@@ -52,6 +58,7 @@ class StoreReader:
             database, index_from=config.index_from, index=config.index, tiers=config.tiers
         )
         self._retriever.indexes.load(self.folder / INDEX_FOLDER)
+        self._attention = Attention(database, self._retriever)
         self._accessed: list[int] = []
         self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
 
@@ -66,24 +73,59 @@ class StoreReader:
             UnknownMemoryError: ``like`` names none.
             ValueError: nothing has a vector of that encoder.
         """
-        hits = self._answered(query)
-        if not hits or len(query.where.labels or ()) > 1:
+        return self._asked(query).hits
+
+    def context(self, query: Query) -> Context:
+        """What the store knows about a query: attention over all around it, with the weights as evidence.
+
+        The index finds the nearest memories that pass the filter; attended to are the blocks of similar
+        memories that these are in, thousands of them, see :class:`memory.blocks.SimilarBlocks`.
+
+        Raises:
+            ValueError: the query has no vector to attend with; else as of :meth:`query`.
+        """
+        if query.embedding is None and query.like is None:
+            raise ValueError("context needs a query with an embedding or like")
+        asked = self._asked(dataclasses.replace(query, aggregate=True))
+        found = asked.weighted
+        assert found is not None
+        return Context(found.vector, asked.hits, found.ids, found.weights)
+
+    def _asked(self, query: Query) -> _Asked:
+        """The answer to a query, or where there is none to what it may mean."""
+        asked = self._answered(query)
+        if not asked.hits or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
             if meant.notes:
                 reason = "; ".join(meant.notes)
-                hits = [dataclasses.replace(hit, reason=reason) for hit in self._answered(meant.query)]
-        return hits
+                asked = self._answered(meant.query)
+                return asked._replace(hits=[dataclasses.replace(hit, reason=reason) for hit in asked.hits])
+        return asked
 
-    def _answered(self, query: Query) -> list[Hit]:
-        """The hits of a query as it is said."""
-        found = self._retriever.find(query)
+    def _answered(self, query: Query) -> _Asked:
+        """The answer to a query as it is said."""
+        nearest = None
+        if query.aggregate and (query.embedding is not None or query.like is not None):
+            query = self.compared(query)
+            nearest = self._attention.nearest(query)
+        if nearest is not None and query.ordered_by == "relevance":
+            found = nearest.of(nearest.ids[: query.k].tolist())
+        else:
+            found = self._retriever.find(query)
         memories = self._database.present(found.ids.tolist())
         if len(memories) < len(found.ids):
             found = found.of([memory.id for memory in memories])
         self._count_accesses(memories)
-        return hits_of(
-            query, found, memories, newest_ns=lambda: self.newest_ns, half_life_s=self.config.half_life_s
+        weighted = None if nearest is None else self._attention.weigh(query, nearest.ids)
+        hits = hits_of(
+            query,
+            found,
+            memories,
+            newest_ns=lambda: self.newest_ns,
+            half_life_s=self.config.half_life_s,
+            attention=None if weighted is None else weighted.by_id,
         )
+        return _Asked(hits, weighted)
 
     def compared(self, query: Query) -> Query:
         """A query with the encoder whose vectors it compares, see :meth:`memory.retrieve.Retriever.compared`.
@@ -106,21 +148,6 @@ class StoreReader:
                 less time, 1 compares all.
         """
         return self._retriever.neighbours(np.asarray(vectors, np.float32), k, encoder=encoder, aim=aim)
-
-    def context(self, query: Query) -> tuple[NDArray[np.float32], list[Hit]]:
-        """One vector that attention makes of the hits, and the hits with their weights as evidence.
-
-        Raises:
-            ValueError: the query has no vector to attend with.
-        """
-        query = self.compared(query)
-        hits = self.query(dataclasses.replace(query, aggregate=True))
-        vector = self._retriever.vector_of(query)
-        if vector is None:
-            raise ValueError("context needs a query with an embedding or like")
-        ids = [int(hit.memory.id) for hit in hits if hit.memory.id is not None]
-        vectors = self._database.vectors(ids, query.encoder).halves.astype(np.float32)
-        return read_out(unit_rows(vector[None], len(vector))[0], vectors).context, hits
 
     def get(self, ids: Iterable[int]) -> list[Memory]:
         """Memories by their ids.

@@ -9,7 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from sparse_core.attention import gathered_attention
-from sparse_core.attention.operands import DIM_STEP, LARGEST_DIM, SMALLEST_DIM
+from sparse_core.attention.operands import LARGEST_DIM
+
+#: By which similarities are multiplied: over thousands of memories enough that what is unlike does not drown
+#: what is alike, and little enough that many count.
+SHARPNESS = 16.0
 
 
 class ReadOut(NamedTuple):
@@ -24,7 +28,9 @@ class ReadOut(NamedTuple):
     weights: NDArray[np.float32]
 
 
-def read_out(query: NDArray[np.float32], vectors: NDArray[np.floating], *, sharpness: float = 8.0) -> ReadOut:
+def read_out(
+    query: NDArray[np.float32], vectors: NDArray[np.floating], *, sharpness: float = SHARPNESS
+) -> ReadOut:
     """``softmax(sharpness * vectors @ query) @ vectors``.
 
     Args:
@@ -42,7 +48,7 @@ def read_out(query: NDArray[np.float32], vectors: NDArray[np.floating], *, sharp
     table = torch.from_numpy(np.array(vectors, dtype=np.float32, order="C"))
     question = torch.from_numpy(np.array(query, dtype=np.float32))
     scores = table @ question * sharpness
-    if SMALLEST_DIM <= dim <= LARGEST_DIM and dim % DIM_STEP == 0:
+    if dim <= LARGEST_DIM:
         keys = table[None, None]
         index = torch.arange(len(table))[None, None, None]
         result = gathered_attention(

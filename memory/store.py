@@ -175,7 +175,11 @@ class MemoryStore(StoreReader):
             EraseError: forgotten, but a reader, or no room for a second copy of the database, kept the old
                 bytes from being overwritten; that is tried again when the store is next opened for writing.
         """
-        return self._care.forget(ids, secure=secure, reason=reason)
+        try:
+            return self._care.forget(ids, secure=secure, reason=reason)
+        finally:
+            if secure:
+                self._attention.forget()
 
     def mark(
         self, ids: Iterable[int], state: State = "gone", *, at_ns: int | None = None, why: str = ""

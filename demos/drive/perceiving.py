@@ -18,6 +18,8 @@ from perception import Detections, Detector
 DETECTOR = "pointpillars-kitti"
 #: Least score of a detection that is remembered: people and cyclists raise more false alarms than cars.
 LEAST_SCORE = {"Car": 0.5, "Pedestrian": 0.6, "Cyclist": 0.6}
+#: Side of the columns of which a place is made; narrower than by itself, they find places more often.
+COLUMN_M = 1.0
 #: Name of the vectors that the detector gives objects; places have those of the scene encoder as their own.
 VECTORS = "detector"
 #: Height above the ground between which a point hides what is behind it, relative to the sensor.
@@ -61,7 +63,8 @@ class Senses:
         points = frame.cloud.points
         tokens = detection_tokens(detections.boxes, detections.labels, detections.scores)
         usable = points[np.isfinite(points).all(axis=1)]
-        vector: NDArray[np.float32] = self._encoder.encode([tokens + structure_tokens(usable)])[0]
+        columns = structure_tokens(usable, cell_m=COLUMN_M, most=4096)
+        vector: NDArray[np.float32] = self._encoder.encode([tokens + columns])[0]
         return Percept(detections, vector, free_distances(frame), took)
 
 

@@ -30,7 +30,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--encoder", help="whose vectors are compared")
     parser.add_argument("--k", "-k", type=int, default=10, help="most hits (default: 10)")
     parser.add_argument("--order", choices=ORDERS, help="default: relevance where something is compared")
-    parser.add_argument("--aggregate", action="store_true", help="also the attention that each hit gets")
+    parser.add_argument(
+        "--aggregate", action="store_true", help="also attention: weights, what they add up to"
+    )
     parser.add_argument("--plan", action="store_true", help="also say which index answered, and how")
 
 
@@ -49,12 +51,21 @@ def run(options: argparse.Namespace) -> int:
         order=options.order,
         aggregate=options.aggregate,
     )
+    context = None
     with MemoryStore.open(folder, readonly=True) as store:
-        hits = store.query(query)
+        if query.aggregate and (query.embedding is not None or query.like is not None):
+            context = store.context(query)
+            hits = context.hits
+        else:
+            hits = store.query(query)
         plan = store.explain(query) if options.plan else None
     if options.json:
-        told = {} if plan is None else {"plan": plan._asdict()}
-        print_json({"hits": [hit_to_json(hit) for hit in hits], **told})
+        answer: dict[str, Any] = {"hits": [hit_to_json(hit) for hit in hits]}
+        if plan is not None:
+            answer["plan"] = plan._asdict()
+        if context is not None:
+            answer |= {"context": context.vector.tolist(), "attended": len(context.ids)}
+        print_json(answer)
         return 0
     if plan is not None:
         remark(f"{plan.answered or 'no index'} ({plan.reason})")
@@ -62,6 +73,11 @@ def run(options: argparse.Namespace) -> int:
         if hits[0].reason:
             remark(hits[0].reason)
         output().print(hits_table(counted(len(hits)), hits))
+        if context is not None:
+            share = sum(hit.attention or 0.0 for hit in hits)
+            output().print(
+                f"{share:.0%} of the attention; the rest is on {len(context.ids) - len(hits)} others"
+            )
     else:
         output().print("nothing found")
     return 0

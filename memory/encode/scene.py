@@ -17,13 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from memory.encode.tokens import STRUCTURE, SceneTokens
-from sparse_core.attention import (
-    BlockPattern,
-    SparseTransformer,
-    SparseTransformerLayer,
-    from_distance,
-    global_tokens,
-)
+from sparse_core.attention import SparseTransformer, SparseTransformerLayer, from_distance
 from sparse_core.files import read_tensors, replacing
 
 KIND, VERSION = "sparsight-scene-encoder", "1"
@@ -34,6 +28,10 @@ _WAVES_M, _DIRECTIONS = (6.0, 10.0, 18.0, 32.0, 56.0, 100.0), 8
 _WAVES = 2 * len(_WAVES_M) * _DIRECTIONS
 _FEATURES = _WAVES + 15
 _BLOCK = 32
+#: Side of the cells along whose curve tokens are sorted, metres.
+_CELL_M = 0.5
+#: Tokens that are encoded at once, in all scenes together.
+_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ class SceneEncoderConfig:
         hidden: width of its feed-forward parts.
         gates: weightings of the tokens in which their layout is summed up.
         classes: labels that have an embedding of their own; all others share one.
-        radius_m: a token attends to those this near and to the summary; ``None`` for all tokens. With a
-            radius each scene is a sequence of its own, for sets of thousands.
+        radius_m: a token attends to those this near and to the summary, which attends to all, by
+            :func:`sparse_core.attention.sparse_attention`; ``None`` for all tokens.
 
     Raises:
         ValueError: a size is not positive, or a class is there twice.
@@ -201,8 +199,13 @@ class SceneEncoder(nn.Module):
         self.eval()
         try:
             with torch.inference_mode():
-                for start in range(0, len(order), batch_size):
-                    rows = order[start : start + batch_size]
+                start = 0
+                while start < len(order):
+                    # The last of them is the largest.
+                    end = min(start + batch_size, len(order))
+                    while end - start > 1 and (end - start) * len(scenes[order[end - 1]]) > _TOKENS:
+                        end -= 1
+                    rows, start = order[start:end], end
                     vectors[rows] = self(self.batch([scenes[k] for k in rows])).cpu().numpy()
         finally:
             self.train(training)
@@ -218,7 +221,7 @@ class SceneEncoder(nn.Module):
         if self.config.radius_m is None:
             states = self.transformer(sequence, lengths=lengths)
         else:
-            states = self._one_by_one(sequence, batch, self.config.radius_m)
+            states = self._near(sequence, batch, self.config.radius_m)
         # Padding is zero behind the last norm: the sum is over the tokens alone.
         mean = states[:, 1:].sum(dim=1) / batch.lengths.clamp(min=1)[:, None]
         layout = self._layout(states[:, 1:], shown[..., :_WAVES], batch.lengths)
@@ -233,31 +236,21 @@ class SceneEncoder(nn.Module):
         normed: Tensor = self.layout_norm(total.flatten(1))
         return normed
 
-    def _one_by_one(self, sequence: Tensor, batch: TokenBatch, radius_m: float) -> Tensor:
-        """States where every scene has a pattern of its own; zeros in the padding."""
-        states = torch.zeros_like(sequence)
-        for k, length in enumerate(batch.lengths.tolist()):
-            positions = batch.boxes[k, :length, :2]
-            order = _along_curve(positions)
-            index = torch.cat([order.new_zeros(1), order + 1])
-            pattern = neighbourhood(positions[order], radius_m)
-            states[k, index] = self.transformer(sequence[k : k + 1, index], pattern=pattern)[0]
-        return states
+    def _near(self, sequence: Tensor, batch: TokenBatch, radius_m: float) -> Tensor:
+        """States where tokens attend to those around them; zeros in the padding.
 
-
-def neighbourhood(positions: Tensor, radius_m: float) -> BlockPattern:
-    """Tokens attend to those around them and to a summary token in front, which attends to all.
-
-    Args:
-        positions: (N, 2) metres.
-        radius_m: boundary included.
-
-    Returns:
-        A pattern of N + 1 tokens, the first of which is the summary.
-    """
-    places = torch.cat([positions.new_zeros(1, 2), positions])
-    near = from_distance(places, radius=radius_m, block_size=_BLOCK)
-    return near | global_tokens(len(places), count=1, block_size=_BLOCK, device=places.device)
+        All scenes stand behind each other in one sequence, without padding: the summary of each, then its
+        tokens along a curve, so that blocks hold what is near.
+        """
+        counts = batch.lengths + 1
+        scene, token = (torch.arange(sequence.shape[1], device=counts.device) < counts[:, None]).nonzero().T
+        places = nn.functional.pad(batch.boxes[..., :2], (0, 0, 1, 0))[scene, token]
+        order = _along_curve(places, scene, token)
+        pattern = from_distance(places[order], radius=radius_m, block_size=_BLOCK, lengths=counts, count=1)
+        rows = (scene * sequence.shape[1] + token)[order]
+        flat = sequence.flatten(0, 1)
+        packed = self.transformer(flat.index_select(0, rows)[None], pattern=pattern)[0]
+        return torch.zeros_like(flat).index_copy(0, rows, packed).view_as(sequence)
 
 
 def token_features(boxes: Tensor, scores: Tensor, directed: Tensor) -> Tensor:
@@ -284,10 +277,11 @@ def token_features(boxes: Tensor, scores: Tensor, directed: Tensor) -> Tensor:
     return torch.cat([phase.sin(), phase.cos(), torch.stack([*rest, scores], dim=-1)], dim=-1)
 
 
-def _along_curve(positions: Tensor) -> Tensor:
-    """Order of tokens along a Morton curve of 4 m cells."""
-    cell = ((positions / 4.0).floor().long() + (1 << 15)).clamp(0, (1 << 16) - 1)
+def _along_curve(positions: Tensor, scene: Tensor, token: Tensor) -> Tensor:
+    """Order by scene, in it the summary (token 0) and then the others along a Morton curve."""
+    cell = ((positions / _CELL_M).floor().long() + (1 << 15)).clamp(0, (1 << 16) - 1)
     key = torch.zeros_like(cell[:, 0])
     for bit in range(16):
         key |= ((cell[:, 0] >> bit & 1) << (2 * bit)) | ((cell[:, 1] >> bit & 1) << (2 * bit + 1))
-    return torch.argsort(key, stable=True)
+    # Scenes have 2^30 numbers above the 32 bits of a place and the one of a summary.
+    return torch.argsort((scene << 33) + torch.where(token > 0, key + 1, 0), stable=True)

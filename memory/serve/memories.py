@@ -142,18 +142,18 @@ async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = Fals
     "/query", summary="Search by likeness, words, place and time", responses=answers(HitsAnswer, named=True)
 )
 async def query(request: Request, service: ServiceOf) -> Answer:
-    """The best hits first; with ``aggregate`` also the vector that attention makes of them."""
+    """The best hits first; with ``aggregate`` also the vector that attention makes of all around."""
 
     def read(body: QueryBody) -> dict[str, Any]:
         wanted = query_of(body, service.options)
         context = None
         if wanted.aggregate and (wanted.embedding is not None or wanted.like is not None):
-            vector, hits = service.store.context(wanted)
-            context = vector.tolist() if hits else None
+            found = service.store.context(wanted)
+            hits, context = found.hits, found.vector.tolist() if found.hits else None
         else:
             hits = service.store.query(wanted)
-        found = {"hits": to_plain(hits)}
-        return found | {"context": context} if wanted.aggregate else found
+        answer = {"hits": to_plain(hits)}
+        return answer | {"context": context} if wanted.aggregate else answer
 
     return await service.asked(request, QueryBody, read)
 

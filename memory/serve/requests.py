@@ -116,7 +116,7 @@ class QueryBody(Body):
     min_confidence: Number = 0.0
     k: Annotated[Integer, Field(ge=1)] = 10
     order: Order | None = None
-    aggregate: Flag = Field(False, description="also the attention-weighted mean of the vectors")
+    aggregate: Flag = Field(False, description="also what attention makes of the memories around")
 
 
 Question = Literal[

@@ -76,7 +76,7 @@ class PageAnswer:
 
 @dataclass(frozen=True)
 class HitsAnswer:
-    """The best first; ``context`` only with ``aggregate``."""
+    """The best first; ``context``, what attention makes of all around, only with ``aggregate``."""
 
     hits: list[Hit]
     context: list[float] | None = None

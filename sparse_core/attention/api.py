@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from sparse_core.attention import reference, vendor
+from sparse_core.attention import cpu, reference, vendor
 from sparse_core.attention.blocks.product import attend
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.operands import (
@@ -24,20 +24,31 @@ from sparse_core.attention.scores import ScoreFunction
 from sparse_core.op import Implementation, Op, by_torch, by_triton
 
 
-def _has_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool) -> str | None:
+def _has_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
     if scored:
         return "has no score_mod: take 'auto', 'vendor' or 'reference'"
     return None if dtype in KERNEL_TYPES else f"takes float16, bfloat16 and float32, not {dtype}"
 
 
-_KERNELS: Implementation[torch.dtype, bool, bool] = by_triton(
+def _gathers(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
+    if kind != "cpu":
+        return f"needs CPU tensors, got {kind}"
+    if scored or not plain:
+        return "has no score_mod, dropout or lengths: take 'auto' or 'reference'"
+    return None if pairs <= _PAIRS else f"holds the masks of up to {_PAIRS} pairs, the blocks have {pairs}"
+
+
+#: Pairs of stored blocks whose masks are held token by token, which takes up to a byte each.
+_PAIRS = 1 << 28
+_KERNELS: Implementation[torch.dtype, bool, bool, int] = by_triton(
     needs="16 bits or float32; no score_mod; forward by cuda where that runs",
     supports=_has_kernels,
     module=f"{__package__}.blocks.product",
 )
-#: By the type of the operands, whether a function changes the scores, and whether there is neither dropout
-#: nor lengths of sequences. What the CUDA kernel needs beyond that is known when its lists are.
-SPARSE_ATTENTION: Op[torch.dtype, bool, bool] = Op(
+#: By the type of the operands, whether a function changes the scores, whether there is neither dropout nor
+#: lengths of sequences, and the pairs of stored blocks. What the CUDA kernel needs beyond that is known when
+#: its lists are.
+SPARSE_ATTENTION: Op[torch.dtype, bool, bool, int] = Op(
     "sparse_attention",
     __package__,
     _KERNELS,
@@ -46,8 +57,9 @@ SPARSE_ATTENTION: Op[torch.dtype, bool, bool] = Op(
         "vendor",
         "neither dropout nor lengths; no gradient on a CPU",
         auto=("cuda",),
-        prefers=lambda kind, dtype, scored, plain: scored and plain and dtype in KERNEL_TYPES,
+        prefers=lambda kind, dtype, scored, plain, pairs: scored and plain and dtype in KERNEL_TYPES,
     ),
+    Implementation("cpu", "a CPU; no score_mod, dropout or lengths", _gathers, auto=("cpu",)),
     by_torch(),
     gradient=True,
 )
@@ -127,7 +139,9 @@ def sparse_attention(
         impl: ``"triton"`` for kernels on a GPU in float16, bfloat16 and float32. ``"auto"`` takes these
             there, but forward a CUDA kernel where that takes the operands; ``"cuda"`` insists on it: Hopper,
             16 bits, blocks of 64 or 128, dim 64 or 128, neither dropout nor lengths of sequences.
-            ``"vendor"`` is torch's FlexAttention, ``"reference"`` plain torch on any device.
+            ``"cpu"`` gathers the keys of tiles of queries, on a CPU, where ``"auto"`` takes it without
+            score_mod, dropout and lengths. ``"vendor"`` is torch's FlexAttention, ``"reference"`` plain torch
+            on any device.
         return_lse: also return the logarithm of the sum of exponentials.
 
     Returns:
@@ -145,7 +159,8 @@ def sparse_attention(
         "key_lengths": key_lengths,
     }
     plain = not dropout_p and query_lengths is None and key_lengths is None
-    chosen = _chosen(impl, q.device, q.dtype, score_mod is not None, plain)
+    pairs = pattern.blocks * pattern.block_size**2 if isinstance(pattern, BlockPattern) else 0
+    chosen = _chosen(impl, q.device, q.dtype, score_mod is not None, plain, pairs)
     if score_mod is not None:
         options["score_mod"] = score_mod
     folded = _per_sequence(q, pattern, options)
@@ -156,6 +171,8 @@ def sparse_attention(
     q, k, v, scale = padded_dims(q, k, v, scale)
     if chosen == "vendor":
         result = vendor.sparse_attention(q, k, v, pattern, scale=scale, **options)
+    elif chosen == "cpu":
+        result = cpu.sparse_attention(q, k, v, pattern, scale=scale, wants_lse=return_lse)
     elif chosen != "reference":
         result = _by_kernels(q, k, v, pattern, impl, scale=scale, seed=seed, **options)
     else:
@@ -187,8 +204,10 @@ def _per_sequence(q: Tensor, pattern: BlockPattern, options: dict[str, Any]) -> 
 
 
 @torch.compiler.assume_constant_result
-def _chosen(impl: AttentionImpl, device: torch.device, dtype: torch.dtype, scored: bool, plain: bool) -> str:
-    return SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain)
+def _chosen(
+    impl: AttentionImpl, device: torch.device, dtype: torch.dtype, scored: bool, plain: bool, pairs: int
+) -> str:
+    return SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain, pairs)
 
 
 def _by_kernels(

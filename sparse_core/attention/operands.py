@@ -10,8 +10,9 @@ from torch import Tensor
 
 from sparse_core.attention.pattern import BlockPattern
 
-AttentionImpl = Literal["auto", "reference", "triton", "cuda", "vendor"]
-"""``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; the others as everywhere."""
+AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor"]
+"""``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; ``"cpu"``: keys gathered for tiles of
+queries; the others as everywhere."""
 
 #: What the Triton kernels take.
 KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -25,7 +25,6 @@ from memory.errors import (
 )
 from memory.forgetting import Policy
 from memory.query import Filter, Query
-from memory.readout import read_out
 from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -89,7 +88,7 @@ def test_recency_halves_with_the_age_behind_the_newest(tmp_path: Path) -> None:
         # Of the newest there is, not of the newest hit.
         (hit,) = store.query(Query(text="old", order="recency"))
         assert hit.parts["recency"] == pytest.approx(0.25)
-        _, hits = store.context(Query(embedding=axis(0)))
+        hits = store.context(Query(embedding=axis(0))).hits
         assert {hit.memory.id: hit.parts["recency"] for hit in hits} == pytest.approx(
             {1: 1.0, 2: 0.25, 3: 0.125}
         )
@@ -102,31 +101,6 @@ def test_recency_halves_with_the_age_behind_the_newest(tmp_path: Path) -> None:
         store.add([Memory(time_ns=2**63 - 1)])
         assert store.query(Query(labels=["cup"]))[0].parts["recency"] == 0.0
         assert store.query(Query(labels=["none"])) == []
-
-
-@pytest.mark.parametrize("dim", [16, 5])
-def test_the_context_is_what_attention_makes_of_the_hits(tmp_path: Path, dim: int) -> None:
-    random = np.random.default_rng(0)
-    with MemoryStore.open(tmp_path, dim=dim) as store:
-        ids = store.add([Memory(time_ns=0, embedding=v) for v in random.standard_normal((20, dim))])
-        question = random.standard_normal(dim).astype(np.float32)
-        context, hits = store.context(Query(embedding=question, k=6))
-        table = np.stack([hit.memory.embedding for hit in hits])
-        scores = 8.0 * table @ (question / np.linalg.norm(question))
-        weights = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-        np.testing.assert_allclose(context, weights @ table, atol=2e-3)
-        np.testing.assert_allclose([hit.attention for hit in hits], weights, atol=2e-3)
-        np.testing.assert_allclose(
-            read_out(question / np.linalg.norm(question), table).weights, weights, atol=2e-3
-        )
-        like, hits = store.context(Query(like=ids[3], k=4))
-        assert like.shape == (dim,)
-        assert ids[3] not in [hit.memory.id for hit in hits]
-        nothing, hits = store.context(Query(embedding=question, labels=["none"]))
-        assert not nothing.any()
-        assert hits == []
-        with pytest.raises(ValueError, match="embedding or like"):
-            store.context(Query(text="cup"))
 
 
 def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.encode.scene import WEIGHTS, SceneEncoder, SceneEncoderConfig, neighbourhood
+from memory.encode import scene as encoding
+from memory.encode.scene import WEIGHTS, SceneEncoder, SceneEncoderConfig
 from memory.encode.tokens import SceneTokens
+from sparse_core.attention import BlockPattern, from_distance
 
 SMALL = SceneEncoderConfig(dim=32, width=32, layers=2, heads=2, hidden=48, gates=2)
 
@@ -71,15 +74,29 @@ def test_a_radius_that_reaches_everything_is_dense_attention() -> None:
     assert np.abs(near.encode(scenes) - dense.encode(scenes)).max() > 1e-4
 
 
-def test_the_neighbourhood_is_the_radius_and_the_summary() -> None:
-    positions = torch.from_numpy(scene(75).boxes[:, :2])
-    mask = neighbourhood(positions, 12.0).to_token_mask()
+def test_tokens_attend_to_the_radius_and_the_summary_of_their_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[torch.Tensor, BlockPattern]] = []
+
+    def watched(positions: torch.Tensor, **options: Any) -> BlockPattern:
+        seen.append((positions, from_distance(positions, **options)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(encoding, "from_distance", watched)
+    SceneEncoder(SceneEncoderConfig(**{**SMALL.__dict__, "radius_m": 12.0})).encode([scene(75), scene(30)])
+    ((positions, pattern),) = seen
     near = torch.cdist(positions.double(), positions.double()) <= 12.0
-    assert mask.shape[-2:] == (76, 76)
-    mask = mask.reshape(-1, 76, 76)[0]
-    assert mask[0].all()
-    assert mask[:, 0].all()
-    assert torch.equal(mask[1:, 1:], near)
+    first = torch.tensor([k in (0, 31) for k in range(107)])
+    one = torch.arange(107) < 31
+    expected = (near | first | first[:, None]) & (one == one[:, None])
+    assert torch.equal(pattern.to_token_mask().reshape(107, 107), expected)
+
+
+def test_many_tokens_are_not_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = SceneEncoder(SceneEncoderConfig(**{**SMALL.__dict__, "radius_m": 12.0}))
+    scenes = [scene(count) for count in (20, 3, 0, 41, 20, 90)]
+    together = encoder.encode(scenes)
+    monkeypatch.setattr(encoding, "_TOKENS", 45)
+    np.testing.assert_allclose(encoder.encode(scenes), together, atol=2e-5)
 
 
 def test_gradients_reach_every_weight_and_ignore_padding() -> None:

@@ -113,3 +113,29 @@ def test_bad_positions() -> None:
         from_distance(points, radius=1.0)
     with pytest.raises(ValueError, match="block_size must be a multiple of 16"):
         from_distance(torch.zeros(5, 3), radius=1.0, block_size=20)
+
+
+@pytest.mark.parametrize("lengths", [[5, 0, 60, 1, 40], [106], None])
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("size", [16, 32])
+def test_sequences_and_their_first_tokens(lengths: list[int] | None, count: int, size: int) -> None:
+    places = torch.from_numpy(positions(106, 1, dimensions=2))
+    pattern = from_distance(places, radius=4.0, block_size=size, lengths=lengths, count=count)
+    held = [106] if lengths is None else lengths
+    number = torch.repeat_interleave(torch.arange(len(held)), torch.tensor(held))
+    first = torch.tensor([place < count for length in held for place in range(length)])
+    pairs = torch.from_numpy(near(places.numpy(), places.numpy(), 4.0)) | first | first[:, None]
+    expected = pairs & (number == number[:, None])
+    assert torch.equal(pattern.to_token_mask().reshape(106, 106), expected)
+
+
+def test_sequences_that_do_not_fit() -> None:
+    places = torch.rand(10, 2)
+    with pytest.raises(ValueError, match="add up to the 10"):
+        from_distance(places, radius=1.0, lengths=[3, 4])
+    with pytest.raises(ValueError, match="add up to the 10"):
+        from_distance(places, radius=1.0, lengths=[-1, 11])
+    with pytest.raises(ValueError, match="count"):
+        from_distance(places, radius=1.0, count=-1)
+    with pytest.raises(ValueError, match="leave key_positions out"):
+        from_distance(places, places, radius=1.0, count=1)

@@ -1,0 +1,232 @@
+"""Block-sparse attention on a CPU: tiles of queries, and for each the keys that any of them attends to.
+
+A block of a scattered pattern, such as a radius in space, has many keys that none of its queries attends to.
+They are left out: the keys of a tile are gathered token by token, and tiles with about as many are one call
+of torch's ``scaled_dot_product_attention``, which holds no scores.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sparse_core.attention.operands import (
+    AttentionResult,
+    arithmetic_dtype,
+    check_operands,
+    check_pattern,
+    default_scale,
+)
+from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.softmax import masked_softmax, run_chunk, take
+
+#: Queries of a tile, where a pattern has masks: few share more of their keys, many read each key less often.
+_TILE = 32
+#: Numbers of keys and values that are gathered at once, which a cache holds, and that are kept for backward.
+_GATHERED, _KEPT = 1 << 18, 1 << 25
+#: Keys of a tile are rounded up to a multiple of this share of the power of two below, so that calls are few.
+_ROUNDING = 8
+#: Eight bytes of True.
+_ALL = 0x0101010101010101
+
+
+def sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: BlockPattern,
+    *,
+    scale: float | None = None,
+    wants_lse: bool = True,
+) -> AttentionResult:
+    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
+
+    Arguments and errors are those of :func:`sparse_core.attention.sparse_attention`, with dim a multiple of 8
+    from 16 to 256. Arithmetic is in float32 (float64 for float64). ``lse`` takes another pass over the
+    scores; without ``wants_lse`` it is NaN.
+    """
+    shape = check_operands(q, k, v)
+    check_pattern(pattern, shape, q.device)
+    scale = default_scale(scale, shape.dim)
+    dtype = arithmetic_dtype(q.dtype)
+    with torch.autocast("cpu", enabled=False):
+        if pattern.heads == 1:
+            parts = [_shared(q.to(dtype), k.to(dtype), v.to(dtype), _prepared(pattern, 0), scale, wants_lse)]
+        else:
+            heads = range(shape.heads)
+            rows = [
+                (q[:, [h]], k[:, [h // shape.group]], v[:, [h // shape.group]], _prepared(pattern, h))
+                for h in heads
+            ]
+            parts = [
+                _shared(a.to(dtype), b.to(dtype), c.to(dtype), p, scale, wants_lse) for a, b, c, p in rows
+            ]
+        out = torch.cat([part.out for part in parts], dim=1) if len(parts) > 1 else parts[0].out
+        if not wants_lse:
+            return AttentionResult(out.to(q.dtype), out.new_full((), math.nan).expand(out.shape[:3]))
+        return AttentionResult(out.to(q.dtype), torch.cat([part.lse for part in parts], dim=1))
+
+
+class _Tiles(NamedTuple):
+    """Tiles with about as many keys.
+
+    Attributes:
+        tile: (n,) int64.
+        key: (n, keys) int64, tokens.
+        allowed: (n, 1, rows, keys) bool, or ``None`` for all.
+    """
+
+    tile: Tensor
+    key: Tensor
+    allowed: Tensor | None
+
+
+class _Plan(NamedTuple):
+    """What one head of a pattern is prepared to once.
+
+    Attributes:
+        rows: queries of a tile.
+        tiles: that there are.
+        groups: of those with keys.
+        place: (tiles,) where each is among the joined groups; behind them all for those without keys.
+    """
+
+    rows: int
+    tiles: int
+    groups: list[_Tiles]
+    place: Tensor
+
+
+def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_lse: bool) -> AttentionResult:
+    """Attention where all heads have one pattern."""
+    batch, heads, length, dim = q.shape
+    group = heads // k.shape[1]
+    # Tokens first, so that a key is gathered for all heads at once.
+    if group > 1:
+        k, v = (tensor.repeat_interleave(group, dim=1) for tensor in (k, v))
+    leading = batch * heads
+    by_token = [tensor.permute(2, 0, 1, 3).reshape(1, tensor.shape[2], leading, dim) for tensor in (q, k, v)]
+    padding = plan.tiles * plan.rows - length
+    queries = functional.pad(by_token[0], (0, 0, 0, 0, 0, padding))
+    queries = queries.reshape(1, plan.tiles, plan.rows * leading, dim)
+    size = sum(tiles.key.numel() for tiles in plan.groups) * leading * dim
+    outs, lses = [], []
+    for tiles in plan.groups:
+        chunk = max(1, _GATHERED // max(1, tiles.key.shape[1] * leading * dim))
+        for start in range(0, len(tiles.tile), chunk):
+            part = _Tiles(*(None if one is None else one[start : start + chunk] for one in tiles))  # type: ignore[arg-type]
+            out, lse = run_chunk(
+                _attend,
+                queries,
+                by_token[1],
+                by_token[2],
+                part,
+                plan.rows,
+                scale,
+                wants_lse,
+                recompute=size > _KEPT,
+            )
+            outs.append(out)
+            lses.append(lse)
+    # Tiles without keys; the sums of nothing are for gradients, which are zero.
+    nothing = sum(tensor[:, :0].sum() for tensor in by_token)
+    outs.append(q.new_zeros(1, leading, plan.rows, dim) + nothing)
+    out = _joined(outs, plan)[:, :length].reshape(batch, heads, length, dim)
+    if not wants_lse:
+        return AttentionResult(out, out)
+    lses.append(q.new_full((1, leading, plan.rows, 1), -math.inf))
+    return AttentionResult(out, _joined(lses, plan)[:, :length].reshape(batch, heads, length))
+
+
+def _joined(parts: list[Tensor], plan: _Plan) -> Tensor:
+    """(tiles, leading, rows, n) of all groups as (leading, tiles * rows, n)."""
+    joined = torch.cat(parts)[None].flatten(2)
+    leading, rows, last = parts[-1].shape[1:]
+    ordered = take(joined, plan.place).reshape(plan.tiles, leading, rows, last)
+    return ordered.transpose(0, 1).reshape(leading, plan.tiles * rows, last)
+
+
+def _attend(
+    queries: Tensor, keys: Tensor, values: Tensor, tiles: _Tiles, rows: int, scale: float, wants_lse: bool
+) -> tuple[Tensor, Tensor]:
+    """Out (n, leading, rows, dim) and lse (n, leading, rows, 1) of some tiles."""
+    count, held = tiles.key.shape
+    leading, dim = keys.shape[2:]
+    q = take(queries, tiles.tile).reshape(count, rows, leading, dim).transpose(1, 2)
+    index = tiles.key.flatten()
+    k, v = (take(table, index).reshape(count, held, leading, dim).transpose(1, 2) for table in (keys, values))
+    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=tiles.allowed, scale=scale)
+    if not wants_lse:
+        return out, out
+    scores = q @ k.transpose(2, 3) * scale
+    return out, masked_softmax(scores, tiles.allowed).lse[..., None]
+
+
+def _prepared(pattern: BlockPattern, head: int) -> _Plan:
+    """The plan for a head of the pattern, kept on it."""
+    known = pattern.plans.get(("cpu", head))
+    if not isinstance(known, _Plan):
+        # What inference mode makes cannot be used for gradients later.
+        with torch.inference_mode(False), torch.no_grad():
+            known = pattern.plans["cpu", head] = _make_plan(pattern, head)
+    return known
+
+
+def _make_plan(pattern: BlockPattern, head: int) -> _Plan:
+    size = pattern.block_size
+    rows = _TILE if len(pattern.token_masks) and size % _TILE == 0 else size
+    parts, tiles = size // rows, pattern.block_rows * (size // rows)
+    row_ptr = pattern.row_ptr[head].long()
+    stored = slice(int(row_ptr[0]), int(row_ptr[-1]))
+    column = pattern.columns[stored].long()
+    row = torch.repeat_interleave(torch.arange(pattern.block_rows), row_ptr.diff())
+    mask = pattern.partial[stored].long()
+    # By key and query within a block, the queries of a tile behind each other.
+    table = torch.cat([pattern.token_masks, pattern.token_masks.new_ones(1, size, size)]).transpose(1, 2)
+    table = table.reshape(-1, size, parts, rows).transpose(1, 2).contiguous()
+    # Eight queries at a time.
+    used = table.view(torch.int64).any(dim=3)[mask]
+    used &= (column[:, None] * size + torch.arange(size) < pattern.key_length)[:, None]
+    block, part, place = used.nonzero().unbind(dim=1)
+    tile = row[block] * parts + part
+    if parts > 1:
+        tile, order = torch.sort(tile, stable=True)
+        block, part, place = block[order], part[order], place[order]
+    key = column[block] * size + place
+    entry = (mask[block] % len(table) * parts + part) * size + place
+    return _grouped(rows, tiles, tile, key, table.reshape(-1, rows), entry)
+
+
+def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _Plan:
+    """The plan of a list of keys by rising tile.
+
+    Args:
+        rows, tiles: of the plan.
+        tile, key: (pairs,).
+        bits: (entries, rows) bool, which queries of a tile attend to a key.
+        entry: (pairs,) of ``bits``.
+    """
+    counts = torch.bincount(tile, minlength=tiles)
+    starts = counts.cumsum(0) - counts
+    step = (2 ** counts.clamp(min=1).log2().floor().long() // _ROUNDING).clamp(min=_TILE)
+    held = -(-counts // step) * step
+    groups, place, done = [], torch.full((tiles,), -1), 0
+    for width in held.unique().tolist():
+        if not width:
+            continue
+        members = (held == width).nonzero()[:, 0]
+        width = min(width, int(counts[members].max()))
+        behind = torch.arange(width)
+        exists = behind < counts[members, None]
+        pair = (starts[members, None] + behind).clamp(max=len(key) - 1)
+        allowed = bits[entry[pair]].masked_fill_(~exists[..., None], False)
+        whole = bool((allowed.view(torch.int64) == _ALL).all())
+        shown = None if whole else allowed.transpose(1, 2).contiguous()[:, None]
+        groups.append(_Tiles(members, key[pair], shown))
+        place[members] = torch.arange(done, done + len(members))
+        done += len(members)
+    return _Plan(rows, tiles, groups, place.masked_fill(place < 0, done))
