@@ -25,6 +25,7 @@ from memory.questions.answers import (
     StillThere,
     Summary,
 )
+from memory.questions.recognising import SeenBefore
 from memory.types import Hit, Memory, State
 
 
@@ -98,6 +99,7 @@ class AskAnswer:
         | StillThere
         | Summary
         | Similar
+        | SeenBefore
         | DrivePose
         | Searched
     )
