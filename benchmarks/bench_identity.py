@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,13 @@ def _sources(
 ) -> Iterable[tuple[str, Callable[[], Iterable[View]]]]:
     first = IdentityConfig().first_town
     for path in drives:
-        yield path.name, lambda path=path: drive_views(open_data_set(path), scene=path.name, seed=seed)
+        yield path.name, partial(_drive, path, seed)
     for town in towns:
-        yield f"town-{first + town}", lambda town=town: town_views(first + town)
+        yield f"town-{first + town}", partial(town_views, first + town)
+
+
+def _drive(path: Path, seed: int) -> Iterable[View]:
+    return drive_views(open_data_set(path), scene=path.name, seed=seed)
 
 
 def _gathered(

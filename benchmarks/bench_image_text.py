@@ -125,9 +125,9 @@ def pixels(crop: Crop) -> NDArray[np.uint8]:
     left, top, right, bottom = crop.corners
     across, down = _MARGIN * (right - left), _MARGIN * (bottom - top)
     with Image.open(crop.path) as picture:
-        area = (left - across, top - down, right + across, bottom + down)
-        inside = (max(0, area[0]), max(0, area[1]), min(picture.width, area[2]), min(picture.height, area[3]))
-        return np.array(picture.convert("RGB").crop(tuple(map(round, inside))))
+        low = max(0, round(left - across)), max(0, round(top - down))
+        high = min(picture.width, round(right + across)), min(picture.height, round(bottom + down))
+        return np.array(picture.convert("RGB").crop((*low, *high)))
 
 
 def load_crops(folder: Path) -> list[Crop]:

@@ -13,6 +13,7 @@ the device's clock from the call to its answer. On a CPU the same runs through f
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +169,7 @@ SIDES = {"ours": ours, "flat": faiss_flat, "IVF": faiss_lists, "IVF-PQ": faiss_c
 
 def _lists(rows: int) -> int:
     """A power of two of about twice the square root."""
-    return 1 << max(4, round(np.log2(2 * np.sqrt(rows))))
+    return 1 << max(4, round(math.log2(2 * math.sqrt(rows))))
 
 
 def _faiss(data: Data, name: str, factory: str, seed: int) -> Iterator[tuple[dict[str, Any], list[Side]]]:
@@ -177,7 +178,7 @@ def _faiss(data: Data, name: str, factory: str, seed: int) -> Iterator[tuple[dic
 
     device, vectors = data.vectors.device, data.vectors
     before, start = _taken(device), time.perf_counter()
-    index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
     code_bytes = index.code_size
     if factory != "Flat":
         index.cp.seed, index.cp.min_points_per_centroid = seed + 1, 1

@@ -262,9 +262,9 @@ class RefineStage(nn.Module):
             torch.log(boxes[:, 3:6]),
         ]
         joined = torch.cat([part.float() for part in context], dim=1)
-        features = self.hidden[0](joined)
-        output = linear_rows(self.out, self.hidden[1](features)).float()
-        return RefineOutput(output[:, :7], output[:, 7], output[:, 8], features)
+        known = self.hidden[0](joined)
+        output = linear_rows(self.out, self.hidden[1](known)).float()
+        return RefineOutput(output[:, :7], output[:, 7], output[:, 8], known)
 
     def refined(
         self,
