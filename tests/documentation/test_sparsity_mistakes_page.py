@@ -34,7 +34,7 @@ def commands() -> list[Any]:
 
 def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page_text(), flags=re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 11
     names: dict[str, Any] = {}
     printed = []
     torch.manual_seed(0)
@@ -43,7 +43,7 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     for block in blocks:
         exec(compile(block, "sparsity-mistakes.md", "exec"), names)
         printed.append(capsys.readouterr().out)
-    wrong, imbalance, _update, remedy, moved, pruned, hardware, size = printed
+    wrong, imbalance, _update, remedy, moved, pruned, hardware, unstable, summed, _reads, size = printed
     description = names["matrix"].describe()
     assert description.format_nbytes["CSR"] > 256 * 256 * 4
     assert "choice" in wrong
@@ -58,6 +58,12 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     assert "output error" in pruned
     assert "unpacked" in hardware
     assert "theory" in size
+    assert re.search(r"\[0\.\]\)\ntensor\(\[1\.\]", unstable)
+    assert not names["stuck"].converged
+    assert "False max_iterations True 1" in unstable
+    assert summed.endswith("True\n")
+    diagonals = names["diagonals"]
+    assert 5 == diagonals["grid"] < diagonals["mended"] < diagonals["shuffled"] / 10
 
 
 def assert_like_the_page(printed: str) -> None:
