@@ -140,9 +140,12 @@ def _scans_in(path: Path) -> list[Path]:
     if path.is_dir():
         scans = sorted(filter(is_point_cloud, path.iterdir()))
         if not scans:
+            below = (entry for depth in ("*/*", "*/*/*") for entry in path.glob(depth))
+            inner = sorted({entry.parent for entry in below if is_point_cloud(entry)})
+            where = f": {', '.join(map(str, inner[:3]))}" if inner else ""
             raise DataError(
                 f"{path}: no {known_suffixes()} file in this folder; name the folder that holds the scans"
-                " (in a KITTI data set: training/velodyne)"
+                + where
             )
         return scans
     if not path.exists():

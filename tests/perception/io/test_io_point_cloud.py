@@ -194,6 +194,15 @@ def test_suffix_in_capitals(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_point_cloud(tmp_path / "SCAN.PCD").points, POINTS)
 
 
+def test_a_folder_of_folders_names_those_with_scans(tmp_path: Path) -> None:
+    (tmp_path / "drive" / "velodyne").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"name the folder that holds the scans$"):
+        find_point_clouds([tmp_path])
+    np.zeros((1, 4), np.float32).tofile(tmp_path / "drive" / "velodyne" / "0.bin")
+    with pytest.raises(DataError, match=r"holds the scans: \S*drive.velodyne$"):
+        find_point_clouds([tmp_path])
+
+
 def test_find_point_clouds(tmp_path: Path) -> None:
     for name in ("b.bin", "a.npy", "c.txt"):
         (tmp_path / name).write_bytes(b"")
