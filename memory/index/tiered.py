@@ -144,7 +144,7 @@ class TieredIndex:
     def costs(self, aim: float = HIGH) -> Costs:
         """What a single query takes, for the planner."""
         long_term = self._tiers.long_term
-        if long_term is None:
+        if long_term is None or not len(long_term):
             return SINGLE_QUERY
         effort = long_term.effort(aim)
         passed = long_term.price(EXACT) / max(1, len(long_term))

@@ -37,7 +37,7 @@ from sparse_core.surgery import choose_layers
 PATTERN = NMPattern(2, 4, "channels_last")
 #: Layers that are pruned and stored in few bits: the first ones see few inputs, the last ones are small and
 #: decide.
-INNER = r"^(?!encoder\.)(?!head\.(heat|box)$)(?!refinements\.\d+\.out$)"
+INNER = r"^(?!encoder\.|embedding\.)(?!head\.(heat|box)$)(?!refinements\.\d+\.out$)"
 _CONFIG_KEY = "detector"
 
 

@@ -73,7 +73,7 @@ def test_detector_result_holds_both_sides(load: Any, kitti: Path, tmp_path: Path
     assert values["ratios"]["dense / sparse"]["median"] > 0
     assert {"dense", "sparse"} <= values["ratios"]["fastest dense / fastest sparse"].keys()
     scaling = {(row["kind"], row["factor"]): row for row in values["scaling"]}
-    assert set(scaling) == {("range", 1), ("range", 2), ("tiled", 2), ("full scan", 1)}
+    assert set(scaling) == {("range", 1), ("range", 2), ("tiled", 2), ("full scan", 1), ("highway", 1)}
     assert scaling["range", 2]["area_m2"] == pytest.approx(4 * scaling["range", 1]["area_m2"], rel=1e-3)
     # The same points fill the same pillars; tiles fill four times as many.
     assert scaling["range", 2]["pillars"] == scaling["range", 1]["pillars"]

@@ -15,6 +15,7 @@ from memory.errors import DimensionError, UnknownMemoryError
 from memory.query import Filter
 from memory.questions import Questions
 from memory.questions.visits import visits_of
+from memory.readout import SHARPNESS
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.visibility import Views
@@ -355,7 +356,7 @@ def test_similar_situations_weight_their_rewards_by_attention(store: MemoryStore
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     scores = units @ (question / np.linalg.norm(question))
     best = np.argsort(-scores)[:7]
-    weights = np.exp(8.0 * scores[best])
+    weights = np.exp(SHARPNESS * scores[best])
     weights /= weights.sum()
     assert [hit.memory.id for hit in found.hits] == (best + 1).tolist()
     mean = float(weights @ rewards[best])

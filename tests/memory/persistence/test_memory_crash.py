@@ -53,6 +53,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(quick_folder: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_thousand_killed_writers(quick_folder: Path) -> None:
     run_trials(quick_folder, 1000, seed=2)
 
