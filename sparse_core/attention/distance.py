@@ -12,8 +12,8 @@ from torch import Tensor
 from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.pattern import BlockPattern, assemble
 
-#: Distances that are held at once.
-_HELD = 1 << 18
+#: Distances that are held at once: what fits a cache, and on a GPU few launches.
+_HELD, _HELD_ON_GPU = 1 << 18, 1 << 23
 
 
 def from_distance(
@@ -74,7 +74,7 @@ def from_distance(
     row, column, whole = _candidates(rows, columns, limit, sequences)
     places = [whole.nonzero()[:, 0]]
     masks = [torch.zeros((0, block_size, block_size), dtype=torch.bool, device=row.device)]
-    for blocks in (~whole).nonzero()[:, 0].split(max(1, _HELD // block_size**2)):
+    for blocks in (~whole).nonzero()[:, 0].split(max(1, _held(row) // block_size**2)):
         pairs = zip(rows, columns, strict=True)
         apart = (left[row[blocks], :, None] - right[column[blocks], None] for left, right in pairs)
         near = _sum_of_squares(apart) <= limit
@@ -174,7 +174,7 @@ def _candidates(
     lower, upper = columns.amin(dim=2)[:, None], columns.amax(dim=2)[:, None]
     low, high = rows.amin(dim=2)[:, :, None], rows.amax(dim=2)[:, :, None]
     found = []
-    chunk = max(1, _HELD // columns.shape[1])
+    chunk = max(1, _held(columns) // columns.shape[1])
     for start in range(0, rows.shape[1], chunk):
         part = slice(start, start + chunk)
         # Along each axis the distance of the boxes, and that of their far sides.
@@ -191,6 +191,11 @@ def _candidates(
         found.append((row + start, column, whole))
     row, column, whole = (torch.cat(parts) for parts in zip(*found, strict=True))
     return row, column, whole
+
+
+def _held(tensor: Tensor) -> int:
+    """Distances that are held at once where a tensor lies."""
+    return _HELD_ON_GPU if tensor.is_cuda else _HELD
 
 
 def _sum_of_squares(differences: Iterable[Tensor]) -> Tensor:

@@ -46,11 +46,16 @@ def listed_peaks(
     peaks = torch.where((nearby == own) & (own > 0) & (own >= minimum), own, 0.0)
     frame = torch.arange(batch_size, device=heat.device)[:, None, None]
     peaks = torch.where(frames == frame, peaks, 0.0).flatten(1)
-    scores, flat = torch.sort(peaks, dim=1, descending=True, stable=True)
-    scores, flat = scores[:, :top_k], flat[:, :top_k]
-    found = scores > 0
+    # Bits of numbers that are not negative order as they do; behind them the place, so that no two are equal.
+    places = torch.arange(peaks.shape[1], device=heat.device)
+    keys = (peaks.view(torch.int32).long() << 32) | (0xFFFFFFFF - places)
+    flat = 0xFFFFFFFF - (torch.topk(keys, min(top_k, keys.shape[1]), dim=1).values & 0xFFFFFFFF)
+    flat = torch.nn.functional.pad(flat, (0, top_k - flat.shape[1]))
+    scores = peaks.gather(1, flat)
+    found = (scores > 0) & (torch.arange(top_k, device=heat.device) < keys.shape[1])
+    scores = torch.where(found, scores, 0.0)
     labels = torch.where(found, torch.div(flat, cells, rounding_mode="floor"), -1)
-    return ListedPeaks(scores.contiguous(), labels.int(), torch.where(found, flat % cells, 0))
+    return ListedPeaks(scores, labels.int(), torch.where(found, flat % cells, 0))
 
 
 def listed_boxes(

@@ -152,15 +152,15 @@ def _finer(parents: Tensor) -> Tensor:
 
     Args:
         parents: (9, rows) entries of the cells around each coarse one.
+
+    Returns:
+        (9, 4 * rows) int64.
     """
-    around = parents.long().view(3, 3, -1)
-    lines = []
-    for tap_y in range(3):
-        for tap_x in range(3):
-            children = []
-            for parity in range(4):
-                down, right = parity // 2 + tap_y - 1, parity % 2 + tap_x - 1
-                parent = around[down // 2 + 1, right // 2 + 1]
-                children.append(4 * parent + 2 * (down % 2) + right % 2)
-            lines.append(torch.stack(children, dim=1).flatten())
-    return torch.stack(lines)
+    tap = torch.arange(9, device=parents.device)[:, None]
+    parity = torch.arange(4, device=parents.device)
+    # Steps down and right from the upper left of the four, -1 to 2.
+    down, right = parity // 2 + tap // 3 - 1, parity % 2 + tap % 3 - 1
+    parent = 3 * ((down + 2) // 2) + (right + 2) // 2
+    child = 2 * (down % 2) + right % 2
+    entries = 4 * parents.long()[parent] + child[..., None]
+    return entries.transpose(1, 2).flatten(1)

@@ -66,11 +66,12 @@ def hash_pillars(
     cells = torch.stack([torch.where(inside, frames, -1), row, column], dim=2).view(-1, 3)
     pillars = fixed_hash(cells, grid.key_shape, batch, capacity, impl=impl)
     rows = pillars.rows_of(cells)
-    rows, order = torch.sort(torch.where(rows < 0, capacity, rows), stable=True)
+    # Half the bytes are sorted in half the time.
+    rows, order = torch.sort(torch.where(rows < 0, capacity, rows).int(), stable=True)
     ordered = torch.where((rows < capacity)[:, None], points.view(-1, 4)[order], 0.0)
-    offsets = torch.searchsorted(rows, torch.arange(capacity + 1, device=device))
+    offsets = torch.searchsorted(rows, torch.arange(capacity + 1, device=device, dtype=torch.int32))
     invalid = (held & ~finite).sum(1).int()
-    return HashedPillars(pillars, ordered, rows, offsets, invalid, far.sum(1).int())
+    return HashedPillars(pillars, ordered, rows.long(), offsets, invalid, far.sum(1).int())
 
 
 def encode_hashed(
