@@ -17,7 +17,8 @@ from memory.visibility import Views, expected_visible
 
 #: What stands there is seen from this share of the viewpoints that have it in range, what hides it included.
 #: What is seen from so few that this is less probable than the second number was there for a moment, or is a
-#: false alarm where the detector was less sure than the third.
+#: false alarm where the detector was less sure than the third. Of people, who need not be where they were at
+#: the next look, one sight is enough where the detector was as sure as that.
 SEEN_SHARE, DOUBT, SURE = 0.4, 0.1, 0.85
 #: Two things do not stand at one place: of two labels the one that was seen less often is wrong.
 ONE_PLACE_M = 1.0
@@ -69,6 +70,8 @@ def weighed(known: Sequence[Memory], seen: Sequence[Memory], change: Change, vie
             verdicts.left[memory.id] = "it was walking"
         elif other := _taken_for(memory, known):
             verdicts.doubtful[memory.id] = f"a false alarm: a {other} is there"
+        elif memory.label in PEOPLE and len(sights) <= 1 and memory.confidence < SURE:
+            verdicts.doubtful[memory.id] = f"a false alarm: seen once, with a score below {SURE:g}"
         else:
             seen_from = np.unique(viewpoint[look_of[sights]])
             of = np.union1d(seen_from, viewpoint[in_range[:, row]])

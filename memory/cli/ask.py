@@ -11,7 +11,7 @@ from typing import Any
 from memory.cli.add import read_vector
 from memory.cli.console import UsageError, add_command, print_json, say, split_words
 from memory.cli.filters import add_filter_options, between, filter_values
-from memory.cli.looks import looks_of
+from memory.cli.looks import look_of_text, looks_of
 from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Similar
@@ -42,6 +42,12 @@ def add_parser(commands: Any) -> None:
         metavar="ID|FILE",
         help="what 'this' is: a memory, or all that the last line of a detections.jsonl shows (- for a pipe)",
     )
+    parser.add_argument(
+        "--like-text",
+        metavar="TEXT",
+        help="for similar: pictures that look like what is said, by --encoder (default: class-names)",
+    )
+    parser.add_argument("--encoder", help="for similar: whose vectors are compared")
     parser.add_argument("--since", metavar="TIME", help="for changed and summarise")
     parser.add_argument(
         "--now",
@@ -61,19 +67,28 @@ def run(options: argparse.Namespace) -> int:
     """Answer; the status is 0 also where nothing is known."""
     folder, words = split_words(options, least=1, most=None)
     named = words[0] in _ASKED and len(words) <= 2 and (len(words) == 1 or words[0] in _ABOUT_SOMETHING)
+    if options.like_text is not None and (options.like is not None or options.embedding is not None):
+        raise UsageError("--like-text, --like and --embedding are three ways to say the same; give one")
     if options.like is not None and not options.like.isdecimal():
         return _ask_of_scan(folder, words, options)
     if options.like is not None:
         if (named and words[0] not in _ABOUT_NEWEST) or (len(words) > 1 and named):
             raise UsageError("--like ID is for similar, seen-before and been-here, in the place of their ID")
         words = [*words, options.like] if named else words
-    what = _what(words, options) if named else None
     for name in _unused(words[0] if named else "", options):
         raise UsageError(f"{words[0] if named else 'a question in words'} does not take --{name}")
+    what = _what(words, options) if named else None
+    encoder = options.encoder or "default"
+    if options.like_text is not None:
+        if what is not None:
+            raise UsageError("give an ID or --like-text, not both")
+        encoder, what = look_of_text(options.like_text, options.encoder)
     with MemoryStore.open(folder, readonly=True) as store:
-        questions, more = Questions(store), _reply_options(options)
+        questions, more = Questions(store, encoder=encoder), _reply_options(options)
         if named:
             answer = answer_of(questions, _understood(words[0], what, options), more)
+            if options.like_text is not None and isinstance(answer, Similar):
+                answer = replace(answer, what=repr(options.like_text))
             sentence = str(answer)
         else:
             asked = understand(" ".join(words), _now(store, options.now))
@@ -204,7 +219,7 @@ _TAKES = {
     "how-often": ("between", "gap"),
     "how-many": ("between", "near", "radius"),
     "summarise": ("since", "near", "radius", "polygon"),
-    "similar": ("kind", "state", "k"),
+    "similar": ("kind", "state", "k", "like_text", "encoder"),
     "seen-before": ("kind", "k", "gap"),
     "been-here": ("k", "gap"),
     "go-to": ("distance", "coming_from"),

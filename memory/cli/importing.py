@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memory.cli.console import (
     DIM,
@@ -28,6 +28,9 @@ from memory.exchange.times import parse_time
 from memory.persistence.sqlite import Database
 from memory.store import MemoryStore
 from sparse_core.table import Table
+
+if TYPE_CHECKING:
+    from memory.encode import ImageTextEncoder
 
 _HELP = (
     "Import JSONL or Parquet with memories, or the detections.jsonl of perceive; - reads lines from standard"
@@ -73,6 +76,18 @@ def add_parser(commands: Any) -> None:
     )
     boxes.add_argument("--no-vectors", action="store_true", help="leave the vectors of boxes out")
     boxes.add_argument("--no-places", action="store_true", help="leave out where the scans were taken")
+    boxes.add_argument(
+        "--image-encoder",
+        metavar="NAME",
+        help="also vectors of the pictures of objects, for recall query --like-text --encoder NAME:"
+        " class-names, a folder, or a model of the Hugging Face hub (extra 'image-text')",
+    )
+    boxes.add_argument(
+        "--crops",
+        type=Path,
+        metavar="FOLDER",
+        help="that names of pictures are relative to (default: the folder of the file)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -97,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
                 )
             reports.append(done)
             if isinstance(source, DetectionLines):
-                _remark_on(source)
+                _remark_on(source, done)
             for problem in done.problems:
                 remark(f"left out: {problem}", style="red")
             if not options.json:
@@ -115,7 +130,7 @@ def _opened(word: str, options: argparse.Namespace, detections: DetectionOptions
     return open_source(Path(word), options.format, detections)
 
 
-def _remark_on(source: DetectionLines) -> None:
+def _remark_on(source: DetectionLines, done: ImportReport) -> None:
     """What a person should know of detections that were imported."""
     path, options = source.path, source.options
     if source.without_pose:
@@ -137,6 +152,18 @@ def _remark_on(source: DetectionLines) -> None:
             f"{path}: {boxes} without a vector, so nothing finds what is like them: detect with weights that"
             " give vectors"
         )
+    pictures = options.image_encoder
+    if pictures is not None and source.boxes > source.pictured:
+        boxes = counted(source.boxes - source.pictured, "box", "boxes")
+        remark(
+            f"{path}: {boxes} without a picture, so --like-text does not find them: perceive detect --crops"
+            " cuts out what the camera sees"
+        )
+    if pictures is not None and done.known_lines and pictures.name not in source.expected:
+        remark(
+            f"{path}: what was imported before has no vectors of {pictures.name!r}: take it back with recall"
+            " undo, and import the file again"
+        )
 
 
 def _detection_options(options: argparse.Namespace) -> DetectionOptions:
@@ -154,7 +181,16 @@ def _detection_options(options: argparse.Namespace) -> DetectionOptions:
         rate_hz=rate,
         encoder=None if options.no_vectors else options.encoder,
         places=not options.no_places,
+        image_encoder=None if options.image_encoder is None else _image_encoder(options.image_encoder),
+        crops=options.crops,
     )
+
+
+def _image_encoder(name: str) -> ImageTextEncoder:
+    # Before anything is read or made: packages may be missing.
+    from memory.encode import open_image_text_encoder
+
+    return open_image_text_encoder(name)
 
 
 def _why(report: ImportReport) -> Table:

@@ -1,10 +1,13 @@
-"""What a scan shows that is not in the store: the objects, or the place, of a file of detections."""
+"""What something looks like that is not in the store: what a scan shows, or what words say."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions, is_detections, memories_from_frame
@@ -13,6 +16,18 @@ from memory.exchange.scenes import Scenes
 from memory.types import Kind, Memory
 
 _ORIGIN = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+
+
+def look_of_text(text: str, encoder: str | None) -> tuple[str, NDArray[np.float32]]:
+    """Name of an encoder of images and texts, ``class-names`` by default, and the vector of a text by it.
+
+    Raises:
+        ImportError, ValueError: it cannot be opened.
+    """
+    from memory.encode import open_image_text_encoder
+
+    opened = open_image_text_encoder(encoder or "class-names")
+    return opened.name, opened.encode_texts([text])[0]
 
 
 def looks_of(word: str, kind: Kind) -> list[Memory]:

@@ -12,6 +12,7 @@ from memory.cli.add import read_vector
 from memory.cli.console import add_command, counted, output, print_json, remark, split_words
 from memory.cli.filters import add_filter_options, filter_values
 from memory.cli.listing import hit_to_json, hits_table
+from memory.cli.looks import look_of_text
 from memory.query import ORDERS, Query
 from memory.store import MemoryStore
 
@@ -90,7 +91,4 @@ def _compared(options: argparse.Namespace) -> tuple[str, NDArray[np.float32] | N
         return options.encoder or "default", vector
     if options.embedding is not None or options.like is not None:
         raise ValueError("--like-text, --like and --embedding are three ways to say the same; give one")
-    from memory.encode import open_image_text_encoder
-
-    encoder = open_image_text_encoder(options.encoder or "class-names")
-    return encoder.name, encoder.encode_texts([options.like_text])[0]
+    return look_of_text(options.like_text, options.encoder)

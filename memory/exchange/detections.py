@@ -3,7 +3,7 @@
 A line is a frame: ``frame``, ``source``, ``timestamp_ns`` (or null), ``boxes`` (x, y, z, length, width,
 height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``, and perhaps
 ``least_scores`` (by class: what the detector takes for an object), ``embeddings`` of the boxes and their
-``encoder``, ``pose``, ``structure`` or ``place``, and ``detected_ns``: docs/memory-format.md.
+``encoder``, ``crops``, ``pose``, ``structure`` or ``place``, and ``detected_ns``: docs/memory-format.md.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.exchange.captions import captions_of, place_caption
+from memory.exchange.crops import Crops
 from memory.exchange.poses import Pose, Poses, pose_of_record
 from memory.exchange.scenes import Scenes
 from memory.exchange.vectors import dim_of, rows_of
 from memory.types import Memory, check_integer, check_numbers, check_text
+
+if TYPE_CHECKING:
+    from memory.encode import ImageTextEncoder
 
 _FIELDS = ("boxes", "scores", "labels")
 #: Name of the vectors that memories have where nothing else is said.
@@ -41,6 +46,9 @@ class DetectionOptions:
         provenance: who says so. Two boxes of one frame are told apart by its being given.
         encoder: under which name the vectors of boxes are kept; None: they are left out.
         places: also where the scans were taken, with a vector, where the file has both.
+        image_encoder: of the pictures of objects, whose vectors are kept under its name; ``None``: they have
+            none.
+        crops: folder that names of pictures are relative to; ``None``: that of the file.
     """
 
     poses: Poses | None = None
@@ -51,6 +59,8 @@ class DetectionOptions:
     provenance: str = "perceive"
     encoder: str | None = DEFAULT
     places: bool = True
+    image_encoder: ImageTextEncoder | None = None
+    crops: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` where numbers are out of range."""
@@ -68,18 +78,24 @@ def is_detections(record: Mapping[str, Any]) -> bool:
 
 
 def memories_from_frame(
-    record: Mapping[str, Any], position: int, options: DetectionOptions, scenes: Scenes | None = None
+    record: Mapping[str, Any],
+    position: int,
+    options: DetectionOptions,
+    scenes: Scenes | None = None,
+    crops: Crops | None = None,
 ) -> list[Memory]:
     """The boxes of a frame in the map, and last its place, where it has a pose and is apart from others.
 
     The payload of each holds ``size_m`` (length, width, height), ``frame`` and, where the frame has a pose,
-    ``seen_from``: x, y and yaw of the sensor in the map. Its evidence is the source.
+    ``seen_from``: x, y and yaw of the sensor in the map, and where it has a picture, ``crop``: its path. Its
+    evidence is the source.
 
     Args:
         record: a line of the file.
         position: of the frame in the file, from 0.
         options: see there.
         scenes: of the file; without them there are no places.
+        crops: pictures of the file's objects; without them there are none.
 
     Raises:
         ValueError, TypeError: a field is missing or wrong, the frame has no pose, or no time is known.
@@ -115,6 +131,9 @@ def memories_from_frame(
     }
     stood = {} if pose is None else {"seen_from": _standing(pose)}
     captions = captions_of(numbers, names)
+    paths = [] if crops is None else crops.paths(record, len(boxes))
+    pictures = [paths[row] if paths else None for row in kept]
+    looks = [{} for _ in kept] if crops is None else crops.vectors(pictures)
     found = []
     for at, row in enumerate(kept):
         place, yaw = _in_map(numbers[at], stands)
@@ -127,8 +146,13 @@ def memories_from_frame(
                 label=names[at],
                 caption=captions[at],
                 confidence=scores[row],
-                payload={"size_m": numbers[at, 3:6].tolist(), "frame": frame, **stood},
-                **_kept_as(options.encoder, None if vectors is None else vectors[row]),
+                payload={
+                    "size_m": numbers[at, 3:6].tolist(),
+                    "frame": frame,
+                    **stood,
+                    **({} if pictures[at] is None else {"crop": str(pictures[at])}),
+                },
+                **_kept_as(options.encoder, None if vectors is None else vectors[row], looks[at]),
             )
         )
     if placed and scenes is not None and scenes.apart(common["map_id"], stands.map_from_lidar, moment):
@@ -162,10 +186,14 @@ def _vectors_of(
     return rows_of(record["embeddings"], "embeddings", count)
 
 
-def _kept_as(encoder: str | None, vector: NDArray[np.float32] | None) -> dict[str, Any]:
+def _kept_as(
+    encoder: str | None, vector: NDArray[np.float32] | None, look: dict[str, NDArray[np.float32]]
+) -> dict[str, Any]:
     if vector is None or encoder is None:
-        return {}
-    return {"embedding": vector} if encoder == DEFAULT else {"embeddings": {encoder: vector}}
+        return {"embeddings": look}
+    if encoder == DEFAULT:
+        return {"embedding": vector, "embeddings": look}
+    return {"embeddings": {encoder: vector} | look}
 
 
 def _says_place(record: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 from memory.errors import DataError
+from memory.exchange.crops import Crops
 from memory.exchange.detections import (
     DEFAULT,
     DetectionOptions,
@@ -140,9 +141,12 @@ class DetectionLines(MemoryLines):
         super().__init__(path, stream)
         self.options = options or DetectionOptions()
         self._scenes = Scenes()
+        # Of a stream, which has no folder, the working directory.
+        self._crops = Crops(self.options.crops or path.parent, self.options.image_encoder)
         #: Of the frames parsed so far: boxes whose score was too low, frames without a pose, frames whose
-        #: time is that of the detector's computer, boxes that have a vector and boxes in all.
-        self.left_out = self.without_pose = self.clocked = self.with_vector = self.boxes = 0
+        #: time is that of the detector's computer, boxes that have a vector, those whose picture was encoded,
+        #: and boxes in all.
+        self.left_out = self.without_pose = self.clocked = self.with_vector = self.pictured = self.boxes = 0
         # For the log, which stays when all memories of a map are erased: so not by its name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
 
@@ -158,19 +162,33 @@ class DetectionLines(MemoryLines):
         record = parse_object(self.path, Line(entry.number, entry.raw))
         try:
             self._check_space(record, dims)
-            found = memories_from_frame(record, entry.position, self.options, self._scenes)
+            found = memories_from_frame(record, entry.position, self.options, self._scenes, self._crops)
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}:{entry.number}: {error}") from error
         objects = sum(memory.kind == "object" for memory in found)
         self.boxes += objects
         self.with_vector += sum(memory.kind == "object" and has_vector(memory) for memory in found)
         self.left_out += len(record["boxes"]) - objects
+        self._count_pictures(found)
         self.without_pose += self.options.poses is None and record.get("pose") is None
         self.clocked += bool(found) and found[0].time_ns == record.get("detected_ns")
         return found
 
+    def _count_pictures(self, found: list[Memory]) -> None:
+        encoder = self.options.image_encoder
+        pictured = 0 if encoder is None else sum(encoder.name in memory.embeddings for memory in found)
+        self.pictured += pictured
+        if encoder is not None and pictured:
+            self.spaces[encoder.name] = encoder.name
+
     def _check_space(self, record: Mapping[str, Any], dims: dict[str, int]) -> None:
         """Vectors are compared with those of the store: they must be of one encoder, and as long."""
+        pictures = self.options.image_encoder
+        if pictures is not None and pictures.dim != dims.setdefault(pictures.name, pictures.dim):
+            raise ValueError(
+                f"the store's vectors {pictures.name!r} have {dims[pictures.name]} numbers, those of the"
+                f" image encoder {pictures.dim}: take a new store, or another --image-encoder"
+            )
         name, dim = self.options.encoder, embedding_dim(record)
         if name is None or dim is None:
             return

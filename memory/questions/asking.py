@@ -433,8 +433,10 @@ class Questions:
 
         A visit ends where nothing alike was seen for ``gap_s``. Sights of the visit that is going on are not
         earlier ones: what has been in view for a minute was not seen before because of that. What is alike is
-        said by vectors: two things that look the same are the same here, wherever they stand. Only places of
-        one map must also be within :data:`memory.questions.recognising.HERE_M` of each other.
+        said by vectors, which tell sorts and sizes and not one person from another. So sights of one map must
+        also be near each other: places within :data:`memory.questions.recognising.HERE_M`, all else within
+        the store's ``merging.max_distance_m``. What has moved farther is not known again, and the answer
+        names it and how far it is away. A vector alone is nowhere: it is compared by looks only.
 
         Args:
             what: the id of a memory, or a vector; ``None`` for the newest memory of the kind with a vector.

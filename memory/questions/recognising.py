@@ -22,6 +22,7 @@ from memory.wording.words import moment, name, plural, point
 #: of each other are above, and 1 % of pairs 8 m and more apart (docs/memory.md).
 SAME_FROM = {"scene-encoder": 0.975}
 #: Places of one map that are farther apart are not the same, however alike: streets repeat, maps drift less.
+#: For things this is the store's ``merging.max_distance_m``: what is not merged is not known again either.
 HERE_M = 15.0
 
 
@@ -50,8 +51,12 @@ class SeenBefore(Answer):
         since_ns: when the visit began that its last sight is of; ``None`` for a vector: all are earlier.
         visits: earlier ones, on which something at least ``least_similarity`` alike was seen.
         first_ns, last_ns: of the sights on these; ``None`` where there are none.
-        hits: others with earlier sights, the most similar first; also where none is similar enough.
+        hits: others with earlier sights, near enough, the most similar first; also where none is similar
+            enough.
         least_similarity: cosine from which on two sights are taken for one.
+        within_m: of one map, only sights at most this far from it are taken for one; ``None`` for a vector,
+            which is nowhere.
+        elsewhere: the most similar of earlier sights that are farther away, where it is similar enough.
     """
 
     question: Literal["seen_before"] = field(default="seen_before", init=False)
@@ -64,6 +69,8 @@ class SeenBefore(Answer):
     last_ns: int | None
     hits: tuple[Hit, ...]
     least_similarity: float
+    within_m: float | None = None
+    elsewhere: Hit | None = None
 
     def __str__(self) -> str:
         seen, like = ("visited", "places") if self.kind == "place" else ("seen", "things")
@@ -71,13 +78,20 @@ class SeenBefore(Answer):
             new = (
                 "" if self.since_ns is None else f" before this visit, which began on {moment(self.since_ns)}"
             )
+            if self.elsewhere is not None:
+                return (
+                    f"No: {self.what} was not {seen}{new}; the most similar of earlier {like} is"
+                    f" {name(self.elsewhere.memory)} with similarity {self.elsewhere.score:.2f}"
+                    f"{self._apart(self.elsewhere)}: those farther than {self.within_m:g} m are not taken for"
+                    " the same."
+                )
             if not self.hits:
                 return f"No: {self.what} was not {seen}{new}: there is nothing earlier to compare it with."
             best = self.hits[0]
             return (
                 f"No: {self.what} was not {seen}{new}; the most similar of earlier {like} is"
-                f" {name(best.memory)} with {best.score:.2f}, and from {self.least_similarity:g} on they are"
-                " taken for the same."
+                f" {name(best.memory)} with similarity {best.score:.2f}{self._apart(best)}: from"
+                f" {self.least_similarity:g} on they are taken for the same."
             )
         told = (
             f"Yes: {self.what} was {seen} on {plural(self.visits, 'earlier visit')}, the last on"
@@ -86,14 +100,17 @@ class SeenBefore(Answer):
         if not self.hits or self.hits[0].score < self.least_similarity:
             return f"{told}, by its own sights."
         best = self.hits[0]
-        apart = ""
-        if self.memory is not None and best.memory.map_id == self.memory.map_id:
-            away = math.dist(best.memory.position, self.memory.position)
-            apart = f", {away:.1f} m from {'here' if self.kind == 'place' else 'where it is now'}"
         return (
             f"{told}; most like it is {name(best.memory)} at {point(best.memory.position)} in map"
-            f" {best.memory.map_id}, similarity {best.score:.2f}{apart}."
+            f" {best.memory.map_id}, similarity {best.score:.2f}{self._apart(best)}."
         )
+
+    def _apart(self, hit: Hit) -> str:
+        """How far it is away, in words."""
+        if self.memory is None or hit.memory.map_id != self.memory.map_id:
+            return ""
+        away = math.dist(hit.memory.position, self.memory.position)
+        return f", {away:.1f} m from {'here' if self.kind == 'place' else 'where it is now'}"
 
 
 def subject_of(
@@ -155,8 +172,11 @@ def seen_before(
         if len(hits) < wanted or hits[-1].score < least:
             break
         wanted *= 4
-    if memory is not None and kind == "place":
-        hits = [hit for hit in hits if _here(hit.memory, memory)]
+    within, far = None, []
+    if memory is not None:
+        within = HERE_M if kind == "place" else store.config.merging.max_distance_m
+        far = [hit for hit in hits if not _within(within, hit.memory, memory)]
+        hits = [hit for hit in hits if _within(within, hit.memory, memory)]
     alike = [hit for hit in hits if hit.score >= least]
     spans = visits_of([*([memory] if memory else []), *(hit.memory for hit in alike)], gap_s).spans
     since = None
@@ -165,6 +185,7 @@ def seen_before(
         since = max(first for first, _ in spans if first <= last)
         spans = [span for span in spans if span[1] < since]
     earlier = [hit for hit in hits if since is None or hit.memory.first_sight_ns < since]
+    elsewhere = [hit for hit in far if since is not None and hit.memory.first_sight_ns < since]
     return SeenBefore(
         what="what looks like this" if memory is None else name(memory),
         kind=kind,
@@ -175,9 +196,11 @@ def seen_before(
         last_ns=spans[-1][1] if spans else None,
         hits=tuple(earlier[:k]),
         least_similarity=least,
+        within_m=within,
+        elsewhere=next((hit for hit in elsewhere if hit.score >= least), None),
     )
 
 
-def _here(place: Memory, other: Memory) -> bool:
-    """Whether two places may be one, by where they are."""
-    return place.map_id != other.map_id or math.dist(place.position, other.position) <= HERE_M
+def _within(metres: float, memory: Memory, other: Memory) -> bool:
+    """Whether two sights may be of one, by where they are; positions of different maps say nothing."""
+    return memory.map_id != other.map_id or math.dist(memory.position, other.position) <= metres

@@ -14,11 +14,12 @@ from typing import Any
 
 from perception.cli.budget import Budget, add_budget_option
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.crops import Crops, add_crop_options
 from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.cli.surroundings import Surroundings, add_surroundings_options
-from perception.data import truth_beside
+from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
@@ -60,6 +61,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
     add_surroundings_options(parser)
+    add_crop_options(parser)
     add_budget_option(parser)
     add_device_option(parser)
     add_scan_options(parser)
@@ -89,12 +91,17 @@ class _Frame:
     title: str
     cloud: PointCloud
     detections: Detections
-    truth: Boxes3D | None
+    beside: Frame | None
     elapsed_ms: float
     stages_ms: dict[str, float]
     least_scores: dict[str, float]
     pose: dict[str, Any]
     budget: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> Boxes3D | None:
+        """Of the data set in which the scan lies."""
+        return self.beside.truth if self.beside is not None and self.beside.labelled else None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         surroundings = Surroundings(options)
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
+        crops = Crops(options, transform)
         total, scans = _scans(options, transform, stack)
         records = None
         if options.out is not None:
@@ -128,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
             try:
                 pose, cloud = surroundings.pose_of(scan.name, scan.position), _read(scan, columns, transform)
                 frame = _detect(detector, budget, scan, cloud, least_scores, pose, profile=options.profile)
-                _report(frame, scan.name, options, records, surroundings)
+                _report(frame, scan.name, options, records, surroundings, crops)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
                 if recordings is not None:
@@ -141,6 +149,8 @@ def run(options: argparse.Namespace) -> int:
     if budget is not None and done:
         # A program that reads the records gets no table among them.
         (REMARKS if options.json else OUTPUT).print(budget.summary())
+    if (cut := crops.summary()) is not None:
+        REMARKS.print(cut, highlight=False, markup=False, soft_wrap=True)
     if not options.json:
         before = f", {known} more were there before" if known else ""
         OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
@@ -231,10 +241,10 @@ def _detect(
     # Levels are measured in the first call, which is not the frame's time.
     elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
     stages_ms = used.profile(cloud, repeats=10) if profile else {}
-    truth = truth_beside(scan.path) if scan.read is None else None
+    beside = frame_beside(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
     facts = {} if budget is None else budget.record()
-    return _Frame(title, cloud, detections, truth, elapsed_s * 1e3, stages_ms, least_scores, pose, facts)
+    return _Frame(title, cloud, detections, beside, elapsed_s * 1e3, stages_ms, least_scores, pose, facts)
 
 
 def _report(
@@ -243,12 +253,14 @@ def _report(
     options: argparse.Namespace,
     records: FolderRecords | None,
     surroundings: Surroundings,
+    crops: Crops,
 ) -> None:
     record = {"frame": name, **frame.detections.to_dict(), "elapsed_ms": round(frame.elapsed_ms, 2)}
     # Also where lower scores were asked for: what a memory should take over of them.
     if frame.least_scores:
         record["least_scores"] = frame.least_scores
     record |= frame.pose | surroundings.fields(frame.cloud, frame.detections) | frame.budget
+    record |= crops.fields(name, frame.beside, frame.detections)
     if frame.stages_ms:
         record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
     if records is not None and not options.no_pictures:

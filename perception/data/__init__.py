@@ -1,7 +1,7 @@
 """Data sets behind one protocol: frames of points, boxes and labels, whatever the layout of the folder."""
 
 from perception.data.camera import CameraCalibration, CameraObject
-from perception.data.kinds import KINDS, open_data_set, truth_beside
+from perception.data.kinds import KINDS, frame_beside, open_data_set
 from perception.data.projection import boxes_from_objects, in_image, objects_from_boxes
 from perception.data.types import DataSet, Frame
 
@@ -12,8 +12,8 @@ __all__ = [
     "DataSet",
     "Frame",
     "boxes_from_objects",
+    "frame_beside",
     "in_image",
     "objects_from_boxes",
     "open_data_set",
-    "truth_beside",
 ]

@@ -7,9 +7,8 @@ from pathlib import Path
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
 from perception.data.scans import ScanFolder
-from perception.data.types import DataSet, Part
+from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
-from perception.types import Boxes3D
 
 #: In the order in which they are asked whether they recognise a folder.
 KINDS: tuple[type[DataSet], ...] = (KittiSequence, KittiDataSet, ScanFolder)
@@ -42,6 +41,9 @@ def open_data_set(
     raise DataError(f"{folder}: not a data set of a known kind: {looked}")
 
 
-def truth_beside(scan: Path) -> Boxes3D | None:
-    """The labels of a scan that lies in a data set, if any; ``DataError`` where they are damaged."""
-    return next((truth for kind in KINDS if (truth := kind.truth_beside(scan)) is not None), None)
+def frame_beside(scan: Path) -> Frame | None:
+    """The frame of a scan that lies in a data set: labels, calibration and picture, as far as it has them.
+
+    None where the scan lies in no data set; ``DataError`` where a file that tells of all frames is damaged.
+    """
+    return next((frame for kind in KINDS if (frame := kind.frame_beside(scan)) is not None), None)

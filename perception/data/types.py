@@ -171,6 +171,6 @@ class DataSet(Sequence[Frame]):
         return [] if any(frame.labelled for frame in self) else [UNLABELLED]
 
     @classmethod
-    def truth_beside(cls, scan: Path) -> Boxes3D | None:
-        """The labels of a scan that lies in a data set of this kind; None where there are none."""
+    def frame_beside(cls, scan: Path) -> Frame | None:
+        """The frame of a scan that lies in a data set of this kind; None where it lies in none."""
         return None

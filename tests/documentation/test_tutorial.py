@@ -105,7 +105,7 @@ def shown(expected: str, printed: str) -> bool:
 def test_every_line_runs_and_prints_what_is_shown(reader: Reader, repository: Path) -> None:
     found = blocks((repository / "docs/tutorial.md").read_text())
     assert [language for language, _ in found[1::2]] == ["text"] * (len(found) // 2)
-    assert len(found) == 28
+    assert len(found) == 32
     for (language, block), (_, expected) in zip(found[::2], found[1::2], strict=True):
         printed = reader.python(block) if language == "python" else reader.bash(block)
         assert shown(expected, printed), f"{block}\nprinted\n{printed}\nand not\n{expected}"

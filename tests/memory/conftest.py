@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
 
+from memory.encode import ImageTextEncoder
+from memory.encode.image import pixels
 from memory.index import calibration
 from memory.index.kinds import KINDS, cuda_on, faiss_on
 
@@ -17,3 +24,43 @@ def gpu_kinds_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "QUERIES", 24)
     monkeypatch.setitem(KINDS, "cuda", replace(KINDS["cuda"], gpu=False, **cuda_on("cpu")))
     monkeypatch.setitem(KINDS, "faiss-gpu", replace(KINDS["faiss-gpu"], gpu=False, has="", **faiss_on("cpu")))
+
+
+COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
+
+
+class Colours:
+    """An encoder of images and texts that knows three colours."""
+
+    name = "colours"
+    dim = 3
+
+    def encode_images(
+        self, images: Iterable[np.ndarray | str | Path], *, batch_size: int = 16
+    ) -> NDArray[np.float32]:
+        return _units([pixels(image).reshape(-1, 3).mean(axis=0) for image in images])
+
+    def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return _units([np.sum([COLOURS[word] for word in text.split()], axis=0) for text in texts])
+
+
+def _units(rows: list[np.ndarray]) -> NDArray[np.float32]:
+    found = np.array(rows, np.float32).reshape(-1, 3)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def colours() -> ImageTextEncoder:
+    """An encoder of images and texts that is quick and needs no library."""
+    return Colours()
+
+
+@pytest.fixture
+def coloured(tmp_path: Path) -> Path:
+    """A folder ``out`` with the pictures ``crops/red.jpg``, ``crops/green.jpg`` and ``crops/blue.jpg``."""
+    folder = tmp_path / "out/crops"
+    folder.mkdir(parents=True)
+    for name, colour in COLOURS.items():
+        shade = tuple(200 * part for part in colour)
+        Image.new("RGB", (30, 20), shade).save(folder / f"{name}.jpg", quality=95)
+    return folder.parent

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_a_sure_sight_was_there_for_a_moment(drive: Any) -> None:
     verdicts = drive("doubting").weighed(known, seen, look_again(known, seen, views, PRESENCE), views)
     assert verdicts.doubtful == {}
     assert verdicts.left[1].startswith("there for a moment: seen from 1 of")
+
+
+def test_people_seen_once_by_an_unsure_detector_are_doubted(drive: Any) -> None:
+    """Of few viewpoints one sight is no improbable share; a second sight or a sure one is believed."""
+    views = passing(np.arange(0.0, 4.0))
+    once = sight(45.0, -7.0, 3.0, "Cyclist", confidence=0.72)
+    sure = sight(45.0, 7.0, 3.0, "Cyclist", confidence=0.9)
+    twice = [sight(35.0, 0.0, time_s, "Pedestrian", confidence=0.72) for time_s in (2.0, 3.0)]
+    car = sight(35.0, 10.0, 3.0, confidence=0.72)
+    seen = [twice[0], once, sure, twice[1], car]
+    known = [replace(each, id=id) for id, each in enumerate((once, sure, twice[0], car), 1)]
+    change = look_again(known, seen, views, PRESENCE)
+    verdicts = drive("doubting").weighed(known, seen, change, views)
+    assert verdicts.doubtful == {1: "a false alarm: seen once, with a score below 0.85"}
+    assert verdicts.left == {}
 
 
 def test_who_walks_has_left_and_who_stands_has_not(drive: Any) -> None:

@@ -119,9 +119,8 @@ class KittiDataSet(DataSet):
         return check_files(self.files)
 
     @classmethod
-    def truth_beside(cls, scan: Path) -> Boxes3D | None:
-        """The labels in the folder that holds the folder of the scan."""
+    def frame_beside(cls, scan: Path) -> KittiFrame | None:
+        """The frame of the folder that holds the folder of the scan; it must have a calibration."""
         files = KittiFolder(scan.resolve().parent.parent)
         frame = KittiFrame.of(files, scan.stem, scan)
-        beside = files.folder == files.root and frame.labelled and frame.calibrated
-        return frame.truth if beside else None
+        return frame if files.folder == files.root and frame.calibrated else None

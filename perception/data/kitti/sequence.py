@@ -59,7 +59,8 @@ class KittiSequenceFrame(Frame):
 class KittiSequence(DataSet):
     """The frames of a folder with ``labels.txt``, ``calib.txt`` and a folder of scans named by their numbers.
 
-    ``poses.txt`` (world_from_lidar) and ``timestamps.txt`` (seconds), a line a frame, need not be there.
+    ``poses.txt`` (world_from_lidar) and ``timestamps.txt`` (seconds), a line a frame, and the pictures of
+    ``image_2`` need not be there.
     """
 
     kind = "KITTI sequence"
@@ -134,11 +135,13 @@ class KittiSequence(DataSet):
         scan = self._scans[frame_id]
         number = _whole(str(scan), "name", frame_id)
         rows = self._labels.get(number, [])
+        image = KittiFolder(self.folder).path("image_2", frame_id)
         return KittiSequenceFrame(
             frame_id=frame_id,
             source=scan,
             labelled=True,
             calibrated=True,
+            image=image if image.is_file() else None,
             track_ids=np.array([track for track, item in rows if item.type != DONT_CARE], np.int64),
             pose=_line(self._poses, number, self.folder / _POSES),
             time_ns=_line(self._times_ns, number, self.folder / _TIMES),
@@ -147,10 +150,10 @@ class KittiSequence(DataSet):
         )
 
     @classmethod
-    def truth_beside(cls, scan: Path) -> Boxes3D | None:
-        """The labels in the folder that holds the folder of the scan."""
+    def frame_beside(cls, scan: Path) -> KittiSequenceFrame | None:
+        """The frame of the sequence in the folder that holds the folder of the scan."""
         folder = scan.resolve().parent.parent
-        return cls(folder, None, "scan", None).frame(scan.stem).truth if cls.recognises(folder) else None
+        return cls(folder, None, "scan", None).frame(scan.stem) if cls.recognises(folder) else None
 
 
 def _line(values: list[Value] | None, number: int, path: Path) -> Value | None:

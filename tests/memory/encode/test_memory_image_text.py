@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from memory import Memory, MemoryStore, StoreConfig
+from memory import Memory, MemoryStore
 from memory.cli import main
 from memory.encode import ClassNameEncoder, open_image_text_encoder
 from memory.encode.class_names import _names
@@ -140,7 +141,7 @@ def test_a_query_by_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     small_model(tmp_path / "model", "clip")
     encoder = open_image_text_encoder(tmp_path / "model")
     said = encoder.encode_texts(["a red lorry", "of"])
-    with MemoryStore.create(tmp_path / "store", StoreConfig(dim=4)) as store:
+    with MemoryStore.open(tmp_path / "store", dim=4) as store:
         store.add(
             [Memory(time_ns=1, label=f"thing {row}", embeddings={encoder.name: said[row]}) for row in (0, 1)]
         )
@@ -149,3 +150,21 @@ def test_a_query_by_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["hits"][0]["memory"]["label"] == "thing 0"
     assert main(["query", str(tmp_path / "store"), "--like-text", "of", "--like", "1", *given]) == 2
     assert "give one" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pictures_of_detections_are_encoded_on_import(tmp_path: Path) -> None:
+    small_model(tmp_path / "model", "siglip")
+    seen = pictures(2)
+    for row, each in enumerate(seen):
+        Image.fromarray(each).save(tmp_path / f"{row}.png")
+    line = {"timestamp_ns": 1, "boxes": [[9, 0, 0, 4, 2, 1, 0]] * 3, "scores": [1] * 3, "labels": ["Car"] * 3}
+    (tmp_path / "detections.jsonl").write_text(json.dumps(line | {"crops": ["0.png", None, "1.png"]}))
+    model = str(tmp_path / "model")
+    files = [str(tmp_path / "store"), str(tmp_path / "detections.jsonl")]
+    assert main(["import", *files, "--image-encoder", model]) == 0
+    with MemoryStore.open(tmp_path / "store", readonly=True) as store:
+        found = [memory.embeddings.get(model) for memory in store.get([1, 2, 3])]
+    assert found[1] is None
+    expected = open_image_text_encoder(model).encode_images(seen)
+    np.testing.assert_allclose(np.array([found[0], found[2]]), expected, atol=1e-3)

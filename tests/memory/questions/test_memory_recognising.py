@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory import Memory, MemoryStore, Query
+from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.errors import DimensionError, UnknownMemoryError
+from memory.merging import MergeOptions
 from memory.questions import Questions
 from memory.questions.replying import reply
 from memory.questions.understanding import Understood
@@ -58,9 +59,43 @@ def test_what_is_not_like_it(store: MemoryStore) -> None:
     store.add([seen(0, 0.6 * axis(0) + 0.8 * axis(1)), seen(HOUR, axis(0))])
     found = Questions(store).seen_before()
     assert (found.visits, found.hits[0].memory.id) == (0, 1)
-    assert "the most similar of earlier things is Car (memory 1) with 0.60, and from 0.7 on" in str(found)
+    assert str(found).endswith(
+        "the most similar of earlier things is Car (memory 1) with similarity 0.60, 0.0 m from where it is"
+        " now: from 0.7 on they are taken for the same."
+    )
     assert Questions(store, least_similarity=0.5).seen_before().visits == 1
     assert found.to_json()["visits"] == 0
+
+
+def test_what_is_alike_and_elsewhere_is_another_thing(store: MemoryStore) -> None:
+    like = 0.8 * axis(0) + 0.6 * axis(1)
+    store.add([seen(0, like, position=(70, 0, 0)), seen(SECOND, like, position=(0, 5.1, 0))])
+    store.add([seen(HOUR, axis(0)), seen(HOUR + SECOND, axis(0), position=(40, 0, 0))])
+    found = Questions(store).seen_before(3)
+    assert (found.visits, found.hits, found.within_m) == (0, (), 5.0)
+    # Memory 4 is of this visit.
+    assert found.elsewhere is not None
+    assert found.elsewhere.memory.id == 1
+    assert str(found).endswith(
+        "is Car (memory 1) with similarity 0.80, 70.0 m from where it is now: those farther than 5 m are not"
+        " taken for the same."
+    )
+    assert found.to_json()["elsewhere"]["memory"]["id"] == 1
+    # A nearer one counts, though it is less alike; that of another map may be it.
+    for place in ({"position": (0, 5, 0)}, {"position": (9, 9, 0), "map_id": "yard"}):
+        (id,) = store.add([seen(2 * SECOND, 0.75 * axis(0) + 0.66 * axis(2), **place)])
+        found = Questions(store).seen_before(3)
+        assert (found.visits, [hit.memory.id for hit in found.hits]) == (1, [id])
+        told = "0.75, 5.0 m from where it is now." if id == 5 else "in map yard, similarity 0.75."
+        assert str(found).endswith(told)
+        store.forget([id])
+
+
+def test_how_far_a_thing_may_be_is_how_far_it_may_be_merged(tmp_path: Path) -> None:
+    config = StoreConfig(merging=MergeOptions(max_distance_m=80.0))
+    with MemoryStore.open(tmp_path / "wide", dim=8, config=config) as store:
+        store.add([seen(0, axis(0), position=(70, 0, 0)), seen(HOUR, axis(0))])
+        assert Questions(store).seen_before().visits == 1
 
 
 def test_its_own_earlier_sights_count(store: MemoryStore) -> None:

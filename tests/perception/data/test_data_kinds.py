@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from perception import PointCloud
-from perception.data import DataSet, Frame, boxes_from_objects, kinds, open_data_set, truth_beside
+from perception.data import DataSet, Frame, boxes_from_objects, frame_beside, kinds, open_data_set
 from perception.data.kitti import KittiDataSet
 from perception.data.scans import ScanFolder
 from perception.data.types import Part
@@ -175,12 +175,13 @@ def test_parts_are_read_when_they_are_asked_for_and_once(kitti_folder: Path) -> 
     assert {"cloud", "truth", "objects", "calibration"} <= set(vars(frame))
 
 
-def test_the_truth_beside_a_scan(kitti_folder: Path, tmp_path: Path) -> None:
+def test_the_frame_beside_a_scan(kitti_folder: Path, tmp_path: Path) -> None:
     scan = kitti_folder / "training/velodyne/000002.bin"
-    truth = truth_beside(scan)
-    assert truth is not None
-    np.testing.assert_array_equal(truth.boxes, open_data_set(kitti_folder).frame("000002").boxes)
-    assert truth_beside(tmp_path / "velodyne/000002.bin") is None
+    beside = frame_beside(scan)
+    assert beside is not None
+    assert (beside.labelled, beside.image) == (True, None)
+    np.testing.assert_array_equal(beside.boxes, open_data_set(kitti_folder).frame("000002").boxes)
+    assert frame_beside(tmp_path / "velodyne/000002.bin") is None
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no KITTI data (set SPARSIGHT_DATA)")

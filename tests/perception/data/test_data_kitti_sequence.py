@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perception import PointCloud
-from perception.data import CameraCalibration, objects_from_boxes, open_data_set, truth_beside
+from perception.data import CameraCalibration, frame_beside, objects_from_boxes, open_data_set
 from perception.data.kitti import KittiSequence, write_calibration
 from perception.errors import DataError
 from perception.io import save_point_cloud
@@ -53,9 +53,11 @@ def test_frames_have_identities_poses_and_times(drive: Path) -> None:
     assert second.pose[:, 3].tolist() == [2.5, 0, 0, 1]
     assert (first.time_ns, second.time_ns) == (0, 103_000_000)
     assert second.points[0, 0] == 1
-    truth = truth_beside(drive / "velodyne_reduced/000000.bin")
-    assert truth is not None
-    assert truth.labels == ["Car", "Pedestrian"]
+    (drive / "image_2").mkdir()
+    (drive / "image_2/000000.png").touch()
+    beside = frame_beside(drive / "velodyne_reduced/000000.bin")
+    assert beside is not None
+    assert (beside.labels, beside.image) == (["Car", "Pedestrian"], drive / "image_2/000000.png")
 
 
 def test_poses_and_times_need_not_be_there(drive: Path) -> None:

@@ -1,0 +1,170 @@
+"""``perceive detect --crops``: each object cut out of the camera's picture, for words to find it by."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from perception.data.camera import CameraCalibration
+from perception.data.crops import LEAST_PIXELS, Rectangle, seen_rectangles, turned_calibration
+from perception.data.kitti import read_calibration
+from perception.data.types import Frame
+from perception.errors import DataError
+from perception.io.transform import ScanTransform
+from perception.types import Detections
+
+#: Folder of the crops, beside ``detections.jsonl``.
+FOLDER = "crops"
+_PICTURES = (".png", ".jpg", ".jpeg")
+#: Of JPEG, from 1 to 95.
+_QUALITY = 90
+
+
+def add_crop_options(parser: argparse.ArgumentParser) -> None:
+    """``--crops``, ``--images``, ``--calibration`` and ``--crop-pixels``."""
+    group = parser.add_argument_group("pictures of the objects (for recall import --image-encoder)")
+    group.add_argument(
+        "--crops",
+        action="store_true",
+        help=f"cut each object out of the camera's picture, into OUT/{FOLDER}; picture and calibration are"
+        " those of the data set in which the scan lies (KITTI: image_2, calib)",
+    )
+    group.add_argument(
+        "--images", type=Path, metavar="FOLDER", help="pictures elsewhere, with the names of the scans"
+    )
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="PATH",
+        help="of the camera, in KITTI's format, where the scan lies in no data set: a file for all scans, or"
+        " a folder with one for each",
+    )
+    group.add_argument(
+        "--crop-pixels",
+        type=int,
+        metavar="N",
+        help=f"leave out objects that are narrower or lower in the picture (default: {LEAST_PIXELS})",
+    )
+
+
+class Crops:
+    """Cuts out what the options ask for, and counts.
+
+    Args:
+        options: of the command line.
+        transform: of the scans: calibrations are of their own axes.
+
+    Raises:
+        ValueError: options that do not go together.
+        DataError: a folder or file that is missing or cannot be read.
+    """
+
+    def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
+        given = {"--images": options.images, "--calibration": options.calibration}
+        given["--crop-pixels"] = options.crop_pixels
+        for name, value in given.items():
+            if value is not None and not options.crops:
+                raise ValueError(f"{name} needs --crops")
+        if options.crops and options.out is None:
+            raise ValueError("--crops needs --out: the folder that the crops are written to")
+        self._wanted, self._out = bool(options.crops), options.out
+        self._transform = transform
+        self._least_pixels = LEAST_PIXELS if options.crop_pixels is None else options.crop_pixels
+        if self._least_pixels < 1:
+            raise ValueError(f"--crop-pixels must be at least 1, got {self._least_pixels}")
+        self._images = None if options.images is None else _named(options.images, _PICTURES, "picture")
+        self._calibrations: dict[str, Path] | CameraCalibration | None = None
+        if options.calibration is not None and options.calibration.is_dir():
+            self._calibrations = _named(options.calibration, (".txt",), "calibration")
+        elif options.calibration is not None:
+            self._calibrations = read_calibration(options.calibration)
+        self._counts: Counter[str] = Counter()
+        self._without: Counter[str] = Counter()
+
+    def fields(self, name: str, beside: Frame | None, detections: Detections) -> dict[str, Any]:
+        """The field ``crops`` of a record, once the files are written; nothing where there is no picture.
+
+        Args:
+            name: of the frame.
+            beside: the frame of the data set in which the scan lies, if it does.
+            detections: of the scan.
+
+        Raises:
+            DataError: the picture or its calibration cannot be read; names the file.
+        """
+        if not self._wanted:
+            return {}
+        image = self._image(name, beside)
+        if image is None:
+            self._without["picture"] += 1
+            return {}
+        calibration = self._calibration(name, beside)
+        if calibration is None:
+            self._without["calibration"] += 1
+            return {}
+        return {"crops": self._cut(name, image, calibration, detections)}
+
+    def summary(self) -> str | None:
+        """How many objects have a crop, and why the others have none; ``None`` where none was asked for."""
+        if not self._wanted:
+            return None
+        parts = [f"{self._counts['cut']} of {self._counts.total()} objects cut out of the pictures"]
+        if self._counts["outside"]:
+            parts.append(f"{self._counts['outside']} outside the picture or behind the camera")
+        if self._counts["small"]:
+            parts.append(f"{self._counts['small']} smaller than {self._least_pixels} pixels (--crop-pixels)")
+        for what, option in (("picture", "--images FOLDER"), ("calibration", "--calibration PATH")):
+            if self._without[what]:
+                scans = "scan" if self._without[what] == 1 else "scans"
+                parts.append(f"{self._without[what]} {scans} without a {what} ({option} names others)")
+        return "; ".join(parts)
+
+    def _image(self, name: str, beside: Frame | None) -> Path | None:
+        if self._images is not None:
+            return self._images.get(name)
+        return None if beside is None else beside.image
+
+    def _calibration(self, name: str, beside: Frame | None) -> CameraCalibration | None:
+        if isinstance(self._calibrations, CameraCalibration):
+            return self._calibrations
+        if self._calibrations is not None:
+            return read_calibration(self._calibrations[name]) if name in self._calibrations else None
+        return beside.calibration if beside is not None and beside.calibrated else None
+
+    def _cut(
+        self, name: str, image: Path, calibration: CameraCalibration, detections: Detections
+    ) -> list[str | None]:
+        """Names of the crops relative to the folder of the records; ``None`` for what is not seen."""
+        # Takes long to import, and few need it.
+        from PIL import Image, UnidentifiedImageError
+
+        turned = turned_calibration(calibration, self._transform)
+        names: list[str | None] = []
+        try:
+            with Image.open(image) as opened:
+                picture = opened.convert("RGB")
+        except (UnidentifiedImageError, OSError) as error:
+            raise DataError(
+                f"{image}: no picture that can be read ({error}); replace it, or take it away: the scan is"
+                " then detected without crops"
+            ) from error
+        (self._out / FOLDER).mkdir(parents=True, exist_ok=True)
+        found = seen_rectangles(detections.boxes, turned, picture.size, least_pixels=self._least_pixels)
+        for row, part in enumerate(found):
+            self._counts[part if isinstance(part, str) else "cut"] += 1
+            names.append(f"{FOLDER}/{name}-{row:03d}.jpg" if isinstance(part, Rectangle) else None)
+            if isinstance(part, Rectangle):
+                picture.crop(part).save(self._out / FOLDER / f"{name}-{row:03d}.jpg", quality=_QUALITY)
+        return names
+
+
+def _named(folder: Path, suffixes: tuple[str, ...], what: str) -> dict[str, Path]:
+    """The files of a folder by their names without suffix."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; name the one with a {what} for each scan")
+    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in suffixes}
+    if not found:
+        raise DataError(f"{folder}: no {what} there; expected {' or '.join(suffixes)} files, a scan each")
+    return found

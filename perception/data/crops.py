@@ -1,0 +1,91 @@
+"""Where the camera beside the LiDAR sees the boxes of a scan: rectangles to cut out of its picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.data.camera import CameraCalibration
+from perception.data.projection import objects_from_boxes
+from perception.io.transform import ScanTransform
+
+#: Why a box has no rectangle: too much of it is beside the picture or behind the camera, or it is too small.
+Unseen = Literal["outside", "small"]
+#: Least pixels of the shorter side of what is cut out.
+LEAST_PIXELS = 16
+#: Of a box that is cut out, in shares of its size on each side.
+_MARGIN = 0.1
+#: Least share of a box's rectangle that is inside the picture.
+_LEAST_INSIDE = 0.5
+
+
+class Rectangle(NamedTuple):
+    """Part of a picture.
+
+    Attributes:
+        left, top, right, bottom: in pixels, inside the picture; right and bottom are the first ones outside.
+    """
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+def seen_rectangles(
+    boxes: npt.ArrayLike,
+    calibration: CameraCalibration,
+    image_size: tuple[int, int],
+    *,
+    least_pixels: int = LEAST_PIXELS,
+) -> list[Rectangle | Unseen]:
+    """What to cut out of a picture for each box: its projection with a tenth around it, clipped.
+
+    What stands before an object is not known here: the rectangle of a hidden one shows what hides it.
+
+    Args:
+        boxes: (M, 7) x, y, z, length, width, height (metres), yaw (radians), LiDAR frame.
+        calibration: of the frame.
+        image_size: width and height in pixels.
+        least_pixels: a box whose projection inside the picture is narrower or lower is ``"small"``.
+
+    Returns:
+        M rectangles; ``"outside"`` where less than half of the projection is inside the picture.
+
+    Raises:
+        ValueError: ``boxes`` is not (M, 7), or ``least_pixels`` is below 1.
+    """
+    if least_pixels < 1:
+        raise ValueError(f"least_pixels must be at least 1, got {least_pixels}")
+    rows = np.asarray(boxes, np.float64)
+    # As labels are made, which know how much of them is outside.
+    objects = objects_from_boxes(rows, [""] * len(rows), None, calibration, image_size=image_size)
+    found: list[Rectangle | Unseen] = []
+    for item in objects:
+        left, top, right, bottom = item.box_2d
+        if item.truncated > 1.0 - _LEAST_INSIDE:
+            found.append("outside")
+        elif min(right - left, bottom - top) < least_pixels:
+            found.append("small")
+        else:
+            across, down = _MARGIN * (right - left), _MARGIN * (bottom - top)
+            found.append(
+                Rectangle(
+                    max(0, math.floor(left - across)),
+                    max(0, math.floor(top - down)),
+                    min(image_size[0], math.ceil(right + across) + 1),
+                    min(image_size[1], math.ceil(bottom + down) + 1),
+                )
+            )
+    return found
+
+
+def turned_calibration(calibration: CameraCalibration, transform: ScanTransform) -> CameraCalibration:
+    """The calibration for scans whose axes were changed, from that of the scans' own axes in metres."""
+    turn = transform.matrix / transform.scale
+    raw = calibration.camera_from_lidar_raw
+    return replace(calibration, camera_from_lidar_raw=np.column_stack([raw[:, :3] @ turn.T, raw[:, 3]]))
