@@ -8,12 +8,14 @@ torch.compile (channels last, batch norms folded). In the camera's view the same
 layer by layer, in single precision, on spconv and on spconv-triton where they are installed. Cases: scans of
 the camera's view, the same with one step of refinement instead of two, whole scans, eight frames in one call,
 pillars of 0.075 m, four times the range in both directions, and highways of 300 m. In the camera's view, on
-whole scans all around and on highways the sparse network also runs without a range, its pillars hashed.
+whole scans all around and on highways the sparse network also runs without a range, its pillars hashed; in
+the camera's view also without the head that gives every box its vector.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import sys
 import time
@@ -46,11 +48,11 @@ from perception.stages.pillars import fixed_pillars
 
 _BATCH = 8
 _ONCE, _ALL_AROUND, _HIGHWAY = "view, refined once", "whole scan, all around", "highway"
-_HASHED = "sparse without range"
+_HASHED, _BARE = "sparse without range", "sparse without vectors"
 #: Half sides of the squares of these cases, whole numbers of cells.
 _AROUND_M, _HIGHWAY_M = 81.92, 307.2
 #: Aims: milliseconds at batch 1, times the dense twin and spconv's layers, times the frame of a 16th of the
-#: area, megabytes, microseconds from the points of a whole scan to sorted points and rows.
+#: area, megabytes, microseconds from the points of a whole scan to sorted points and rows, and of vectors.
 _AIMS = {
     "p50_ms": 0.25,
     "p99_ms": 0.35,
@@ -60,6 +62,7 @@ _AIMS = {
     "range_x4_cost": 2.0,
     "memory_mb": 150.0,
     "pillars_us": 30.0,
+    "vectors_us": 15.0,
 }
 
 
@@ -103,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "frame", quick="few frames, no dense twin on large grids")
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
+    parser.add_argument(
+        "--highway", type=Path, help="folder of .bin scans of a highway; simulated without it"
+    )
     parser.add_argument("--frames", type=int, help="scans to measure on (20; 4 with --quick)")
     parser.add_argument("--rounds", type=int, help="replays of each side on each scan (50; 5 with --quick)")
     parser.add_argument("--budget-s", type=float, help="start no further case after this long")
@@ -143,7 +149,7 @@ def _cases(
     if full is not None:
         turns = [[torch.from_numpy(np.array(p)).to(device)] for p in full.points]
         cases.append((_ALL_AROUND, around(config, _AROUND_M), turns))
-    if (highway := load_highway(2, seed=options.seed)) is not None:
+    if (highway := load_highway(2, seed=options.seed, folder=options.highway)) is not None:
         roads = [[torch.from_numpy(np.array(p)).to(device)] for p in highway.points]
         cases.append((_HIGHWAY, around(config, _HIGHWAY_M), roads))
     return cases
@@ -187,6 +193,9 @@ def _measured(
             hashed = _network("pointpillars-kitti", config.with_range(None), device, "sparse")
             makers[_HASHED] = partial(FrameRunner, hashed, dtype=dtype)
         if name == "view":
+            bare = copy.deepcopy(sparse)
+            bare.embedding = None
+            makers[_BARE] = partial(FrameRunner, bare, dtype=dtype)
             makers |= {side: partial(LibraryRunner, sparse, package) for package, side in LIBRARIES.items()}
     graphs: dict[str, FrameGraph | LibraryRunner] = {}
     runners: dict[str, FrameRunner | LibraryRunner] = {}
@@ -263,6 +272,7 @@ def _bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     near, far = figure_of("view", "p50_ms"), figure_of("range x4", "p50_ms")
     spconv = figure_of("view", "p50_ms", LIBRARIES["spconv"])
+    bare = figure_of("view", "p50_ms", _BARE)
     measured = {
         "p50_ms": near,
         "p99_ms": figure_of("view", "p99_ms"),
@@ -272,6 +282,7 @@ def _bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "range_x4_cost": None if near is None or far is None else round(far / near, 2),
         "memory_mb": figure_of("view", "memory_mb"),
         "pillars_us": by_case.get("whole scan", {}).get("pillars_us"),
+        "vectors_us": None if near is None or bare is None else round(1e3 * (near - bare), 1),
     }
 
     def met(name: str, value: float | None) -> bool:

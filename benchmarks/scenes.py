@@ -13,6 +13,7 @@ from perception.config import DetectorConfig
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.kitti import WHOLE_SCANS
 from perception.errors import DataError
+from perception.io import load_point_cloud
 from perception.types import FloatArray
 from sparse_core.libraries import module_available
 
@@ -55,8 +56,18 @@ def load_full_scans(data: Path, count: int) -> Frames | None:
     return None if data_set is None else _recorded(data_set[:count])
 
 
-def load_highway(count: int, *, seed: int = 0) -> Frames | None:
-    """Simulated scans all around a sensor that sees 300 m along a highway; None without Open3D."""
+def load_highway(count: int, *, seed: int = 0, folder: Path | None = None) -> Frames | None:
+    """Simulated scans all around a sensor that sees 300 m along a highway; None without Open3D.
+
+    Args:
+        count: scans.
+        seed: of the first.
+        folder: .bin files of such scans, instead of simulating them.
+    """
+    if folder is not None:
+        files = sorted(folder.glob("*.bin"))[:count]
+        clouds = tuple(load_point_cloud(file).points for file in files)
+        return Frames("simulated highway", tuple(file.stem for file in files), clouds)
     if not module_available("open3d"):
         return None
     from perception.simulate import SceneConfig, SensorModel, simulate_scan

@@ -80,7 +80,12 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
     assert {"torch", "selection and attention", "selection"} <= selected["microseconds"].keys()
     assert values["encoder"]["layers"] == 1
     assert values["encoder"]["agrees"]
-    assert values["encoder"]["over_dense"].keys() == {"50% sparse", "75% sparse", "90% sparse"}
+    assert values["encoder"]["over_dense"].keys() == {
+        "50% sparse",
+        "75% sparse",
+        "90% sparse",
+        "one block each",
+    }
     assert [(row["shared"], row["gradient"], row["agrees"]) for row in values["gathered"]] == [
         (True, False, True),
         (True, True, True),

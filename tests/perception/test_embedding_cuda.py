@@ -1,4 +1,4 @@
-"""Vectors of boxes from the CUDA graph: those of the eager network, in little time, and the same boxes."""
+"""Vectors of boxes from the CUDA graph: those of the eager network, and the same boxes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_graphs_give_the_vectors_of_the_eager_network(precision: str) -> None:
         assert np.array_equal(one.embeddings, other.embeddings)
 
 
-def test_boxes_do_not_change_and_the_graph_takes_little_longer() -> None:
+def test_boxes_do_not_change() -> None:
     told, plain = (load_weights("pointpillars-kitti") for _ in range(2))
     told.add_embedding(EmbeddingHead().eval())
     plain.embedding = None
@@ -66,21 +66,3 @@ def test_boxes_do_not_change_and_the_graph_takes_little_longer() -> None:
     assert one.boxes.tobytes() == other.boxes.tobytes()
     assert one.scores.tobytes() == other.scores.tobytes()
     assert other.embeddings is None
-    times = [_graph_us(detector, cloud) for detector in (with_head, without) * 3]
-    assert min(times[::2]) - min(times[1::2]) < 15.0
-
-
-def _graph_us(detector: Detector, cloud: np.ndarray) -> float:
-    """Microseconds of a replay, median of 50."""
-    assert detector._graphs is not None
-    graph = detector._graphs.graph_for([torch.from_numpy(cloud)])
-    samples = []
-    for _ in range(50):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(200_000)
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        samples.append(1e3 * start.elapsed_time(end))
-    return float(np.median(samples))
