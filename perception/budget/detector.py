@@ -151,7 +151,7 @@ class BudgetedDetector:
         """What each level takes on a scan, by name, in seconds or joules as the budget is.
 
         Medians of runs in turn. Compiles and captures first. Joules are measured after the seconds, of as
-        many frames at a time as the counters need.
+        many frames at a time as the counters need: on a GPU for a second of each level.
 
         Args:
             cloud: a typical scan.
@@ -173,7 +173,7 @@ class BudgetedDetector:
                 warm_up=3 if on_gpu else 1,
             )
             if self.meter is not None:
-                self.joules = self._measure_energy(self.meter, cloud, repeats or 3)
+                self.joules = self._measure_energy(self.meter, cloud, repeats or (1 if on_gpu else 3))
         self._untold = _Untold()
         self.controller = self._control(self._costs, self._budget)
         return dict(self._costs)
