@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks import published_layers, published_product, published_sparse
+from benchmarks import published_backbone, published_layers, published_product, published_sparse
 from benchmarks.published_text import (
     Column,
     load_result,
@@ -35,4 +35,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_sparse.BLOCKS,
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
+    **published_backbone.BLOCKS,
 }

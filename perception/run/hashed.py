@@ -1,8 +1,8 @@
 """Frames of a detector without a range, with room for a fixed number of everything: pillars are hashed.
 
 Cells of all levels are rows of hash tables of 64-bit keys, so that what a frame costs depends on the room for
-active cells and not on where they are. Convolutions are the kernels of the other graphs; what finds cells,
-peaks and points is plain torch without a read-back.
+active cells and not on where they are. Convolutions and refinements are the kernels of the other graphs; what
+finds cells, peaks and runs of points is plain torch without a read-back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from perception.stages.neck.hashed import HashNeck, HashPlan, finer_coordinates
 from perception.stages.nms import Suppressed
 from perception.stages.pillars.hashed import HashedPillars, encode_hashed, hash_pillars
 from perception.stages.pillars.weights import EncoderWeights
-from perception.stages.refine import PackedRefine, pack_refine
+from perception.stages.refine import PackedRefine, RefineWorkspace, pack_refine
 from perception.stages.refine.hashed import refine_hashed
 from sparse_core.conv.coordinates.common import key_strides
 from sparse_core.conv.grid import GridLevel, hash_pyramid
@@ -126,6 +126,8 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         stages = [stage for stage in network.refinements if isinstance(stage, RefineStage)]
         packed = [pack_refine(stage, dtype=self.dtype) for stage in stages]
         self._refinements = [partial(self._refine, weights, turn=weights is packed[-1]) for weights in packed]
+        rows = self.batch_size * self.config.refine.proposals
+        self._refine_workspaces = [RefineWorkspace.make(rows, weights) for weights in packed[:1]]
 
     def choose_tiles(self, active: Sequence[int]) -> None:
         """See :meth:`GraphSteps.choose_tiles`."""
@@ -200,6 +202,8 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
             weights,
             grid=self.grid,
             turn=turn,
+            workspace=self._refine_workspaces[0],
+            impl=self.impl,
         )
         kept = boxes.kept._replace(boxes=refined.boxes)
         return Boxes(boxes.map, kept, refined.fit_logits, refined.features)

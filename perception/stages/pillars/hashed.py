@@ -92,23 +92,24 @@ def encode_hashed(
     points, rows = pillars.points, pillars.rows
     cells = pillars.grid.coordinates()[:, 1:].flip(1)
     centres = grid.metres_of(grid.positions_of_cells(cells) + 0.5)
-    # A row more for points of no pillar.
-    centres = torch.cat([centres, centres.new_zeros(1, 2)])
-    local = torch.cat([points[:, :2] - centres[rows], points[:, 2:3]], dim=1)
     taken = (rows < capacity)[:, None]
+    # Points of no pillar are many: were they added up in one row, each would wait for all others.
+    rows = torch.where(taken[:, 0], rows, torch.arange(len(rows), device=rows.device) % capacity)
+    local = torch.cat([points[:, :2] - centres[rows], points[:, 2:3]], dim=1)
     ones = torch.ones_like(local[:, :1])
-    sums = _sums(torch.where(taken, torch.cat([whole(local), ones.long()], dim=1), 0), rows, capacity + 1)
+    sums = _sums(torch.where(taken, torch.cat([whole(local), ones.long()], dim=1), 0), rows, capacity)
     counts = sums[:, 3].clamp(min=1)
     mean = mean_of(sums[:, :3], counts)
     features = torch.cat(
         [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / grid.cell_m, local - mean[rows]], dim=1
     )
     hidden = torch.relu(features @ weights.point_weight + weights.point_bias)
+    # No feature is negative: a point of no pillar that adds zero changes neither maximum nor sum.
     hidden = torch.where(taken, hidden, 0.0)
-    peak = hidden.new_zeros((capacity + 1, hidden.shape[1]))
+    peak = hidden.new_zeros((capacity, hidden.shape[1]))
     peak.scatter_reduce_(0, rows[:, None].expand_as(hidden), hidden, "amax")
-    average = mean_of(_sums(whole(hidden), rows, capacity + 1), counts)
-    summary = torch.cat([peak, average, mean[:, 2:], torch.log(counts.float())[:, None]], dim=1)[:capacity]
+    average = mean_of(_sums(whole(hidden), rows, capacity), counts)
+    summary = torch.cat([peak, average, mean[:, 2:], torch.log(counts.float())[:, None]], dim=1)
     return torch.relu(summary @ weights.pillar_weight + weights.pillar_bias).to(dtype)
 
 

@@ -89,16 +89,42 @@ def _point_runs(
 
 
 @triton.jit
+def _append(
+    item, start, run, points, box_x, box_y, box_z, length, width, height, cosine, sine, counts, found_points,
+    room, margin, ROWS: tl.constexpr, LENGTH: tl.constexpr,
+):  # fmt: skip
+    """Numbers of the points of ``ROWS`` runs that are inside a box, into the box's list.
+
+    In which order programs append to the list does not show: only maxima are taken over it.
+    """
+    into = found_points + tl.cast(item, tl.int64) * room
+    for begin in range(0, tl.max(run, axis=0), LENGTH):
+        place = begin + tl.arange(0, LENGTH)
+        index = start[:, None] + place[None, :]
+        alive = place[None, :] < run[:, None]
+        delta_x = tl.load(points + index * 4, mask=alive, other=0.0) - box_x
+        delta_y = tl.load(points + index * 4 + 1, mask=alive, other=0.0) - box_y
+        above = tl.load(points + index * 4 + 2, mask=alive, other=0.0) - box_z
+        ahead = cosine * delta_x + sine * delta_y
+        left = cosine * delta_y - sine * delta_x
+        inside = alive & (tl.abs(ahead) <= length + margin)
+        inside = inside & (tl.abs(left) <= width + margin) & (tl.abs(above) <= height + margin)
+        kept = tl.reshape(inside.to(tl.int32), [ROWS * LENGTH])
+        number = tl.sum(kept, axis=0)
+        if number > 0:
+            rank = tl.cumsum(kept, axis=0) - 1
+            first = tl.atomic_add(counts + item, number, sem="relaxed")
+            tl.store(into + first + rank, tl.reshape(index, [ROWS * LENGTH]), mask=kept > 0)
+
+
+@triton.jit
 def _gather(
     item, part, points, offsets, words, boxes, labels, indices, counts, found_points, room,
     per_frame, proposals, capacity, grid_height, grid_width, line_width,
     size, origin_x, origin_y, margin,
     HAS_INDICES: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr,
 ):  # fmt: skip
-    """Numbers of the points inside a box from every ``PARTS``-th ``ROWS`` pillar rows, into the box's list.
-
-    In which order programs append to the list does not show: only maxima are taken over it.
-    """
+    """Points inside a box from every ``PARTS``-th ``ROWS`` pillar rows, into the box's list."""
     row, _ = source_rows(labels, indices, item, item >= 0, per_frame, proposals, HAS_INDICES)
     if row >= 0:
         box = boxes + row * 7
@@ -111,7 +137,6 @@ def _gather(
         reach = tl.abs(sine) * half_x + tl.abs(cosine) * half_y + 0.02 * size
         first_y = _cell(centre_y - reach, size, grid_height - 1)
         last_y = _cell(centre_y + reach, size, grid_height - 1)
-        into = found_points + tl.cast(item, tl.int64) * room
         for chunk in range(first_y + part * ROWS, last_y + 1, PARTS * ROWS):
             y = chunk + tl.arange(0, ROWS)
             line = ((item // per_frame) * grid_height + y) * line_width
@@ -119,23 +144,37 @@ def _gather(
                 words, offsets, line, y <= last_y, y, centre_x, centre_y, cosine, sine, half_x, half_y, size,
                 grid_width, capacity,
             )  # fmt: skip
-            for begin in range(0, tl.max(run, axis=0), LENGTH):
-                place = begin + tl.arange(0, LENGTH)
-                index = start[:, None] + place[None, :]
-                alive = place[None, :] < run[:, None]
-                delta_x = tl.load(points + index * 4, mask=alive, other=0.0) - box_x
-                delta_y = tl.load(points + index * 4 + 1, mask=alive, other=0.0) - box_y
-                above = tl.load(points + index * 4 + 2, mask=alive, other=0.0) - box_z
-                ahead = cosine * delta_x + sine * delta_y
-                left = cosine * delta_y - sine * delta_x
-                inside = alive & (tl.abs(ahead) <= length + margin)
-                inside = inside & (tl.abs(left) <= width + margin) & (tl.abs(above) <= height + margin)
-                kept = tl.reshape(inside.to(tl.int32), [ROWS * LENGTH])
-                number = tl.sum(kept, axis=0)
-                if number > 0:
-                    rank = tl.cumsum(kept, axis=0) - 1
-                    first = tl.atomic_add(counts + item, number, sem="relaxed")
-                    tl.store(into + first + rank, tl.reshape(index, [ROWS * LENGTH]), mask=kept > 0)
+            _append(
+                item, start, run, points, box_x, box_y, box_z, length, width, height, cosine, sine, counts,
+                found_points, room, margin, ROWS, LENGTH,
+            )  # fmt: skip
+
+
+@triton.jit
+def listed_crop_kernel(
+    points, starts, runs, boxes, labels, counts, found_points, rows, room, per_frame, proposals, margin,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Points inside a box from every ``PARTS``-th ``ROWS`` of the runs under it, into the box's list."""
+    wait_for_launch(DEPENDENT)
+    item, part = tl.program_id(0), tl.program_id(1)
+    row, _ = source_rows(labels, labels, item, item >= 0, per_frame, proposals, False)
+    if row >= 0:
+        box = boxes + row * 7
+        box_x, box_y, box_z = tl.load(box), tl.load(box + 1), tl.load(box + 2)
+        length, width, height = tl.load(box + 3) / 2, tl.load(box + 4) / 2, tl.load(box + 5) / 2
+        yaw = tl.load(box + 6)
+        cosine, sine = tl.cos(yaw), tl.sin(yaw)
+        for chunk in range(part * ROWS, rows, PARTS * ROWS):
+            number = chunk + tl.arange(0, ROWS)
+            place = item * rows + number
+            start = tl.load(starts + place, mask=number < rows, other=0)
+            run = tl.load(runs + place, mask=number < rows, other=0)
+            _append(
+                item, start, run, points, box_x, box_y, box_z, length, width, height, cosine, sine, counts,
+                found_points, room, margin, ROWS, LENGTH,
+            )  # fmt: skip
 
 
 @triton.jit

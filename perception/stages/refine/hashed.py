@@ -1,8 +1,8 @@
 """A refinement step on a grid without a shape, in shapes that a CUDA graph can hold.
 
 What :func:`~perception.stages.refine.fixed_refine` computes, from pillars that are found by their keys and a
-map of listed cells. Plain torch: a fixed number of points of each box go through the layers, some boxes at a
-time.
+map of listed cells. Keys are searched and the map is read by plain torch; points of boxes go through the
+kernels of that op, or through plain torch: then a fixed number of each box, some boxes at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from torch.nn import functional as F
 from perception.geometry import GroundGrid
 from perception.model.refine import OUTPUTS, apply_residuals, map_spots, point_features, to_local
 from perception.stages.pillars.hashed import HashedPillars
-from perception.stages.refine.common import RefinedBoxes
+from perception.stages.refine.api import REFINE
+from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.coordinates.common import linear_keys
 from sparse_core.conv.grid.layout import FixedHash
+from sparse_core.op import Impl
 
 #: Points under a box that are looked at: of more, every so manieth, as where the dynamic step thins them.
 MOST_POINTS = 8192
@@ -37,6 +39,9 @@ def refine_hashed(
     *,
     grid: GroundGrid,
     turn: bool,
+    workspace: RefineWorkspace,
+    tiles: RefineTiles | None = None,
+    impl: Impl = "auto",
 ) -> RefinedBoxes:
     """One step.
 
@@ -48,20 +53,39 @@ def refine_hashed(
         weights: from :func:`~perception.stages.refine.pack_refine`.
         grid: of the pillars.
         turn: add half a turn to boxes whose flip logit is positive.
+        workspace: cleared, for B * K boxes.
+        tiles: how to cut up the work on a GPU; None: a good guess.
+        impl: ``"reference"`` looks at :data:`MOST_POINTS` points under a box at most, ``"triton"`` at all.
     """
     shape, there = labels.shape, labels.flatten() >= 0
     frames = torch.arange(shape[0], device=boxes.device)[:, None].expand(shape).flatten()
     # Sizes are divided by and their logarithm is taken, of rows without a box too.
     taken = torch.where(there[:, None], boxes.flatten(0, 1), 1.0)
-    known = labels.flatten().clamp(min=0).long()
-    pooled, counts = _pooled_points(pillars, taken, frames, weights, grid)
-    joined = pooled @ weights.joined_points.float() + weights.joined_bias
-    samples = _samples(features, last, taken, frames, weights)
-    joined = joined + torch.einsum("rsc,sch->rh", samples, weights.joined_map.float())
-    joined = joined + weights.joined_rest[known]
-    scalars = torch.cat([torch.log1p(counts.float())[:, None] / 5.0, torch.log(taken[:, 3:6])], dim=1)
-    joined = joined + scalars @ weights.joined_rest[weights.classes :]
-    joined = torch.relu(joined)
+    start, length = _point_runs(pillars, taken, frames, taken[:, 3:6] / 2 + weights.margin_m, grid)
+    context = workspace.context
+    samples = _samples(features, last, taken, frames, weights).transpose(0, 1)
+    torch.bmm(samples, weights.joined_map.float(), out=context)
+    context[0] += weights.joined_rest[labels.flatten().clamp(min=0).long()] + weights.joined_bias
+    context[0] += torch.log(taken[:, 3:6]) @ weights.joined_rest[weights.classes + 1 :]
+    if REFINE.choose(impl, boxes.device) == "triton":
+        from perception.stages.refine import triton
+
+        return triton.refine_listed(
+            pillars.points,
+            start.int(),
+            length.int(),
+            boxes,
+            labels,
+            weights,
+            turn=turn,
+            workspace=workspace,
+            tiles=RefineTiles() if tiles is None else tiles,
+        )
+    pooled, counts = _pooled_points(pillars, taken, start, length, weights)
+    joined = context.sum(0) + pooled @ weights.joined_points.float()
+    joined = torch.relu(
+        joined + torch.log1p(counts.float())[:, None] / 5.0 * weights.joined_rest[weights.classes]
+    )
     hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
     output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
     refined = apply_residuals(taken, output[:, :7])
@@ -78,12 +102,10 @@ def refine_hashed(
 
 
 def _pooled_points(
-    pillars: HashedPillars, boxes: Tensor, frames: Tensor, weights: PackedRefine, grid: GroundGrid
+    pillars: HashedPillars, boxes: Tensor, start: Tensor, length: Tensor, weights: PackedRefine
 ) -> tuple[Tensor, Tensor]:
     """Largest features of the points in each enlarged box (R, P3) float32 and how many there are (R,)."""
-    half = boxes[:, 3:6] / 2
-    limit = half + weights.margin_m
-    start, length = _point_runs(pillars, boxes, frames, limit, grid)
+    limit = boxes[:, 3:6] / 2 + weights.margin_m
     ends = torch.cumsum(length, 1)
     total = ends[:, -1:]
     step = torch.clamp((total + MOST_POINTS - 1) // MOST_POINTS, min=1)

@@ -18,6 +18,7 @@ from perception.stages.refine import PackedRefine, RefinedBoxes, RefineWorkspace
 from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).with_name("compare_refine.py")
+HASHED = Path(__file__).with_name("compare_hashed_refine.py")
 #: Largest error relative to the largest number of a column.
 ERRORS = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}
 FACTS = ("labels", "finite", "repeats in any order", "workspace is clean", "turns", "absent are zero")
@@ -43,6 +44,23 @@ def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
 def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
     report = run_script(SCRIPT, repository, str(cuda), "30000", interpret=False)
     check(report, interpreted=False, cases=8)
+
+
+@pytest.mark.parametrize(
+    ("device", "points"), [("cpu", 150), pytest.param("cuda", 6_000, marks=pytest.mark.gpu)]
+)
+def test_kernels_over_hashed_pillars_equal_the_reference(
+    repository: Path, device: str, points: int, request: pytest.FixtureRequest
+) -> None:
+    if device == "cuda":
+        request.getfixturevalue("cuda")
+    report = run_script(HASHED, repository, device, str(points), interpret=device == "cpu")
+    assert report["interpreted"] is (device == "cpu")
+    for name, case in report["cases"].items():
+        facts = ("labels", "finite", "repeats", "workspace is clean", "absent are zero")
+        assert all(case[fact] for fact in facts), (name, case)
+        assert case["error"] <= ERRORS[name.split()[0]], (name, case)
+        assert case["changes boxes"] > 0.01, (name, case)
 
 
 Scene = tuple[FixedPillars, torch.Tensor, torch.Tensor, torch.Tensor, PackedRefine]
