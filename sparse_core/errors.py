@@ -1,8 +1,9 @@
 """Exceptions and warnings of sparse_core.
 
     SparseError
-    ├── ConvergenceError      an iterative solver did not reach its tolerance
-    └── ImplementationError   an explicit ``impl`` that cannot run here
+    ├── ConvergenceError         an iterative solver did not reach its tolerance
+    ├── EnergyUnavailableError   no counter of energy can be read here
+    └── ImplementationError      an explicit ``impl`` that cannot run here
 
     UserWarning
     ├── CapacityWarning       a fixed capacity was exceeded and something was left out
@@ -30,6 +31,10 @@ class ConvergenceError(SparseError, RuntimeError):
     def __init__(self, message: str, *, result: Any) -> None:
         super().__init__(message)
         self.result = result
+
+
+class EnergyUnavailableError(SparseError, RuntimeError):
+    """No counter of a device's energy can be read; the message says which, why, and what mends it."""
 
 
 class ImplementationError(SparseError, RuntimeError):

@@ -10,7 +10,7 @@ which is imported on first use; scenes and depth images need none.
 from memory.encode.class_names import ClassNameEncoder
 from memory.encode.depth import DepthEncoder, depth_points
 from memory.encode.image import ImageEncoder
-from memory.encode.image_text import ImageTextEncoder, open_image_text_encoder
+from memory.encode.image_text import Calibration, ImageTextEncoder, open_image_text_encoder
 from memory.encode.recall import PlaceRecall, place_recall
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.text import TextEncoder
@@ -25,6 +25,7 @@ from memory.encode.training import TrainingOptions, TrainingResult, train_scene_
 
 __all__ = [
     "STRUCTURE",
+    "Calibration",
     "ClassNameEncoder",
     "DepthEncoder",
     "ImageEncoder",

@@ -8,10 +8,11 @@ found = encoder.encode_texts(["a red lorry"]) @ vectors.T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch.nn import functional
 from memory.encode.class_names import ClassNameEncoder
 from memory.encode.image import Image, check_images, pixels
 from memory.encode.text import check_texts
+from memory.encode.two_four import Precision, Sparsity, change_network, check_network_options
 
 #: The encoder that needs no download, by its name.
 OFFLINE = "class-names"
@@ -33,7 +35,8 @@ class ImageTextEncoder(Protocol):
     """An encoder of images and of texts.
 
     Attributes:
-        name: what it was opened by; a store keeps its vectors under this name.
+        name: what it was opened by, with `` 2:4`` behind it where it is that; a store keeps its vectors
+            under this name.
         dim: of the vectors.
     """
 
@@ -50,7 +53,12 @@ class ImageTextEncoder(Protocol):
 
 
 def open_image_text_encoder(
-    name: str | Path = OFFLINE, *, device: torch.device | str = "cpu"
+    name: str | Path = OFFLINE,
+    *,
+    device: torch.device | str = "cpu",
+    precision: Precision = "float32",
+    sparsify: Sparsity | None = None,
+    calibration: Calibration | None = None,
 ) -> ImageTextEncoder:
     """An encoder by its name.
 
@@ -60,30 +68,76 @@ def open_image_text_encoder(
             ``open_clip_config.json``); or the name of one on the Hugging Face hub, which is downloaded once:
             ``google/siglip-base-patch16-224``, ``hf-hub:apple/MobileCLIP2-S0``.
         device: where the networks run.
+        precision, sparsify: as for :class:`memory.encode.TextEncoder`; of models, not of ``"class-names"``.
+        calibration: images and texts like those to be encoded; None: of 2:4 layers the largest weights stay.
 
     Raises:
         ImportError: a package is missing; names the extra.
-        ValueError: the model cannot be read, or is none of images and texts; names it.
+        ValueError: the model cannot be read, or is none of images and texts; names it. Or options that there
+            are not.
     """
+    check_network_options(precision, sparsify, calibration is not None)
+    options = _Options(torch.device(device), precision, sparsify, calibration or Calibration((), ()))
     if str(name) == OFFLINE:
+        if precision != "float32" or sparsify is not None:
+            raise ValueError(
+                f"{OFFLINE!r} has neither precision nor sparsify: its images take convolutions only, and for"
+                " its texts there is TextEncoder"
+            )
         return ClassNameEncoder(device=device)
     folder = Path(name)
     if folder.is_dir():
         if (folder / "open_clip_config.json").is_file():
-            return OpenClipEncoder(f"local-dir:{folder}", device=device)
+            return OpenClipEncoder(f"local-dir:{folder}", options)
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder}: neither config.json nor open_clip_config.json is there")
     if str(name).startswith(_OPEN_CLIP):
-        return OpenClipEncoder(str(name), device=device)
-    return TransformersEncoder(name, device=device)
+        return OpenClipEncoder(str(name), options)
+    return TransformersEncoder(name, options)
+
+
+class Calibration(NamedTuple):
+    """What weights are chosen by: typical images, and typical texts."""
+
+    images: Sequence[Image]
+    texts: Sequence[str]
+
+
+class _Options(NamedTuple):
+    device: torch.device
+    precision: Precision
+    sparsify: Sparsity | None
+    calibration: Calibration
 
 
 class _HubEncoder:
-    """What models of both libraries share: images in batches, unit vectors."""
+    """What models of both libraries share: images in batches, unit vectors.
 
-    name: str
-    dim: int
-    device: torch.device
+    Args:
+        name: what it is called.
+        model: of the library, on the host.
+        options: where and how it runs.
+    """
+
+    def __init__(self, name: str, model: torch.nn.Module, options: _Options) -> None:
+        self.name = name if options.sparsify is None else f"{name} {options.sparsify}"
+        self.device = options.device
+        self._dtype = torch.float32
+        self._model: Any = model.eval().to(self.device)
+        self.dim = int(self.encode_texts([""]).shape[1])
+        images, texts = options.calibration
+        check_images(images, 1)
+        check_texts(texts)
+        if options.sparsify is not None and bool(len(images)) != bool(len(texts)):
+            raise ValueError("calibration takes images and texts: without one, that half would stay dense")
+
+        def both(at: int) -> None:
+            self.encode_images(images[at : at + 16])
+            self.encode_texts(texts[at : at + 16])
+
+        typical = [partial(both, at) for at in range(0, max(len(images), len(texts)), 16)]
+        change_network(model, precision=options.precision, sparsify=options.sparsify, typical=typical)
+        self._dtype = getattr(torch, options.precision)
 
     def encode_images(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
         """See :class:`ImageTextEncoder`."""
@@ -117,34 +171,32 @@ class TransformersEncoder(_HubEncoder):
 
     Args:
         name: folder, or name on the hub.
-        device: where it runs.
+        options: where and how it runs.
 
     Raises:
         ImportError: transformers is missing; names the extra.
         ValueError: the model cannot be read, or is none of images and texts.
     """
 
-    def __init__(self, name: str | Path, *, device: torch.device | str = "cpu") -> None:
+    def __init__(self, name: str | Path, options: _Options) -> None:
         library = _library("transformers")
-        self.name, self.device = str(name), torch.device(device)
         local = Path(name).is_dir()
         try:
-            model = library.AutoModel.from_pretrained(self.name, local_files_only=local)
-            self._tokens = library.AutoTokenizer.from_pretrained(self.name, local_files_only=local)
-            self._images = library.AutoImageProcessor.from_pretrained(self.name, local_files_only=local)
+            model = library.AutoModel.from_pretrained(str(name), local_files_only=local)
+            self._tokens = library.AutoTokenizer.from_pretrained(str(name), local_files_only=local)
+            self._images = library.AutoImageProcessor.from_pretrained(str(name), local_files_only=local)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{name}: no model that transformers can read: {_first_line(error)}") from error
         if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
             raise ValueError(f"{name}: {type(model).__name__} is no model of images and texts")
-        self._model = model.eval().to(self.device)
         longest = getattr(model.config.text_config, "max_position_embeddings", None)
         # SigLIP was trained on texts of one length; others take a mask with theirs.
         padding = "max_length" if "siglip" in model.config.model_type else True
         self._padded = {"padding": padding, "truncation": True, "max_length": longest}
-        self.dim = int(self.encode_texts([""]).shape[1])
+        super().__init__(str(name), model, options)
 
     def _of_images(self, images: list[NDArray[np.uint8]]) -> Tensor:
-        given = self._images(images=images, return_tensors="pt").to(self.device)
+        given = self._images(images=images, return_tensors="pt").to(self.device, self._dtype)
         return _features(self._model.get_image_features(**given))
 
     def _of_texts(self, texts: list[str]) -> Tensor:
@@ -157,29 +209,27 @@ class OpenClipEncoder(_HubEncoder):
 
     Args:
         name: ``hf-hub:NAME`` or ``local-dir:FOLDER``.
-        device: where it runs.
+        options: where and how it runs.
 
     Raises:
         ImportError: open_clip is missing; names the extra.
         ValueError: the model cannot be read.
     """
 
-    def __init__(self, name: str, *, device: torch.device | str = "cpu") -> None:
+    def __init__(self, name: str, options: _Options) -> None:
         library = _library("open_clip")
-        self.name, self.device = name.removeprefix("local-dir:"), torch.device(device)
         try:
             model, self._prepare = library.create_model_from_pretrained(name)
             self._tokens = library.get_tokenizer(name)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise ValueError(f"{name}: no model that open_clip can read: {_first_line(error)}") from error
-        self._model = model.eval().to(self.device)
-        self.dim = int(self.encode_texts([""]).shape[1])
+        super().__init__(name.removeprefix("local-dir:"), model, options)
 
     def _of_images(self, images: list[NDArray[np.uint8]]) -> Tensor:
         from PIL import Image as Pillow
 
         prepared = [self._prepare(Pillow.fromarray(image)) for image in images]
-        found: Tensor = self._model.encode_image(torch.stack(prepared).to(self.device))
+        found: Tensor = self._model.encode_image(torch.stack(prepared).to(self.device, self._dtype))
         return found
 
     def _of_texts(self, texts: list[str]) -> Tensor:

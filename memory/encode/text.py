@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,12 +11,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from memory.encode.two_four import Precision, Sparsity, change_network, check_network_options
+
 
 class TextEncoder:
     """Vectors of sentences, similar where they mean similar things (Reimers & Gurevych 2019).
 
     Args:
         device: where the network runs.
+        precision: of weights and features.
+        sparsify: ``"2:4"``: Linear layers keep two of every four weights, for sparse tensor cores (see
+            docs/two-four.md for what that gains and loses); vectors are others then, and stores of vectors
+            made without it should not be mixed with them.
+        calibration: some hundred texts like those to be encoded, by which these weights are chosen and
+            corrected (SparseGPT); none: the largest stay, which loses more.
 
     Attributes:
         dim: of the vectors, 384.
@@ -23,13 +32,31 @@ class TextEncoder:
 
     Raises:
         ImportError: a package is missing; names the extra.
+        ValueError, TypeError: an option that there is not, or bad texts.
     """
 
-    def __init__(self, *, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        *,
+        device: torch.device | str = "cpu",
+        precision: Precision = "float32",
+        sparsify: Sparsity | None = None,
+        calibration: Sequence[str] = (),
+    ) -> None:
+        check_texts(calibration)
+        check_network_options(precision, sparsify, len(calibration) > 0)
         self.device = torch.device(device)
         self._model = _model(str(self.device))
         self.longest = int(self._model.max_seq_length)
         self.dim = 384
+        # Of about one length each, so that few positions are padding.
+        texts = sorted(calibration, key=len)
+        change_network(
+            self._model,
+            precision=precision,
+            sparsify=sparsify,
+            typical=[partial(self.encode, texts[at : at + 32]) for at in range(0, len(texts), 32)],
+        )
 
     def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> NDArray[np.float32]:
         """Vectors of texts.

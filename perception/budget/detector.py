@@ -1,7 +1,8 @@
-"""A detector that keeps a frame's time within a budget."""
+"""A detector that keeps a frame's time or energy within a budget."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,8 @@ from perception.model.level import Level, default_levels
 from perception.model.thinning import thinned
 from perception.scans.tensors import Cloud, as_tensor, raised_m
 from perception.types import Detections, PointCloud
-from sparse_core.dynamic import LatencyController, measure_levels
+from sparse_core.dynamic import JOULES, SECONDS, EnergyMeter, LatencyController, measure_levels
+from sparse_core.errors import EnergyUnavailableError
 
 #: A frame counts at most as this many times what was expected of it: a hiccup is no new scene.
 _MOST_TIMES = 3.0
@@ -33,16 +35,19 @@ class LevelUse:
         measured_s: seconds of a frame on the first scan; None before it.
         frames: it ran on.
         mean_s: seconds of these; None without any.
+        measured_j, mean_j: the same in joules; None without a budget of energy.
     """
 
     level: Level
     measured_s: float | None
     frames: int
     mean_s: float | None
+    measured_j: float | None = None
+    mean_j: float | None = None
 
 
 class BudgetedDetector:
-    """A detector that takes as much of each frame as its time allows.
+    """A detector that takes as much of each frame as its time, or its energy, allows.
 
     >>> detector = BudgetedDetector(Detector.from_pretrained("pointpillars-kitti"), budget_s=0.05)
     >>> detections = detector(points)
@@ -54,9 +59,16 @@ class BudgetedDetector:
     A budget that no level meets: the fastest runs, and a ``BudgetWarning`` says so once. Not for several
     threads at a time.
 
+    A budget of energy is the same with joules for seconds: what the counters of the device rise by while a
+    frame is computed, so with whatever else runs then, and without what is used between frames. Watts are
+    joules a frame times frames a second. Counters move in steps: frames are told to the controller together
+    once they have lasted ``meter.least_s``.
+
     Args:
         detector: the whole one; stays as it is.
         budget_s: seconds a frame, from points to boxes on the host.
+        budget_j: joules a frame instead.
+        meter: of the energy; None: an :class:`~sparse_core.dynamic.EnergyMeter` of the device.
         levels: best first; None: :func:`~perception.budget.default_levels`.
         hysteresis, patience: of the controller.
 
@@ -65,17 +77,23 @@ class BudgetedDetector:
         controller: None before levels are measured.
         ran: name of the level that the last frame ran on; None before the first.
         elapsed_s: seconds of the last frame, choosing included, measuring not.
+        meter: None without a budget of energy.
+        used_j: joules that the counters rose by during the last frame, in their steps.
+        seconds, joules: of each level, measured, by name; empty before that (joules: without such a budget).
 
     Raises:
         ValueError: no levels, two of one name, one that does not fit the network, a budget that is not
-            positive.
+            positive, or not one of time or energy.
+        EnergyUnavailableError: joules are asked for and the device has no counter that can be read.
     """
 
     def __init__(
         self,
         detector: Detector,
-        budget_s: float,
+        budget_s: float | None = None,
         *,
+        budget_j: float | None = None,
+        meter: EnergyMeter | None = None,
         levels: Sequence[Level] | None = None,
         hysteresis: float = 0.1,
         patience: int = 5,
@@ -85,39 +103,55 @@ class BudgetedDetector:
         if len(self._by_name) != len(self.levels):
             raise ValueError(f"levels need different names, got {[level.name for level in self.levels]}")
         self._hysteresis, self._patience = hysteresis, patience
+        if (budget_s is None) == (budget_j is None):
+            raise ValueError("a budget is of time or of energy: give one of budget_s and budget_j")
+        self._quantity = SECONDS if budget_j is None else JOULES
+        self._budget = float(budget_s if budget_j is None else budget_j)  # type: ignore[arg-type]
         # What a controller would not take is an error now, and not at the first scan.
-        LatencyController(
-            dict.fromkeys(self._by_name, 1.0), budget_s, hysteresis=hysteresis, patience=patience
-        )
-        self._budget_s = float(budget_s)
+        self._control(dict.fromkeys(self._by_name, 1.0), self._budget)
+        self.meter = None if budget_j is None else meter or EnergyMeter(detector.device)
         self.config, self.device = detector.config, detector.device
         self._detectors = _prepared(detector, self.levels)
         self.controller: LatencyController | None = None
         self.seconds: dict[str, float] = {}
+        self.joules: dict[str, float] = {}
         self._frames = dict.fromkeys(self._by_name, 0)
         self._total_s = dict.fromkeys(self._by_name, 0.0)
+        self._total_j = dict.fromkeys(self._by_name, 0.0)
+        self._untold = _Untold()
         self.ran: str | None = None
-        self.elapsed_s = 0.0
+        self.elapsed_s = self.used_j = 0.0
 
     @property
-    def budget_s(self) -> float:
-        """Seconds a frame."""
-        return self._budget_s
+    def budget_s(self) -> float | None:
+        """Seconds a frame; None where the budget is of energy."""
+        return self._budget if self._quantity is SECONDS else None
 
-    def set_budget(self, budget_s: float) -> None:
+    @property
+    def budget_j(self) -> float | None:
+        """Joules a frame; None where the budget is of time."""
+        return self._budget if self._quantity is JOULES else None
+
+    def set_budget(self, budget: float) -> None:
         """Take another budget from the next frame on.
+
+        Args:
+            budget: seconds or joules a frame, as it is a budget of time or of energy.
 
         Raises:
             ValueError: not positive and finite.
         """
         if self.controller is None:
-            self._control(dict.fromkeys(self._by_name, 1.0), budget_s)
+            self._control(dict.fromkeys(self._by_name, 1.0), budget)
         else:
-            self.controller.set_budget(budget_s)
-        self._budget_s = float(budget_s)
+            self.controller.set_budget(budget)
+        self._budget = float(budget)
 
     def measure(self, cloud: Cloud, *, repeats: int | None = None) -> Mapping[str, float]:
-        """Seconds of each level on a scan, by name: medians of runs in turn. Compiles and captures first.
+        """What each level takes on a scan, by name, in seconds or joules as the budget is.
+
+        Medians of runs in turn. Compiles and captures first. Joules are measured after the seconds, of as
+        many frames at a time as the counters need: on a GPU for a second of each level.
 
         Args:
             cloud: a typical scan.
@@ -125,6 +159,7 @@ class BudgetedDetector:
 
         Raises:
             ValueError: no point of the scan lies in range, so that nothing would be measured.
+            EnergyUnavailableError: the counters do not move.
         """
         if not self._holds_something(cloud):
             raise ValueError("levels are measured on a scan with points in range; this one has none")
@@ -137,8 +172,27 @@ class BudgetedDetector:
                 repeats=repeats or (20 if on_gpu else 5),
                 warm_up=3 if on_gpu else 1,
             )
-        self.controller = self._control(self.seconds, self._budget_s)
-        return dict(self.seconds)
+            if self.meter is not None:
+                self.joules = self._measure_energy(self.meter, cloud, repeats or (1 if on_gpu else 3))
+        self._untold = _Untold()
+        self.controller = self._control(self._costs, self._budget)
+        return dict(self._costs)
+
+    def _measure_energy(self, meter: EnergyMeter, cloud: Cloud, repeats: int) -> dict[str, float]:
+        frames = {name: math.ceil(meter.least_s / taken) for name, taken in self.seconds.items()}
+
+        def several(level: Level) -> None:
+            for _ in range(frames[level.name]):
+                self._detect(level, cloud)
+
+        runs = {level.name: partial(several, level) for level in self.levels}
+        used = measure_levels(runs, repeats=repeats, warm_up=0, clock=meter)
+        if min(used.values()) <= 0:
+            raise EnergyUnavailableError(
+                f"the energy of {', '.join(meter.sources)} cannot be measured: its counter did not move while"
+                f" frames were computed for {meter.least_s:g} s"
+            )
+        return {name: joules / frames[name] for name, joules in used.items()}
 
     def __call__(self, cloud: Cloud) -> Detections:
         """Detect objects in one scan, at the level that fits.
@@ -152,12 +206,15 @@ class BudgetedDetector:
         """
         if self.controller is None and self._holds_something(cloud):
             self.measure(cloud)
+        before_j = 0.0 if self.meter is None else self.meter()
         begin = time.perf_counter()
         name = self.levels[0].name if self.controller is None else self.controller.choose()
         found = self._detect(self._by_name[name], cloud)
         self.ran, self.elapsed_s = name, time.perf_counter() - begin
+        self.used_j = 0.0 if self.meter is None else self.meter() - before_j
         self._frames[name] += 1
         self._total_s[name] += self.elapsed_s
+        self._total_j[name] += self.used_j
         if self.controller is not None:
             self._observe(self.controller, name, cloud)
         return found
@@ -189,12 +246,29 @@ class BudgetedDetector:
     def uses(self) -> tuple[LevelUse, ...]:
         """What became of each level so far."""
         return tuple(
-            LevelUse(level, self.seconds.get(name), frames, self._total_s[name] / frames if frames else None)
+            LevelUse(
+                level,
+                self.seconds.get(name),
+                frames,
+                self._total_s[name] / frames if frames else None,
+                self.joules.get(name),
+                self._total_j[name] / frames if frames and self.meter is not None else None,
+            )
             for level, (name, frames) in zip(self.levels, self._frames.items(), strict=True)
         )
 
-    def _control(self, seconds: Mapping[str, float], budget_s: float) -> LatencyController:
-        return LatencyController(seconds, budget_s, hysteresis=self._hysteresis, patience=self._patience)
+    @property
+    def _costs(self) -> dict[str, float]:
+        return self.seconds if self._quantity is SECONDS else self.joules
+
+    def _control(self, costs: Mapping[str, float], budget: float) -> LatencyController:
+        return LatencyController(
+            costs,
+            budget,
+            hysteresis=self._hysteresis,
+            patience=self._patience,
+            quantity=self._quantity,
+        )
 
     def _detect(self, level: Level, cloud: Cloud) -> Detections:
         return self._detectors[level.name](self._select(level, cloud))
@@ -215,12 +289,29 @@ class BudgetedDetector:
 
     def _observe(self, controller: LatencyController, name: str, cloud: Cloud) -> None:
         expected = controller.expected(name)
-        if self._detectors[name].fast and self.elapsed_s > _GREW_TIMES * expected:
+        # The scene is as much harder in seconds as in joules.
+        expected_s = self.seconds[name] * expected / self._costs[name]
+        if self._detectors[name].fast and self.elapsed_s > _GREW_TIMES * expected_s:
             # The other levels' graphs grow now, with the same scan, and not when they are first needed.
             for level in self.levels:
                 self._detect(level, cloud)
             return
-        controller.observe(name, min(self.elapsed_s, _MOST_TIMES * expected))
+        untold = self._untold
+        untold.seconds += self.elapsed_s
+        untold.cost += self.elapsed_s if self.meter is None else self.used_j
+        untold.expected += expected
+        if untold.cost > 0 and (self.meter is None or untold.seconds >= self.meter.least_s):
+            controller.observe(name, min(untold.cost / untold.expected, _MOST_TIMES) * expected)
+            self._untold = _Untold()
+
+
+@dataclass
+class _Untold:
+    """Frames that the controller has not been told of: what they took, and what was expected."""
+
+    seconds: float = 0.0
+    cost: float = 0.0
+    expected: float = 0.0
 
 
 def _prepared(detector: Detector, levels: Sequence[Level]) -> dict[str, Detector]:

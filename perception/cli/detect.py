@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perception.cli.budget import Budget, add_budget_option
+from perception.cli.budget import Budget, add_budget_options, budget_of
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
 from perception.cli.ranges import add_range_option, range_of
@@ -62,7 +62,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
     add_surroundings_options(parser)
     add_crop_options(parser)
-    add_budget_option(parser)
+    add_budget_options(parser)
     add_device_option(parser)
     add_scan_options(parser)
 
@@ -97,6 +97,7 @@ class _Frame:
     least_scores: dict[str, float]
     pose: dict[str, Any]
     budget: dict[str, Any] = field(default_factory=dict)
+    budget_told: str = ""
 
     @property
     def truth(self) -> Boxes3D | None:
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
-        budget = None if options.budget_ms is None else Budget(detector, options.budget_ms)
+        budget = budget_of(options, detector)
         if records is not None:
             stack.enter_context(records.open())
         recordings = stack.enter_context(_recordings(options))
@@ -243,8 +244,10 @@ def _detect(
     stages_ms = used.profile(cloud, repeats=10) if profile else {}
     beside = frame_beside(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
-    facts = {} if budget is None else budget.record()
-    return _Frame(title, cloud, detections, beside, elapsed_s * 1e3, stages_ms, least_scores, pose, facts)
+    facts, told = ({}, "") if budget is None else (budget.record(), budget.told())
+    return _Frame(
+        title, cloud, detections, beside, elapsed_s * 1e3, stages_ms, least_scores, pose, facts, told
+    )
 
 
 def _report(
@@ -290,9 +293,8 @@ def _report(
 
 
 def _table(frame: _Frame, name: str) -> Table:
-    title = f"{name}: {len(frame.cloud)} points, {len(frame.detections)} objects, {frame.elapsed_ms:.0f} ms"
-    if frame.budget:
-        title += f" of {frame.budget['budget_ms']:g}, level {frame.budget['level']!r}"
+    counts = f"{len(frame.cloud)} points, {len(frame.detections)} objects"
+    title = f"{name}: {counts}, {frame.elapsed_ms:.0f} ms{frame.budget_told}"
     heads = ("class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw rad")
     found = frame.detections
     rows = [

@@ -18,8 +18,16 @@ from sparse_core.dynamic.inference.calibration import (
 )
 from sparse_core.dynamic.inference.conditional import ConditionalBlock
 from sparse_core.dynamic.inference.early_exit import EarlyExit, ExitReport, ExitResult
+from sparse_core.dynamic.inference.energy import EnergyMeter
 from sparse_core.dynamic.inference.experts import MixtureOfExperts
-from sparse_core.dynamic.inference.latency import BudgetWarning, LatencyController, measure_levels
+from sparse_core.dynamic.inference.latency import (
+    JOULES,
+    SECONDS,
+    BudgetWarning,
+    LatencyController,
+    Quantity,
+    measure_levels,
+)
 from sparse_core.dynamic.inference.levels import prepare_levels
 from sparse_core.dynamic.optimisers import SparseAdagrad, SparseAdam, SparseMomentum
 from sparse_core.dynamic.rigl.budgets import layer_densities
@@ -31,11 +39,14 @@ from sparse_core.dynamic.rigl.schedule import RigLScheduler, TopologyUpdate, cos
 from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
 
 __all__ = [
+    "JOULES",
+    "SECONDS",
     "AbsoluteThreshold",
     "BlockPredictor",
     "BudgetWarning",
     "ConditionalBlock",
     "EarlyExit",
+    "EnergyMeter",
     "Exchange",
     "ExitReport",
     "ExitResult",
@@ -46,6 +57,7 @@ __all__ = [
     "MixtureOfExperts",
     "PercentileThreshold",
     "PredictedFeedForward",
+    "Quantity",
     "RigLConv2d",
     "RigLLinear",
     "RigLScheduler",

@@ -12,6 +12,7 @@ import pytest
 
 from perception.budget import default_levels
 from perception.cli import main
+from sparse_core.dynamic.inference import energy
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_example_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_command_writes_the_level(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (command,) = re.findall(r"```bash\n(.*?)\n```", page, flags=re.DOTALL)
+    command, lines = re.findall(r"```bash\n(.*?)\n```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scans").mkdir()
     random = np.random.default_rng(0)
@@ -47,6 +48,12 @@ def test_command_writes_the_level(
     records = [json.loads(line) for line in (tmp_path / "out/detections.jsonl").read_text().splitlines()]
     assert [record["budget_ms"] for record in records] == [60, 60]
     assert {record["level"] for record in records} <= {level.name for level in default_levels(fast=False)}
+
+    # Machines differ in what they let read; here nothing is.
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
+    for line in lines.splitlines():
+        assert main([*shlex.split(line, comments=True)[1:], "--overwrite"]) == 2
+        assert "has no intel-rapl:*/energy_uj" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

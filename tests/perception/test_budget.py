@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.model.weights import load_weights
 from perception.train.frames import TrainingFrame
-from sparse_core.dynamic import BudgetWarning
+from sparse_core.dynamic import BudgetWarning, EnergyMeter
+from sparse_core.errors import EnergyUnavailableError
 
 Street = Callable[[int], TrainingFrame]
 
@@ -408,3 +410,96 @@ def test_bad_arguments(detector: Detector, street: Street) -> None:
         budgeted(torch.zeros(3, 5))
     with pytest.raises(ValueError, match=r"shape \(N, 4\)"):
         budgeted(np.zeros((3, 5), np.float32))
+
+
+# Energy
+
+
+class Counter:
+    """A CPU's counter of energy in a folder as Linux has it; levels use what a test says."""
+
+    def __init__(self, root: Path, joules: dict[str, float]) -> None:
+        self.joules, self.file = joules, root / "intel-rapl:0" / "energy_uj"
+        self.file.parent.mkdir(parents=True)
+        self.file.write_text("999000000")
+        self.file.with_name("name").write_text("package-0")
+        self.file.with_name("max_energy_range_uj").write_text("1000000000")
+        self.meter = EnergyMeter("cpu", root=root)
+
+    def use(self, joules: float) -> None:
+        self.file.write_text(str((int(self.file.read_text()) + round(1e6 * joules)) % 10**9))
+
+    def behind(self, detector: BudgetedDetector) -> BudgetedDetector:
+        run = detector._detect
+
+        def detect(level: Level, cloud: Any) -> Detections:
+            self.use(self.joules[level.name])
+            return run(level, cloud)
+
+        detector._detect = detect  # type: ignore[method-assign]
+        return detector
+
+
+def test_a_budget_of_energy_decides_the_level(
+    detector: Detector, street: Street, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = Counter(tmp_path, {"all": 4.0, "half": 2.0, "once": 1.0})
+    clock = Clock(monkeypatch)
+    # Time says the contrary, and does not matter.
+    seconds = {"all": 0.01, "half": 0.02, "once": 0.04}
+    budgeted = BudgetedDetector(detector, budget_j=5.0, meter=counter.meter, levels=LEVELS, patience=2)
+    counter.behind(paced(budgeted, clock, seconds))
+    points, ran = street(0).points, []
+    for budget_j in (5.0, 3.0, 1.1, 5.0, 5.0, 5.0):
+        budgeted.set_budget(budget_j)
+        budgeted(points)
+        ran.append(budgeted.ran)
+        assert budgeted.used_j == pytest.approx(counter.joules[str(budgeted.ran)])
+    assert ran == ["all", "half", "once", "once", "all", "all"]
+    assert (budgeted.budget_j, budgeted.budget_s) == (5.0, None)
+    assert budgeted.joules == pytest.approx(counter.joules)
+    assert budgeted.seconds == pytest.approx(seconds)
+    uses = {use.level.name: use for use in budgeted.uses()}
+    assert uses["once"].mean_j == pytest.approx(1.0)
+    assert uses["all"].measured_j == pytest.approx(4.0)
+    # A scene that takes twice as much.
+    for name in counter.joules:
+        counter.joules[name] *= 2
+    for _ in range(8):
+        budgeted(points)
+    assert budgeted.ran == "half"
+
+
+def test_frames_shorter_than_the_steps_of_a_counter_are_told_together(
+    detector: Detector, street: Street, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = Counter(tmp_path, {"all": 0.4, "half": 0.2, "once": 0.1})
+    clock = Clock(monkeypatch)
+    budgeted = BudgetedDetector(detector, budget_j=0.5, meter=counter.meter, levels=LEVELS[:1])
+    counter.behind(paced(budgeted, clock, {"all": 0.006}))
+    points = street(0).points
+    assert budgeted.measure(points, repeats=1) == pytest.approx({"all": 0.4})
+    assert budgeted.controller is not None
+    told, observe = [], budgeted.controller.observe
+    monkeypatch.setattr(
+        budgeted.controller, "observe", lambda name, joules: (told.append(joules), observe(name, joules))
+    )
+    for joules in (0.4, 0.8, 0.4, 0.0, 0.0, 0.0, 1.6):
+        counter.joules["all"] = joules
+        budgeted(points)
+    # Two frames last as long as steps do; where the counter stands still they wait for more.
+    assert told[0] == pytest.approx(0.6)
+    assert len(told) == 3
+    assert budgeted.uses()[0].mean_j == pytest.approx(3.2 / 7)
+
+
+def test_budgets_of_energy_that_cannot_be(detector: Detector, street: Street, tmp_path: Path) -> None:
+    for budgets in ({}, {"budget_s": 1.0, "budget_j": 1.0}):
+        with pytest.raises(ValueError, match="one of budget_s and budget_j"):
+            BudgetedDetector(detector, **budgets)
+    counter = Counter(tmp_path, {})
+    with pytest.raises(ValueError, match="budget_j must be positive"):
+        BudgetedDetector(detector, budget_j=0.0, meter=counter.meter)
+    still = BudgetedDetector(detector, budget_j=1.0, meter=counter.meter, levels=LEVELS[:1])
+    with pytest.raises(EnergyUnavailableError, match=r"package-0 .* did not move"):
+        still(street(0).points)

@@ -66,3 +66,21 @@ def test_levels_on_a_gpu_are_graphs_that_stay() -> None:
     for name, made in budgeted._detectors.items():
         assert made._graphs is not None
         assert made._graphs._graphs == graphs[name]
+
+
+def test_a_budget_of_energy_on_a_gpu() -> None:
+    whole = Detector.from_pretrained("pointpillars-kitti", device="cuda")
+    random = np.random.default_rng(0)
+    points = random.uniform([0, -30, -1.8, 0], [60, 30, 0.5, 1], (12_000, 4)).astype(np.float32)
+    levels = (Level("all"), Level("once", refinements=1))
+    budgeted = BudgetedDetector(whole, budget_j=1e3, levels=levels)
+    measured = budgeted.measure(points, repeats=1)
+    # Some hundred watts for less than a millisecond or a few.
+    assert all(0.005 < joules < 10 for joules in measured.values())
+    for _ in range(20):
+        budgeted(points)
+    assert budgeted.ran == "all"
+    budgeted.set_budget(1e-6)
+    with pytest.warns(BudgetWarning, match="the most frugal"):
+        budgeted(points)
+    assert budgeted.ran == min(measured, key=measured.__getitem__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from perception.config import DetectorConfig
 from perception.errors import ConfigError, DataError
 from perception.model.network import Network
 from perception.model.weights import load_weights, shipped_weights
+from perception.run.eager import densest_first
+from perception.run.results import FrameResult
 from perception.train.frames import TrainingFrame
 from perception.types import FloatArray
 from sparse_core.errors import CapacityWarning
@@ -141,6 +143,29 @@ def test_a_batch_changes_no_bit(
         together = detector.detect_batch(sizes)
         assert all(same(*pair) for pair in zip(alone, together, strict=True))
         assert torch.get_num_threads() == count
+
+
+def test_the_densest_frames_of_a_batch_start_first(
+    detector: Detector, sizes: list[FloatArray], threads: Callable[[int], None]
+) -> None:
+    threads(2)
+    grid = detector.config.pillars.grid
+    scans = [sizes[4], sizes[0], sizes[8], sizes[1], sizes[1] + 1e6, sizes[8]]
+    assert densest_first([torch.from_numpy(scan) for scan in scans], grid) == [1, 2, 5, 0, 3, 4]
+    crowded = np.concatenate([np.repeat(sizes[8][:1], 9000, 0), sizes[8]])
+    # Many points of one pillar are no more pillars.
+    assert densest_first([torch.from_numpy(scan) for scan in (sizes[8], crowded)], grid) == [0, 1]
+    started, run = [], detector._eager._run
+
+    def running(clouds: Sequence[torch.Tensor]) -> list[FrameResult]:
+        started.append(len(clouds[0]))
+        return run(clouds)
+
+    detector._eager._run = running  # type: ignore[method-assign, assignment]
+    found = detector.detect_batch(scans)
+    assert started.index(len(sizes[0])) < 2
+    assert sorted(started[-2:]) == [1, 1]
+    assert all(same(together, detector(scan)) for together, scan in zip(found, scans, strict=True))
 
 
 def test_autocast_holds_in_a_batch(

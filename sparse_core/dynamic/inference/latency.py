@@ -1,4 +1,4 @@
-"""Choose among prepared sparsity levels by measured latency, so that a frame stays within its budget."""
+"""Choose among prepared sparsity levels by what they cost, so that a frame stays within its budget."""
 
 from __future__ import annotations
 
@@ -7,11 +7,39 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What a budget is of, and how it is worded.
+
+    Attributes:
+        name: of the unit, in the plural.
+        symbol: of it in names of arguments.
+        least: the word for the level that needs the least.
+        shown_as: unit of messages.
+        shown: how many of these are one.
+    """
+
+    name: str
+    symbol: str
+    least: str
+    shown_as: str
+    shown: float
+
+    def told(self, amount: float) -> str:
+        """An amount in words."""
+        return f"{amount * self.shown:.3g} {self.shown_as}"
+
+
+SECONDS = Quantity("seconds", "s", "fastest", "ms", 1e3)
+JOULES = Quantity("joules", "j", "most frugal", "J", 1.0)
+
+
 class BudgetWarning(UserWarning):
-    """No prepared level meets the latency budget; the fastest one runs."""
+    """No prepared level meets the budget; the one that needs least runs."""
 
 
 class LatencyController:
@@ -22,6 +50,8 @@ class LatencyController:
     is a factor shared by all levels (observed over expected seconds, smoothed), so that levels that have not
     run for long are judged by today's scene too.
 
+    What is measured may be something else than time: with ``quantity=JOULES`` all seconds here are joules.
+
     A slower level is taken only when it is expected to stay below ``budget * (1 - hysteresis)``, for
     ``patience`` frames in a row; a faster one as soon as the present one is expected over the budget.
 
@@ -31,6 +61,7 @@ class LatencyController:
         hysteresis: share of the budget that must be free before a slower level is taken, 0 to below 1.
         patience: frames in a row that it must have been free.
         smoothing: weight of a new observation, above 0, at most 1.
+        quantity: what ``seconds``, ``budget_s`` and observations are; it changes messages only.
 
     Attributes:
         level: name of the present level.
@@ -48,16 +79,18 @@ class LatencyController:
         hysteresis: float = 0.1,
         patience: int = 5,
         smoothing: float = 0.3,
+        quantity: Quantity = SECONDS,
     ) -> None:
         if not seconds:
-            raise ValueError("needs at least one level with its expected seconds a frame")
+            raise ValueError(f"needs at least one level with its expected {quantity.name} a frame")
         for name, expected in seconds.items():
-            _check_seconds(expected, f"seconds of level {name!r}")
+            _check(expected, f"{quantity.name} of level {name!r}")
         if not 0 <= hysteresis < 1 or patience < 1 or not 0 < smoothing <= 1:
             raise ValueError(
                 "hysteresis must be 0 to below 1, patience at least 1 and smoothing above 0, at most 1,"
                 f" got {hysteresis}, {patience}, {smoothing}"
             )
+        self.quantity = quantity
         self.names = tuple(seconds)
         self._place = {name: at for at, name in enumerate(self.names)}
         self._base = [float(seconds[name]) for name in self.names]
@@ -78,7 +111,7 @@ class LatencyController:
         Raises:
             ValueError: not positive and finite.
         """
-        _check_seconds(budget_s, "budget_s")
+        _check(budget_s, f"budget_{self.quantity.symbol}")
         self.budget_s = float(budget_s)
         self._told = False
 
@@ -99,9 +132,11 @@ class LatencyController:
         wanted = self._first_below(self.budget_s)
         fits = self._base[wanted] * self._scene <= self.budget_s
         if not fits and not self._told:
+            quantity = self.quantity
             warnings.warn(
-                f"no level meets {self.budget_s * 1e3:.3g} ms: the fastest, {self.names[wanted]!r}, runs"
-                f" and is expected to take {self._base[wanted] * self._scene * 1e3:.3g} ms",
+                f"no level meets {quantity.told(self.budget_s)}: the {quantity.least},"
+                f" {self.names[wanted]!r}, runs and is expected to take"
+                f" {quantity.told(self._base[wanted] * self._scene)}",
                 BudgetWarning,
                 stacklevel=2,
             )
@@ -128,7 +163,7 @@ class LatencyController:
         Raises:
             ValueError: no such level, or seconds that are not positive and finite.
         """
-        _check_seconds(seconds, "seconds")
+        _check(seconds, self.quantity.name)
         factor = seconds / self._base[self._find(level)]
         self._scene += self.smoothing * (factor - self._scene)
 
@@ -154,34 +189,39 @@ def measure_levels(
     repeats: int = 20,
     warm_up: int = 3,
     synchronize: Callable[[], None] | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, float]:
-    """Median seconds of each level; they take turns, so that what else the machine does meets all.
+    """Median seconds of each level, or of what a clock counts.
+
+    They take turns, so that what else the machine does meets all.
 
     Args:
         levels: runs one frame of each level, best quality first.
         repeats: measured frames a level.
         warm_up: frames before that.
         synchronize: waits for the device, such as ``torch.cuda.synchronize``.
+        clock: a reading that rises, such as an :class:`EnergyMeter`; None: seconds.
 
     Raises:
         ValueError: no levels or no repeats.
     """
     if not levels or repeats < 1 or warm_up < 0:
         raise ValueError(f"needs levels and repeats, got {len(levels)} levels, {repeats} and {warm_up} turns")
+    read = time.perf_counter if clock is None else clock
     samples: dict[str, list[float]] = {name: [] for name in levels}
     for turn in range(warm_up + repeats):
         for name, run in levels.items():
             if synchronize:
                 synchronize()
-            begin = time.perf_counter()
+            begin = read()
             run()
             if synchronize:
                 synchronize()
             if turn >= warm_up:
-                samples[name].append(time.perf_counter() - begin)
+                samples[name].append(read() - begin)
     return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
-def _check_seconds(seconds: float, name: str) -> None:
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"{name} must be positive and finite, got {seconds}")
+def _check(amount: float, name: str) -> None:
+    if not (math.isfinite(amount) and amount > 0):
+        raise ValueError(f"{name} must be positive and finite, got {amount}")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from memory import Memory, MemoryStore
 from memory.cli import main
-from memory.encode import ClassNameEncoder, open_image_text_encoder
+from memory.encode import Calibration, ClassNameEncoder, open_image_text_encoder
 from memory.encode.class_names import _names
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "a", "red", "lorry", "of", "photo"]
@@ -81,6 +81,28 @@ def test_models_of_a_folder(tmp_path: Path, kind: str, dim: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_models_with_two_of_every_four_weights(tmp_path: Path) -> None:
+    small_model(tmp_path, "clip")
+    dense, texts = open_image_text_encoder(tmp_path), ["a red lorry", "of a photo"]
+    half = open_image_text_encoder(tmp_path, precision="bfloat16")
+    chosen = open_image_text_encoder(
+        tmp_path, sparsify="2:4", calibration=Calibration(pictures(20), texts * 4)
+    )
+    layers = [type(layer).__name__ for layer in chosen._model.modules()]  # type: ignore[attr-defined]
+    assert layers.count("SparseLinear") == 26
+    # Its vectors are others, and a store does not mix what has two names.
+    assert chosen.name == f"{dense.name} 2:4"
+    for of in ("encode_images", "encode_texts"):
+        given = pictures(3) if of == "encode_images" else texts
+        whole, rounded, sparse = (getattr(encoder, of)(given) for encoder in (dense, half, chosen))
+        assert rounded.dtype == sparse.dtype == np.float32
+        assert (whole * rounded).sum(axis=1).min() > 0.99
+        assert 0.3 < (whole * sparse).sum(axis=1).min() < 0.9999
+    with pytest.raises(ValueError, match="images and texts"):
+        open_image_text_encoder(tmp_path, sparsify="2:4", calibration=Calibration([], texts))
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_models_of_open_clip(tmp_path: Path) -> None:
     library = pytest.importorskip("open_clip", reason="needs sparsight[image-text]")
     config = {
@@ -97,6 +119,13 @@ def test_models_of_open_clip(tmp_path: Path) -> None:
     seen, said = encoder.encode_images(pictures(3)), encoder.encode_texts(["a red lorry", "a"])
     np.testing.assert_allclose(np.linalg.norm(np.concatenate([seen, said]), axis=1), 1.0, atol=1e-6)
     np.testing.assert_allclose(encoder.encode_images(pictures(3), batch_size=1), seen, atol=1e-5)
+    chosen = open_image_text_encoder(
+        tmp_path, sparsify="2:4", calibration=Calibration(pictures(4), ["a red lorry"])
+    )
+    # Attention of open_clip is torch's own and stays dense.
+    layers = {type(layer).__name__ for layer in chosen._model.modules()}  # type: ignore[attr-defined]
+    assert {"SparseLinear", "MultiheadAttention"} <= layers
+    assert (chosen.encode_images(pictures(3)) * seen).sum(axis=1).min() > 0.3
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,4 +1,4 @@
-"""``perceive detect --budget-ms``: levels in records, tables and remarks."""
+"""``perceive detect --budget-ms`` and budgets of energy: levels in records, tables and remarks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.budget import default_levels
+from perception.budget import BudgetedDetector, default_levels
 from perception.train.frames import TrainingFrame
+from sparse_core.dynamic.inference import energy
 
 Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]
@@ -109,3 +110,65 @@ def test_budgets_that_are_none(
         perceive(*arguments, f"--budget-ms={text}")
     assert stopped.value.code == 2
     assert f"must be a positive number of milliseconds, got '{text}'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A counter of a CPU's energy that rises by 3 J a frame of the first level, 1 J a frame of others."""
+    folder = tmp_path / "powercap" / "intel-rapl:0"
+    folder.mkdir(parents=True)
+    for name, value in (("name", "package-0"), ("max_energy_range_uj", "9" * 9), ("energy_uj", "9" * 8)):
+        (folder / name).write_text(value)
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path / "powercap")
+    detect, file = BudgetedDetector._detect, folder / "energy_uj"
+
+    def using(self: BudgetedDetector, level: Any, cloud: Any) -> Any:
+        joules = 3 if level.name == NAMES[0] else 1
+        file.write_text(str((int(file.read_text()) + joules * 1_000_000) % (10**9 - 1)))
+        return detect(self, level, cloud)
+
+    monkeypatch.setattr(BudgetedDetector, "_detect", using)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("asked", "joules", "level"),
+    [
+        (["--budget-joules", 4], 4, 0),
+        (["--budget-watts", 20], 2, 1),
+        (["--budget-watts", 20, "--rate-hz", 5], 4, 0),
+    ],
+)
+def test_budgets_of_energy(
+    perceive: Perceive,
+    arguments: tuple[object, ...],
+    tmp_path: Path,
+    counter: Path,
+    asked: list[object],
+    joules: float,
+    level: int,
+) -> None:
+    done = perceive(*arguments, *asked)
+    assert done.status == 0
+    records = records_of(tmp_path / "out")
+    assert {record["level"] for record in records} == {NAMES[level]}
+    assert {record["budget_joules"] for record in records} == {joules}
+    assert [record["joules"] for record in records] == [(3, 1)[level]] * 3
+    assert "budget_ms" not in records[0]
+    said = " ".join(done.output.split())
+    assert said.count(f", {(3, 1)[level]} J of {joules:g}, level '{NAMES[level]}'") == 3
+    assert f"levels within {joules:g} J" in done.output
+    assert f"levels measured on street0: {NAMES[0]} 3 J, {NAMES[1]} 1 J" in done.remarks
+    assert "energy of package-0" in done.remarks
+
+
+def test_energy_that_cannot_be_read_and_rates_of_nothing(
+    perceive: Perceive, arguments: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path / "none")
+    done = perceive(*arguments, "--budget-joules", 1)
+    assert done.status == 2
+    assert "has no intel-rapl:*/energy_uj of a package" in done.remarks
+    done = perceive(*arguments, "--budget-ms", 1, "--rate-hz", 5)
+    assert done.status == 2
+    assert "--rate-hz is for --budget-watts" in done.remarks

@@ -1,0 +1,143 @@
+"""Joules that a device has used, by the counters of its maker: RAPL for CPUs, NVML for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from sparse_core.errors import EnergyUnavailableError
+
+#: Where Linux shows the counters of CPU packages (Intel's RAPL; AMD's have the same names).
+POWERCAP = Path("/sys/class/powercap")
+#: Domains that are counted: packages, and memory that is no part of them. Cores and graphics are parts of a
+#: package, and the platform ("psys") holds all of them.
+_COUNTED = ("package", "dram")
+#: Seconds of work after which a counter has moved often enough to be divided by frames.
+_RAPL_LEAST_S, _NVML_LEAST_S = 0.01, 1.0
+_NVML = "libnvidia-ml.so.1"
+
+
+class EnergyMeter:
+    """What a device has used so far, in joules; only differences mean something.
+
+    Whatever else runs on the device is counted too, and so is what it takes when idle.
+
+    Args:
+        device: a CPU: all its packages and their memory; a CUDA device: that GPU alone.
+        root: folder of the counters of CPUs; None: Linux's, ``/sys/class/powercap``.
+
+    Attributes:
+        sources: what is counted, by name.
+        least_s: seconds of work that a difference should cover: counters move in steps, those of CPUs about
+            every millisecond, those of GPUs a few times a second.
+
+    Raises:
+        EnergyUnavailableError: no counter can be read; the message says which, why, and what mends it.
+    """
+
+    def __init__(self, device: str | torch.device = "cpu", *, root: str | Path | None = None) -> None:
+        chosen = torch.device(device)
+        self._counters: list[Callable[[], float]]
+        self.sources: tuple[str, ...]
+        if chosen.type == "cuda":
+            self._counters, self.sources = [_nvml_counter(chosen)], (torch.cuda.get_device_name(chosen),)
+            self.least_s = _NVML_LEAST_S
+        elif chosen.type == "cpu":
+            domains = _domains(Path(POWERCAP if root is None else root))
+            self._counters, self.sources = [domain.read_j for domain in domains], tuple(map(str, domains))
+            self.least_s = _RAPL_LEAST_S
+        else:
+            raise EnergyUnavailableError(f"nothing counts the energy of device {str(chosen)!r}")
+
+    def __call__(self) -> float:
+        """Joules so far, since some time before the meter was made; never fewer than before.
+
+        Raises:
+            EnergyUnavailableError: a counter has gone.
+        """
+        return sum(read() for read in self._counters)
+
+
+class _Domain:
+    """A counter of microjoules that begins anew at its end.
+
+    Args:
+        folder: with ``name``, ``energy_uj`` and ``max_energy_range_uj``, a number each.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "energy_uj"
+        self._name = (folder / "name").read_text().strip()
+        self._range_uj = _number(folder / "max_energy_range_uj")
+        self._last_uj = _number(self._file)
+        self._total_uj = 0
+
+    def __str__(self) -> str:
+        return self._name
+
+    def read_j(self) -> float:
+        """Joules since the counter was first read."""
+        now_uj = _number(self._file)
+        risen_uj = now_uj - self._last_uj
+        self._total_uj += risen_uj if risen_uj >= 0 else risen_uj + self._range_uj
+        self._last_uj = now_uj
+        return self._total_uj / 1e6
+
+
+def _domains(root: Path) -> list[_Domain]:
+    folders = [
+        folder
+        for folder in sorted(root.glob("intel-rapl:*"))
+        if (folder / "name").is_file() and (folder / "name").read_text().startswith(_COUNTED)
+    ]
+    if not folders:
+        raise EnergyUnavailableError(
+            f"the energy of this CPU cannot be read: {root} has no intel-rapl:*/energy_uj of a package; it"
+            " takes Linux with the module intel_rapl_msr, on the machine itself and not in a virtual one"
+        )
+    return [_Domain(folder) for folder in folders]
+
+
+def _number(file: Path) -> int:
+    try:
+        return int(file.read_text())
+    except PermissionError:
+        reason = f"only root may; run as root, or let others: sudo chmod a+r {file}"
+    except FileNotFoundError:
+        reason = "there is no such file"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    raise EnergyUnavailableError(f"the energy of this CPU cannot be read from {file}: {reason}")
+
+
+def _nvml_counter(device: torch.device) -> Callable[[], float]:
+    """Joules of a GPU since its driver was loaded (NVML, nvmlDeviceGetTotalEnergyConsumption)."""
+    try:
+        library = ctypes.CDLL(_NVML)
+    except OSError as error:
+        raise EnergyUnavailableError(
+            f"the energy of {device} cannot be read: {_NVML}, a part of NVIDIA's driver, is missing: {error}"
+        ) from None
+    library.nvmlErrorString.restype = ctypes.c_char_p
+
+    def called(name: str, *arguments: object) -> None:
+        status = getattr(library, name)(*arguments)
+        if status:
+            told = library.nvmlErrorString(status).decode()
+            raise EnergyUnavailableError(f"the energy of {device} cannot be read: {name}: {told}")
+
+    handle, total_mj = ctypes.c_void_p(), ctypes.c_ulonglong()
+    called("nvmlInit_v2")
+    uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    called("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
+
+    def read_j() -> float:
+        called("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(total_mj))
+        return total_mj.value / 1e3
+
+    # What cannot be read is told now, and not at the first frame.
+    read_j()
+    return read_j
