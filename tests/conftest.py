@@ -13,6 +13,15 @@ import torch
 from torch import Tensor
 
 REPOSITORY = Path(__file__).parent.parent
+#: Seconds for tests that are marked slow: enough beside other programs.
+_SLOW_S = 1200
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests more time, unless they say how much they need."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SLOW_S))
 
 
 @pytest.fixture(scope="session", autouse=True)

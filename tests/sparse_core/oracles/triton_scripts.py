@@ -27,7 +27,6 @@ def run_script(script: Path, repository: Path, *arguments: str, interpret: bool)
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
