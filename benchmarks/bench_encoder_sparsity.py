@@ -6,10 +6,11 @@
 What they lose (extra 'text'; FOLDER with turns.jsonl and queries.jsonl of LoCoMo): questions about long
 conversations find the turns that answer them, by vectors of :class:`memory.encode.TextEncoder`, dense in each
 precision and 2:4 by magnitude, calibrated by sentences of docstrings, and by turns of conversations that no
-question is asked of here. The time (transformers): encoders of the shapes of all-MiniLM-L6, SigLIP base and
-ViT large with random weights, from 4,096 rows (positions of all sequences together) on. The dense twin is the
-same pruned model in the same type. Both run called one by one, in CUDA graphs, and with the most rows in
-bfloat16 also compiled; outputs are compared before anything is timed.
+question is asked of here. The time (transformers): encoders of the shapes of all-MiniLM-L6, SigLIP base,
+ViT large and one of 4,096 positions as SAM has, with random weights, from 4,096 rows (positions of all
+sequences together) on. The dense twin is the same pruned model in the same type. Both run called one by one,
+in CUDA graphs, and with the most rows in bfloat16 also compiled; so do 2:4 layers in whole numbers of 8 bits
+(a scale for each call's inputs). Outputs are compared before anything is timed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from sparse_core.nm import prune, sparsify, tuning
 _CALIBRATING = 2
 #: Sums of half-precision numbers through a whole encoder, each side rounded in its own order.
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1}
+#: Sides.
+DENSE, TWO_FOUR, INT8 = "dense", "2:4", "2:4 int8"
 
 
 class Shape(NamedTuple):
@@ -72,6 +75,7 @@ SHAPES = (
     Shape("MiniLM-L6 (text)", 384, 6, 12, 1536, 64, (64, 256, 1024)),
     Shape("SigLIP base (image)", 768, 12, 12, 3072, 196, (21, 84, 334)),
     Shape("ViT large (image)", 1024, 24, 16, 4096, 256, (16, 64, 256)),
+    Shape("SAM-like (image)", 1024, 24, 16, 4096, 4096, (1, 4)),
 )
 
 
@@ -197,10 +201,12 @@ def _times(device: torch.device, options: argparse.Namespace, notes: list[str]) 
             dense = _encoder(shape).to(device, dtype).eval().requires_grad_(False)
             prune(dense)
             sparse = sparsify(copy.deepcopy(dense)).model
+            whole = sparsify(copy.deepcopy(dense), quantise=True).model
+            models = {DENSE: dense, TWO_FOUR: sparse, INT8: whole}
             for batch in shape.batches[:1] if options.quick else shape.batches:
-                rows.append(_timed(shape, batch, dense, sparse, options, notes))
+                rows.append(_timed(shape, batch, models, options, notes))
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-            del dense, sparse
+            del dense, sparse, whole, models
             torch.cuda.empty_cache()
     return rows
 
@@ -221,12 +227,11 @@ def _encoder(shape: Shape) -> nn.Module:
 def _timed(
     shape: Shape,
     batch: int,
-    dense: nn.Module,
-    sparse: nn.Module,
+    models: dict[str, nn.Module],
     options: argparse.Namespace,
     notes: list[str],
 ) -> dict[str, Any]:
-    weight = next(dense.parameters())
+    weight = next(models[DENSE].parameters())
     dtype = str(weight.dtype).removeprefix("torch.")
     x = torch.randn(batch, shape.tokens, shape.width, device=weight.device, dtype=weight.dtype)
 
@@ -235,10 +240,14 @@ def _timed(
         return hidden
 
     # The first call of the sparse one measures which products to take.
-    expected, found = run(dense).float(), run(sparse).float()
-    error = float((found - expected).norm() / expected.norm())
+    expected = run(models[DENSE]).float()
+    errors = {
+        name: float((run(model).float() - expected).norm() / expected.norm())
+        for name, model in models.items()
+        if name != DENSE
+    }
     sides: dict[str, Side] = {}
-    for name, model in (("dense", dense), ("2:4", sparse)):
+    for name, model in models.items():
         forward = _calling(run, model)
         sides[f"{name}, eager"] = forward
         ways: dict[str, Callable[[], Side]] = {"graph": partial(captured, forward)}
@@ -256,20 +265,27 @@ def _timed(
     times = interleave(
         sides, weight.device, rounds=options.rounds, budget_s=20.0, clock="device", seed=options.seed
     )
-    ways_done = [
-        way for way in ("eager", "graph", "compiled") if {f"dense, {way}", f"2:4, {way}"} <= set(times)
+    pairs = [
+        (name, way)
+        for name in (TWO_FOUR, INT8)
+        for way in ("eager", "graph", "compiled")
+        if {f"{DENSE}, {way}", f"{name}, {way}"} <= set(times)
     ]
     return {
         "encoder": shape.name,
         "dtype": dtype,
         "batch": batch,
         "rows": batch * shape.tokens,
-        "error": round(error, 6),
-        "agrees": error <= _TOLERANCE[dtype],
+        "errors": {name: round(error, 6) for name, error in errors.items()},
+        # Whole numbers of 8 bits are rounded far more: what that does is in the errors.
+        "agrees": errors[TWO_FOUR] <= _TOLERANCE[dtype],
         "microseconds": {
             name: microseconds([1e3 * value for value in samples]) for name, samples in times.items()
         },
-        "over_dense": {way: paired_ratio(times[f"dense, {way}"], times[f"2:4, {way}"]) for way in ways_done},
+        "over_dense": {
+            f"{name}, {way}": paired_ratio(times[f"{DENSE}, {way}"], times[f"{name}, {way}"])
+            for name, way in pairs
+        },
     }
 
 
@@ -307,26 +323,21 @@ def _time_table(values: dict[str, Any]) -> Any:
             row["dtype"],
             f"{row['rows']:,}",
             *(
-                number(row["microseconds"].get(f"dense, {way}", {}).get("median"), 0)
+                number(row["microseconds"].get(f"{DENSE}, {way}", {}).get("median"), 0)
                 for way in ("graph", "compiled")
             ),
             *(
-                number(row["over_dense"].get(way, {}).get("median"), 2)
+                number(row["over_dense"].get(f"{name}, {way}", {}).get("median"), 2)
+                for name in (TWO_FOUR, INT8)
                 for way in ("eager", "graph", "compiled")
             ),
+            number(row["errors"][INT8], 3),
         ]
         for row in values["cases"]
     ]
-    heads = [
-        "encoder",
-        "type",
-        "rows",
-        "dense graph µs",
-        "dense compiled µs",
-        "eager x",
-        "graph x",
-        "compiled x",
-    ]
+    heads = ["encoder", "type", "rows", "dense graph µs", "dense compiled µs"]
+    heads += [f"{name} {way} x" for name in (TWO_FOUR, INT8) for way in ("eager", "graph", "compiled")]
+    heads.append("int8 error")
     return table("Time: 2:4 over dense", heads, lines)
 
 
