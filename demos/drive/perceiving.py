@@ -68,19 +68,28 @@ class Senses:
         return Percept(detections, vector, free_distances(frame), took)
 
 
-def memories_of(frame: Frame, detections: Detections, map_id: str) -> list[Memory]:
+def remembered(detections: Detections, range_m: float = RANGE_M) -> NDArray[np.bool_]:
+    """(M,) which detections are in range, and sure enough to be remembered."""
+    away = np.hypot(detections.boxes[:, 0], detections.boxes[:, 1])
+    least = np.array([LEAST_SCORE.get(label, 0.5) for label in detections.labels])
+    found: NDArray[np.bool_] = (away <= range_m) & (detections.scores >= least)
+    return found
+
+
+def memories_of(
+    frame: Frame, detections: Detections, map_id: str, *, range_m: float = RANGE_M
+) -> list[Memory]:
     """Detections in range as objects in the map.
 
     The detector's vectors, where its weights give them, are kept beside, to be asked for: at a distance one
     car looks much like the next to a LiDAR, and what makes a parked car the same one is its place. A car that
     moved is gone here and new there.
     """
+    detections = detections[remembered(detections, range_m)]
     found = []
     for row, (box, score, label) in enumerate(detections):
         x, y, z, length, width, height, yaw = (float(value) for value in box)
         away = math.hypot(x, y)
-        if away > RANGE_M or score < LEAST_SCORE.get(label, 0.5):
-            continue
         place = frame.map_from_lidar @ np.array([x, y, z, 1.0])
         heading = frame.map_from_lidar[:3, :3] @ np.array([math.cos(yaw), math.sin(yaw), 0.0])
         sigma = 0.25 + 0.012 * away
@@ -100,6 +109,22 @@ def memories_of(frame: Frame, detections: Detections, map_id: str) -> list[Memor
             )
         )
     return found
+
+
+def place_of(frame: Frame, vector: NDArray[np.float32], map_id: str) -> Memory:
+    """Where the robot is, with what it looks like around it."""
+    pose = frame.map_from_lidar
+    return Memory(
+        time_ns=frame.time_ns,
+        position=(float(pose[0, 3]), float(pose[1, 3]), float(pose[2, 3])),
+        yaw=math.atan2(pose[1, 0], pose[0, 0]),
+        map_id=map_id,
+        kind="place",
+        caption="stop" if frame.standing else "street",
+        embedding=vector,
+        evidence=frame.name,
+        provenance="scene-encoder",
+    )
 
 
 def free_distances(frame: Frame, bins: int = 100) -> NDArray[np.float64]:

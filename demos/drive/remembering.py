@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from drive.doubting import weighed
 from drive.frames import FIELD_DEG, RANGE_M, Frame
-from drive.perceiving import Percept, Senses, memories_of
+from drive.perceiving import Percept, Senses, memories_of, place_of
 from memory import Memory, MemoryStore
 from memory.config import StoreConfig
 from memory.merging import MergeOptions
@@ -121,7 +121,7 @@ class Robot:
         percept = self._senses(frame)
         self.tally.detection_ms.append(percept.detection_ms)
         objects = memories_of(frame, percept.detections, self.map_id)
-        observed = objects if ask_later else [*objects, self._place(frame, percept.vector)]
+        observed = objects if ask_later else [*objects, place_of(frame, percept.vector, self.map_id)]
         started = time.perf_counter()
         result = self.store.observe_logged(observed)
         self.tally.observe_ms.append(1e3 * (time.perf_counter() - started))
@@ -155,20 +155,6 @@ class Robot:
         self.store.database.trim_log(keep_operations=UNDO_OPERATIONS)
         self.tally.presence_s.append(time.perf_counter() - started)
         self._today, self._looks = [], []
-
-    def _place(self, frame: Frame, vector: NDArray[np.float32]) -> Memory:
-        pose = frame.map_from_lidar
-        return Memory(
-            time_ns=frame.time_ns,
-            position=(float(pose[0, 3]), float(pose[1, 3]), float(pose[2, 3])),
-            yaw=math.atan2(pose[1, 0], pose[0, 0]),
-            map_id=self.map_id,
-            kind="place",
-            caption="stop" if frame.standing else "street",
-            embedding=vector,
-            evidence=frame.name,
-            provenance="scene-encoder",
-        )
 
 
 def views_of(looks: Sequence[Look]) -> Views:

@@ -1,0 +1,94 @@
+"""A month of sights as a picture: where they are, how many a day, and what finding them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from drive.frames import DAY_NS, START_NS
+from drive.picture import COLOURS
+from memory import Memory
+
+
+def draw_month(
+    file: Path,
+    title: str,
+    path: Sequence[tuple[float, float]],
+    memories: Sequence[Memory],
+    found: dict[str, Any],
+) -> Path:
+    """Write the picture as PNG.
+
+    Args:
+        file: to write.
+        title: above all.
+        path: of the robot, metres.
+        memories: all that are held.
+        found: of :func:`drive.sights.found_again`.
+    """
+    figure = plt.figure(figsize=(16, 8), layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.7, 1))
+    things = [memory for memory in memories if memory.kind == "object"]
+    _map(figure, figure.add_subplot(grid[:, 0]), path, things)
+    _days(figure.add_subplot(grid[0, 1]), things)
+    _times(figure.add_subplot(grid[1, 1]), found)
+    figure.suptitle(title)
+    figure.savefig(file, dpi=90)
+    plt.close(figure)
+    return file
+
+
+def _map(figure: Any, axes: Axes, path: Sequence[tuple[float, float]], things: Sequence[Memory]) -> None:
+    at = np.array([memory.position[:2] for memory in things]).reshape(-1, 2)
+    drawn = axes.scatter(*at.T, c=_day(things), s=3, cmap="viridis", alpha=0.5, linewidths=0)
+    axes.plot(*np.array(path).reshape(-1, 2).T, color="0.3", linewidth=0.3, label="path of the robot")
+    figure.colorbar(drawn, ax=axes, label="day", shrink=0.6)
+    axes.set_aspect("equal")
+    axes.set_xlabel("x, metres")
+    axes.set_ylabel("y, metres")
+    axes.set_title("every sight of an object")
+    axes.legend(loc="upper right")
+
+
+def _days(axes: Axes, things: Sequence[Memory]) -> None:
+    days, labels = _day(things), np.array([memory.label for memory in things])
+    edges = np.arange(days.max(initial=0) + 2) - 0.5
+    kinds = sorted(set(labels.tolist()), key=lambda label: -int((labels == label).sum()))
+    axes.hist(
+        [days[labels == label] for label in kinds],
+        bins=edges.tolist(),
+        stacked=True,
+        label=kinds,
+        color=[COLOURS.get(label, "0.5") for label in kinds],
+    )
+    axes.set_xlabel("day")
+    axes.set_title("sights a day")
+    axes.legend()
+
+
+def _times(axes: Axes, found: dict[str, Any]) -> None:
+    names = [str(found["index"]["index"] or "compared"), "all compared"]
+    spent = [found["ms"][side] for side in ("index", "compared")]
+    middle = [one["median"] for one in spent]
+    error = [
+        [one["median"] - one["lower_quartile"] for one in spent],
+        [one["upper_quartile"] - one["median"] for one in spent],
+    ]
+    axes.barh(names, middle, xerr=error, color=["tab:blue", "0.6"], capsize=4)
+    for row, value in enumerate(middle):
+        axes.annotate(f" {value:.2f} ms", (value, row), va="bottom")
+    axes.invert_yaxis()
+    axes.set_xlabel(f"ms a question, {found['asked']} questions (bar: median, line: quartiles)")
+    axes.set_title(f"the {found['k']} most similar of {found['vectors']:,}: {found['recall']:.1%} found")
+
+
+def _day(things: Sequence[Memory]) -> np.ndarray[Any, Any]:
+    return np.array([(memory.time_ns - START_NS) // DAY_NS for memory in things], np.int64)

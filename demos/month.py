@@ -1,0 +1,155 @@
+"""A robot drives through a town for a month, keeps every sight, and is asked what it has seen before.
+
+The shipped detector sees every simulated scan, and each object that it is sure of becomes a memory with the
+detector's vector: more than 50,000. The store finds them by hashes; the same questions are answered by
+comparing all vectors, which gives the recall and the twin's time. Cars come, leave and move from day to day,
+so that the simulator knows whether a parked car of the last day was seen before.
+
+    python demos/month.py              # thirty days; seeing takes a quarter of an hour on two idle cores
+    python demos/month.py --index itq  # the same sights by another index
+    python demos/month.py --quick      # two days in a small town
+
+What was seen is kept in the folder of ``--out``: another run starts where the last one was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from drive.frames import DriveConfig
+from drive.month_picture import draw_month
+from drive.perception_run import perceive_days, recalled
+from drive.sights import RANGE_M, found_again, keep_all, recognised_again, settings
+from drive.town import TownConfig
+from rich.console import Console
+from rich.progress import Progress
+
+from memory import MemoryStore
+from memory.errors import RecallError
+from memory.index.kinds import STORE_KINDS
+from memory.query import Filter
+
+TOWN = TownConfig(
+    half_m=(60.0, 40.0), filled=0.95, leaves=0.1, moves=0.1, arrives=0.5, standing=12, walking=6, once=3
+)
+SMALL = TownConfig(half_m=(24.0, 20.0), filled=0.9, standing=3, walking=2)
+
+
+def main() -> None:
+    """Run the demo."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--days", type=int, help="the last is asked about; default: 30, with --quick 2")
+    add("--loops", type=int, help="of a day, at most 4; default: 2, with --quick 1")
+    add("--step", type=float, help="metres between scans; default: 4.5, with --quick 8")
+    add("--index", choices=sorted(STORE_KINDS), default="lsh", help="of the store; default: lsh")
+    add("--questions", type=int, default=300, help="of each kind; default: 300")
+    add("--seed", type=int, default=0, help="of the town; default: 0")
+    add("--processes", type=int, default=os.cpu_count() or 1, help="that see scans; default: one a core")
+    add("--quick", action="store_true", help="a small town and few scans")
+    add("--out", type=Path, default=Path("out/month"), help="folder for sights, store and picture")
+    add("--json", action="store_true", help="print the figures as JSON and nothing else")
+    options = parser.parse_args()
+    for name, (usual, quick) in {"days": (30, 2), "loops": (2, 1), "step": (4.5, 8.0)}.items():
+        if getattr(options, name) is None:
+            setattr(options, name, quick if options.quick else usual)
+    if options.days < 2 or not 1 <= options.loops <= 4 or min(options.questions, options.processes) < 1:
+        parser.error("--days must be at least 2, --loops from 1 to 4, --questions and --processes at least 1")
+    if not 0.5 <= options.step <= 20.0:
+        parser.error("--step must be from 0.5 to 20 metres")
+    try:
+        report = run(options)
+    except (RecallError, OSError, ValueError) as error:
+        raise SystemExit(f"month: {error}") from error
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        show(report)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """See, keep, ask, draw; returns the figures."""
+    town = SMALL if options.quick else TOWN
+    drive = DriveConfig(options.days, options.loops, options.step, 0, options.seed)
+    percepts, folder = options.out / "sights", options.out / "store"
+    percepts.mkdir(parents=True, exist_ok=True)
+    quiet = options.json or not sys.stderr.isatty()
+    started = time.perf_counter()
+    with Progress(disable=quiet, console=Console(stderr=True)) as progress:
+        task = progress.add_task("seeing, day by day", total=options.days)
+        for done, _ in perceive_days(percepts, town, [drive], processes=options.processes, range_m=RANGE_M):
+            progress.update(task, completed=done)
+    seeing_s = time.perf_counter() - started
+    # The few sights of a quick run would be compared without an index.
+    config = settings(options.index, 64 if options.quick else 20_000)
+    sights = keep_all(folder, recalled(percepts, town, drive, RANGE_M), options.days, config)
+    asked = [memory for memory, _ in sights.asked if memory.embeddings]
+    step = max(1, len(asked) // options.questions)
+    found = found_again(folder, asked[::step][: options.questions])
+    recognised = recognised_again(folder, sights, most=options.questions, seed=options.seed)
+    with MemoryStore.open(folder, readonly=True) as store:
+        memories = store.find(Filter())
+    title = (
+        f"{options.days} days, {sights.scans:,} scans, {len(memories):,} memories;"
+        f" {found['recall']:.1%} of the ten nearest by {found['index']['index']}"
+    )
+    picture = draw_month(options.out / "month.png", title, sights.path, memories, found)
+    return {
+        "days": options.days,
+        "scans": sights.scans,
+        "seeing_s": round(seeing_s, 1),
+        "memories": recognised["memories"],
+        "added_a_second": round(sights.memories / sights.added_s),
+        "bytes": recognised["bytes"],
+        "found_again": found,
+        "seen_before": recognised,
+        "store": str(folder),
+        "picture": str(picture),
+    }
+
+
+def show(report: dict[str, Any]) -> None:
+    """Say it."""
+    found, seen = report["found_again"], report["seen_before"]
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    say = console.print
+    say(
+        f"{report['days']} days, {report['scans']:,} scans (seen in {report['seeing_s']:.0f} s):"
+        f" {report['memories']:,} memories, {report['bytes'] / 1e6:.0f} MB,"
+        f" {report['added_a_second']:,} added a second"
+    )
+    say(f'"like this one", {found["asked"]} times among {found["vectors"]:,} vectors of the detector:')
+    say(f"  {found['plan']['answered'] or found['plan']['reason']}")
+    say(
+        f"  {found['recall']:.1%} of the ten nearest, {found['ms']['index']['median']:.2f} ms a question;"
+        f" comparing all: {found['ms']['compared']['median']:.2f} ms,"
+        f" {found['compared_over_index']:.2f} times"
+    )
+    say(f"  opened again, with the first answer, in {found['opened_s']:.2f} s")
+    if seen["right"] is not None:
+        say(
+            f'"have I seen this before?" of {seen["asked"]} sights of parked cars on the last day,'
+            f" {seen['seen_before']} of which were seen before: {seen['right']:.0%} right"
+            f" ({_percent(seen['right_of_seen'])} of those seen,"
+            f" {_percent(seen['right_of_new'])} of the new),"
+            f" {seen['ms']['median']:.1f} ms"
+        )
+        say(f"  {seen['said']}")
+    say(f"picture: {report['picture']}")
+    say(f"look yourself: recall query {report['store']} --label Cyclist -k 3")
+
+
+def _percent(share: float | None) -> str:
+    return "none" if share is None else f"{share:.0%}"
+
+
+if __name__ == "__main__":
+    main()
