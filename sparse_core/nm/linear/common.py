@@ -11,9 +11,10 @@ from torch import Tensor
 from sparse_core.nm.packed import PackedNM
 
 Activation = Literal["relu", "gelu"]
-LinearImpl = Literal["auto", "reference", "dense", "cuda", "vendor"]
+LinearImpl = Literal["auto", "reference", "dense", "cuda", "vendor", "cpu"]
 """``"dense"`` is the dense product of the unpacked weight, on any device; ``"cuda"`` is the kernel for few
-rows and ``"vendor"`` cuSPARSELt, which need a GPU with sparse tensor cores; ``"auto"`` chooses."""
+rows and ``"vendor"`` cuSPARSELt, which need a GPU with sparse tensor cores; ``"cpu"`` is for few rows of
+float32 on a processor with AVX-512; ``"auto"`` chooses."""
 
 _SPARSE_CORES_SINCE = (8, 0)
 INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)

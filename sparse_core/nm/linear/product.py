@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.gradients import once_differentiable
-from sparse_core.nm.linear import reference
+from sparse_core.nm.linear import cpu, reference
 from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.packed import PackedNM
@@ -35,10 +35,16 @@ def _has_sparse_cores(kind: str, pattern: NMPattern, dtype: torch.dtype, index: 
     )
 
 
+def _has_vectors(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int | None) -> str | None:
+    if kind == "cpu" and (pattern.n, pattern.m) == (2, 4) and dtype == torch.float32:
+        return cpu.why_not()
+    return f"needs a float32 2:4 weight on a CPU; this one is {pattern}, {dtype}, on {kind}"
+
+
 _NEEDS = "16-bit or int8 2:4 weight; CUDA 8.0"
 #: By the pattern and type of the weight, and the number of its GPU. Where ``"auto"`` comes to the library it
-#: takes what was measured to be fastest of that, the kernel for few rows and the dense product. The
-#: reference sums int8 in float64, which few GPUs are fast at.
+#: takes what was measured to be fastest of that, the kernel for few rows and the dense product; on a CPU,
+#: for few rows, the processor's vectors. The reference sums int8 in float64, which few GPUs are fast at.
 NM_LINEAR: Op[NMPattern, torch.dtype, int | None] = Op(
     "nm_linear",
     __package__,
@@ -50,6 +56,7 @@ NM_LINEAR: Op[NMPattern, torch.dtype, int | None] = Op(
         prefers=lambda kind, pattern, dtype, index: dtype == torch.int8,
         module=f"{__package__}.reference",
     ),
+    Implementation("cpu", "float32 2:4 weight; AVX-512, a C++ compiler", _has_vectors, ("cpu",)),
     by_torch(),
     gradient=True,
 )
@@ -100,15 +107,19 @@ def multiply(
             return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
     device = weight.device
     chosen = NM_LINEAR.choose(impl, device, weight.pattern, weight.dtype, device.index)
+    rows = x.numel() // x.shape[-1] if x.shape[-1] else 0
+    if impl == "auto" and chosen == "cpu" and rows > cpu.MOST_ROWS:
+        chosen = "reference"
     if impl != "auto" or chosen != "vendor":
-        if impl == "auto":
+        if impl == "auto" and chosen != "cpu":
             _say_once(device.type)
         impl = chosen
-    if impl == "reference" or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
+    if impl == "cpu" and x.numel():
+        return cpu.nm_linear(x, weight, bias, activation=activation)
+    if impl in ("reference", "cpu") or (impl == "dense" and not weight.values.is_cuda) or x.numel() == 0:
         return reference.nm_linear(
             x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
         )
-    rows = x.numel() // x.shape[-1]
     flat = readable(x.reshape(rows, x.shape[-1]))
     bias = None if bias is None else readable(bias)
     scale = None if scale is None else readable(scale)
@@ -165,8 +176,9 @@ def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
 @cache
 def _say_once(device_type: str) -> None:
     warnings.warn(
-        f"packed n:m weights are unpacked for every product on this {device_type} device: they save memory,"
-        " not time (2:4 weights of 16 bits or int8 are faster on NVIDIA GPUs of compute capability 8.0 on)",
+        f"packed n:m weights are unpacked for every such product on this {device_type} device: they save"
+        " memory, not time (2:4 weights of 16 bits or int8 are faster on NVIDIA GPUs of compute capability"
+        " 8.0 on, and of float32, for few rows, on processors with AVX-512)",
         UnpackedWarning,
         stacklevel=4,
     )

@@ -217,11 +217,11 @@ def test_plans_that_follow_the_values_outlive_a_change_in_place() -> None:
     assert set(layer.packed.plans) == {"following", "stale", "unknown"}
     with torch.no_grad():
         layer.values.mul_(2)
-    assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
+    torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
     assert layer.packed is packed
     assert set(packed.plans) == {"following"}
     with torch.no_grad():
-        assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
+        torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
 
 
 def test_dense_copy_is_kept_and_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

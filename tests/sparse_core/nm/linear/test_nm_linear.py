@@ -100,7 +100,8 @@ def test_a_dense_copy_gives_the_same(case: Case) -> None:
 
 def test_the_dense_copy_is_what_is_multiplied() -> None:
     packed = PackedNM.from_dense(torch.eye(4))
-    assert nm_linear(torch.ones(4), packed, dense=3 * torch.eye(4)).tolist() == [3] * 4
+    y = nm_linear(torch.ones(4), packed, dense=3 * torch.eye(4), impl="reference")
+    assert y.tolist() == [3] * 4
 
 
 def test_zero_columns_leave_the_bias() -> None:
@@ -209,7 +210,7 @@ def _int8() -> dict[str, Any]:
         ({"activation": "tanh"}, ValueError, "None or one of relu, gelu, got 'tanh'"),
         ({"scale": torch.ones(3)}, ValueError, "dequantises an int8 product; the weight is torch.float32"),
         ({"out_dtype": torch.float16}, ValueError, "out_dtype=torch.float16 needs an int8 weight"),
-        ({"impl": "fast"}, ValueError, "auto, vendor, cuda, dense, reference; got 'fast'"),
+        ({"impl": "fast"}, ValueError, "auto, vendor, cuda, dense, cpu, reference; got 'fast'"),
         ({"impl": "triton"}, ImplementationError, "nm_linear has no triton implementation"),
         ({"dense": torch.ones(8, 3)}, ValueError, r"weight's shape \(3, 8\), got \(8, 3\)"),
         ({"dense": torch.ones(3, 8).half()}, TypeError, "dense is torch.float16 but the weight is"),

@@ -1,0 +1,87 @@
+"""C++ for the processor at hand, compiled when it is first needed with the compiler of the machine.
+
+For the few loops that need instructions which torch does not use. Without a compiler nothing of it runs, and
+the implementation that would have used it says so. Libraries are kept beside what tuners measured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from sparse_core.choices import cache_folder
+from sparse_core.errors import ImplementationError
+
+_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread")
+_SECONDS = 120
+
+
+@cache
+def compiler() -> str | None:
+    """Path of the C++ compiler: ``$CXX``, else ``c++``, ``g++`` or ``clang++``; None without any."""
+    named = os.environ.get("CXX")
+    names = [named] if named else ["c++", "g++", "clang++"]
+    return next((path for path in map(shutil.which, names) if path is not None), None)
+
+
+@cache
+def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of a C++ file.
+
+    Args:
+        source: with ``extern "C"`` functions.
+        flags: of the compiler, such as instructions that the caller knows the processor to have.
+
+    Raises:
+        ImplementationError: there is no compiler, or it fails; says what it said.
+    """
+    text = source.read_bytes()
+    said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])
+    name = f"{source.stem}-{hashlib.sha256(said).hexdigest()[:16]}.so"
+    library = _folder() / name
+    if not library.exists():
+        _compile(source, flags, library)
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+
+
+def _folder() -> Path:
+    """Where libraries are kept; a folder of this process where that cannot be written."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="sparsight-"))
+
+
+def _compile(source: Path, flags: Sequence[str], library: Path) -> None:
+    program = compiler()
+    if program is None:
+        raise ImplementationError(f"{source.name} needs a C++ compiler: install g++, or name one in CXX")
+    handle, unfinished = tempfile.mkstemp(suffix=".so", dir=library.parent)
+    os.close(handle)
+    try:
+        command = [program, *_FLAGS, *flags, str(source), "-o", unfinished]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode:
+            lines = "\n".join(done.stderr.splitlines()[:5])
+            raise ImplementationError(f"{program} cannot compile {source.name}:\n{lines}")
+        # Processes that compile at the same time write the same.
+        os.replace(unfinished, library)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ImplementationError(f"{program} cannot compile {source.name}: {error}") from error
+    finally:
+        Path(unfinished).unlink(missing_ok=True)

@@ -1,0 +1,65 @@
+"""The packed product of few rows on a processor with AVX-512: kept values are multiplied where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparse_core import native
+from sparse_core.nm.linear.common import apply_activation
+from sparse_core.nm.packed import PackedNM
+
+#: Of the input, up to which the weight's bytes take most of the time; with more, dense products catch up.
+MOST_ROWS = 16
+_SOURCE = Path(__file__).with_name("two_four.cpp")
+_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mfma")
+#: Products of one thread: to start another takes some 20 us.
+_PRODUCTS_A_THREAD = 1 << 20
+
+
+def why_not() -> str | None:
+    """What is missing on this machine, in words that follow the implementation's name; None: nothing."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return "needs a processor with AVX-512"
+    if native.compiler() is None:
+        return "needs a C++ compiler: install g++, or name one in CXX"
+    return None
+
+
+def nm_linear(x: Tensor, weight: PackedNM, bias: Tensor | None, *, activation: str | None) -> Tensor:
+    """``activation(x @ weight.T + bias)``.
+
+    What is not kept is not multiplied, so an infinite input there gives no NaN. Each sum runs over the
+    columns in one order, whatever the number of rows and threads.
+
+    Args:
+        x: (..., in) float32, in at least 4.
+        weight: (out, in) float32, 2:4.
+        bias: (out,) float32.
+        activation: as of the public function.
+    """
+    out, columns = weight.shape
+    rows = x.numel() // columns
+    flat = x.detach().reshape(rows, columns).contiguous()
+    values, metadata = weight.values.detach().contiguous(), weight.metadata.contiguous()
+    added = None if bias is None else bias.detach().contiguous()
+    y = torch.empty((rows, out), dtype=torch.float32)
+    threads = min(torch.get_num_threads(), max(1, rows * values.numel() // _PRODUCTS_A_THREAD))
+    _function()(
+        flat.data_ptr(), values.data_ptr(), metadata.data_ptr(), None if added is None else added.data_ptr(),
+        y.data_ptr(), rows, columns, out, threads,
+    )  # fmt: skip
+    return apply_activation(y, activation).view(*x.shape[:-1], out)
+
+
+@cache
+def _function() -> Any:
+    function = native.load(_SOURCE, _FLAGS).two_four_linear
+    function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * 4
+    function.restype = None
+    return function
