@@ -1,6 +1,7 @@
 """2:4 linear layers against dense ones: which wins at which shape, in a CUDA graph and eagerly.
 
     python benchmarks/bench_nm_linear.py --device cuda
+    python benchmarks/bench_nm_linear.py --device cpu       # float32, few rows, against the dense product
 
 Layers of BERT, ViT and Llama and of this project's detector, 1 to 65,536 rows, aligned and odd, bfloat16,
 float16 and int8. Four sides: the dense product of cuBLAS, torch's own 2:4 weights, ours called eagerly, and
@@ -32,7 +33,7 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, interleave, paired_ratio
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
-from sparse_core.nm.linear import nm_linear
+from sparse_core.nm.linear import cpu, nm_linear
 from sparse_core.nm.linear.choice import TUNER
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.measure import case_of
@@ -149,7 +150,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _cases(options: argparse.Namespace) -> list[tuple[torch.dtype, Shape, tuple[int, ...]]]:
     if options.device == "cpu":
-        return [(torch.float32, SHAPES[0], (1, 64)), (torch.bfloat16, SHAPES[0], (64,))]
+        if options.quick:
+            return [(torch.float32, SHAPES[0], (1, 64)), (torch.bfloat16, SHAPES[0], (64,))]
+        shapes = (SHAPES[0], SHAPES[3], SHAPES[6], SHAPES[7], SHAPES[8])
+        return [(torch.float32, shape, (1, 2, 4, 8, 16, 32)) for shape in shapes]
     if options.quick:
         return [(torch.bfloat16, SHAPES[3], (1, 16, 4096)), (torch.int8, SHAPES[3], (4096,))]
     found: list[tuple[torch.dtype, Shape, tuple[int, ...]]] = []
@@ -177,8 +181,6 @@ def _measure_shape(
     """All row counts of one weight; few rows go round enough copies to find nothing in the cache."""
     itemsize = dtype.itemsize
     copies = max(2, min(32, math.ceil(_CACHE_BYTES / (shape.out * shape.columns * itemsize))))
-    if device.type == "cpu":
-        copies = 2
     weights = [_Weights(dtype, shape, device, options.seed + index) for index in range(copies)]
     rows = []
     for count in counts:
@@ -322,7 +324,8 @@ def _sides(x: Tensor, weights: list[_Weights], device: torch.device) -> tuple[di
     if with_torch:
         forms[TORCH_EAGER] = with_torch
     if device.type == "cpu":
-        return {name: _loop(calls, x, 1) for name, calls in forms.items()}, 1
+        calls = len(weights)
+        return {name: _loop(entries, x, calls) for name, entries in forms.items()}, calls
     calls = max(1, min(40, math.ceil(_GRAPH_MS / device_ms(lambda: weights[0].plain(x)))))
     calls = max(calls, 2)
     sides: dict[str, Side] = {name: _loop(entries, x, calls) for name, entries in forms.items()}
@@ -341,7 +344,8 @@ def _loop(calls: list[Callable[[Tensor], Tensor]], x: Tensor, count: int) -> Sid
 
 def _method(weights: _Weights, rows: int, device: torch.device) -> str:
     if device.type != "cuda":
-        return "unpacked"
+        few = rows <= cpu.MOST_ROWS and weights.packed.dtype == torch.float32 and cpu.why_not() is None
+        return "cpu" if few else "unpacked"
     out_dtype = torch.int32 if weights.packed.dtype == torch.int8 else weights.packed.dtype
     found = TUNER.lookup(
         case_of(

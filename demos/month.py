@@ -78,7 +78,9 @@ def main() -> None:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """See, keep, ask, draw; returns the figures."""
     town = SMALL if options.quick else TOWN
-    drive = DriveConfig(options.days, options.loops, options.step, 0, options.seed)
+    # Once a day the robot stands still for a while.
+    stop = 2 if options.quick else 10
+    drive = DriveConfig(options.days, options.loops, options.step, stop, options.seed)
     percepts, folder = options.out / "sights", options.out / "store"
     percepts.mkdir(parents=True, exist_ok=True)
     quiet = options.json or not sys.stderr.isatty()

@@ -48,7 +48,9 @@ def draw_month(
 
 def _map(figure: Any, axes: Axes, path: Sequence[tuple[float, float]], things: Sequence[Memory]) -> None:
     at = np.array([memory.position[:2] for memory in things]).reshape(-1, 2)
-    drawn = axes.scatter(*at.T, c=_day(things), s=3, cmap="viridis", alpha=0.5, linewidths=0)
+    # In no order, or one day would hide the others.
+    order = np.random.default_rng(0).permutation(len(at))
+    drawn = axes.scatter(*at[order].T, c=_day(things)[order], s=4, cmap="viridis", linewidths=0)
     axes.plot(*np.array(path).reshape(-1, 2).T, color="0.3", linewidth=0.3, label="path of the robot")
     figure.colorbar(drawn, ax=axes, label="day", shrink=0.6)
     axes.set_aspect("equal")
@@ -84,7 +86,7 @@ def _times(axes: Axes, found: dict[str, Any]) -> None:
     ]
     axes.barh(names, middle, xerr=error, color=["tab:blue", "0.6"], capsize=4)
     for row, value in enumerate(middle):
-        axes.annotate(f" {value:.2f} ms", (value, row), va="bottom")
+        axes.annotate(f"{value:.2f} ms ", (value / 2, row), va="center", ha="center")
     axes.invert_yaxis()
     axes.set_xlabel(f"ms a question, {found['asked']} questions (bar: median, line: quartiles)")
     axes.set_title(f"the {found['k']} most similar of {found['vectors']:,}: {found['recall']:.1%} found")

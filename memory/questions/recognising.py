@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -161,22 +161,15 @@ def seen_before(
     if memory is not None:
         kind = memory.kind
     least = SAME_FROM.get(subject.encoder, least_similarity)
-    where = Filter(map_id=map_id, kinds=(kind,))
-    wanted = LATEST
-    while True:
-        query = Query(
-            like=subject.query.like, embedding=subject.query.embedding, encoder=subject.encoder, where=where,
-            k=wanted,
-        )  # fmt: skip
-        hits = store.query(query)
-        if len(hits) < wanted or hits[-1].score < least:
-            break
-        wanted *= 4
-    within, far = None, []
-    if memory is not None:
+    like = replace(subject.query, where=Filter(map_id=map_id, kinds=(kind,)))
+    within, far = None, list[Hit]()
+    if memory is None:
+        hits = _alike(store, like, least)
+    else:
         within = HERE_M if kind == "place" else store.config.merging.max_distance_m
-        far = [hit for hit in hits if not _within(within, hit.memory, memory)]
-        hits = [hit for hit in hits if _within(within, hit.memory, memory)]
+        hits = _near(store, like, memory, within, least)
+        # Where things are many, most are like it: those in other places only have to name the likest.
+        far = [hit for hit in store.query(replace(like, k=LATEST)) if not _within(within, hit.memory, memory)]
     alike = [hit for hit in hits if hit.score >= least]
     spans = visits_of([*([memory] if memory else []), *(hit.memory for hit in alike)], gap_s).spans
     since = None
@@ -199,6 +192,29 @@ def seen_before(
         within_m=within,
         elsewhere=next((hit for hit in elsewhere if hit.score >= least), None),
     )
+
+
+def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least: float) -> list[Hit]:
+    """Sights that may be of one thing by where they are: those around it, and all of other maps."""
+    found = []
+    for known in store.maps() if like.where.map_id is None else [like.where.map_id]:
+        where = replace(like.where, map_id=known)
+        if known == memory.map_id:
+            x, y = memory.position[:2]
+            where = replace(where, circle=(x, y, metres))
+        found += _alike(store, replace(like, where=where), least)
+    found = [hit for hit in found if _within(metres, hit.memory, memory)]
+    return sorted(found, key=lambda hit: -hit.score)
+
+
+def _alike(store: MemoryStore, like: Query, least: float) -> list[Hit]:
+    """The most similar, at least all that are similar enough."""
+    wanted = LATEST
+    while True:
+        hits = store.query(replace(like, k=wanted))
+        if len(hits) < wanted or hits[-1].score < least:
+            return hits
+        wanted *= 4
 
 
 def _within(metres: float, memory: Memory, other: Memory) -> bool:
