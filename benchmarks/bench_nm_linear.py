@@ -153,7 +153,7 @@ def _cases(options: argparse.Namespace) -> list[tuple[torch.dtype, Shape, tuple[
         if options.quick:
             return [(torch.float32, SHAPES[0], (1, 64)), (torch.bfloat16, SHAPES[0], (64,))]
         shapes = (SHAPES[0], SHAPES[3], SHAPES[6], SHAPES[7], SHAPES[8])
-        return [(torch.float32, shape, (1, 2, 4, 8, 16, 32)) for shape in shapes]
+        return [(torch.float32, shape, (1, 2, 4, 8, 16, 32, 128)) for shape in shapes]
     if options.quick:
         return [(torch.bfloat16, SHAPES[3], (1, 16, 4096)), (torch.int8, SHAPES[3], (4096,))]
     found: list[tuple[torch.dtype, Shape, tuple[int, ...]]] = []
@@ -344,7 +344,7 @@ def _loop(calls: list[Callable[[Tensor], Tensor]], x: Tensor, count: int) -> Sid
 
 def _method(weights: _Weights, rows: int, device: torch.device) -> str:
     if device.type != "cuda":
-        few = rows <= cpu.MOST_ROWS and weights.packed.dtype == torch.float32 and cpu.why_not() is None
+        few = rows <= cpu.most_rows(None) and weights.packed.dtype == torch.float32 and cpu.why_not() is None
         return "cpu" if few else "unpacked"
     out_dtype = torch.int32 if weights.packed.dtype == torch.int8 else weights.packed.dtype
     found = TUNER.lookup(

@@ -104,6 +104,9 @@ def _accuracy(values: Values) -> str:
 _NM: dict[str, Block] = {
     "nm-layers": Text(("nm_linear-cuda",), lambda v: _layer_grid(v, "bfloat16", _WEIGHTS, _FEW)),
     "nm-layers-detail": Text(("nm_linear-cuda",), _layers_detail),
+    "nm-layers-cpu": Text(
+        ("nm_linear-cpu",), lambda v: _layer_grid(v, "float32", counts=(1, 2, 4, 8, 16, 32, 128))
+    ),
     "nm-odd": Table(
         "nm_linear-cuda",
         lambda values: [

@@ -14,8 +14,9 @@ from sparse_core import native
 from sparse_core.nm.linear.common import apply_activation
 from sparse_core.nm.packed import PackedNM
 
-#: Of the input, up to which the weight's bytes take most of the time; with more, dense products catch up.
-MOST_ROWS = 16
+#: Rows of the input up to which this takes no longer than the dense product, and up to which it takes less
+#: than to unpack the weight before.
+MOST_ROWS, MOST_INSTEAD_OF_UNPACKING = 16, 128
 _SOURCE = Path(__file__).with_name("two_four.cpp")
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mfma")
 #: Products of one thread: to start another takes some 20 us.
@@ -29,6 +30,11 @@ def why_not() -> str | None:
     if native.compiler() is None:
         return "needs a C++ compiler: install g++, or name one in CXX"
     return None
+
+
+def most_rows(dense: Tensor | None) -> int:
+    """Rows up to which ``"auto"`` takes this: fewer where there is a dense copy to multiply with instead."""
+    return MOST_INSTEAD_OF_UNPACKING if dense is None else MOST_ROWS
 
 
 def nm_linear(x: Tensor, weight: PackedNM, bias: Tensor | None, *, activation: str | None) -> Tensor:

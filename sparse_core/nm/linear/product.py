@@ -108,7 +108,7 @@ def multiply(
     device = weight.device
     chosen = NM_LINEAR.choose(impl, device, weight.pattern, weight.dtype, device.index)
     rows = x.numel() // x.shape[-1] if x.shape[-1] else 0
-    if impl == "auto" and chosen == "cpu" and rows > cpu.MOST_ROWS:
+    if impl == "auto" and chosen == "cpu" and rows > cpu.most_rows(dense):
         chosen = "reference"
     if impl != "auto" or chosen != "vendor":
         if impl == "auto" and chosen != "cpu":

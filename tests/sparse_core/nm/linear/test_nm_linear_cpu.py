@@ -101,12 +101,13 @@ def test_auto_takes_it_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     product._say_once.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        nm_linear(torch.ones(cpu.MOST_ROWS, 16), packed)
-        nm_linear(torch.ones(1, 16).double(), packed.to(torch.float64), impl="reference")
+        nm_linear(torch.ones(cpu.MOST_INSTEAD_OF_UNPACKING, 16), packed)
+        nm_linear(torch.ones(cpu.MOST_ROWS, 16), packed, dense=packed.to_dense())
     with pytest.warns(product.UnpackedWarning):
-        nm_linear(torch.ones(cpu.MOST_ROWS + 1, 16), packed)
+        nm_linear(torch.ones(cpu.MOST_ROWS + 1, 16), packed, dense=packed.to_dense())
+        nm_linear(torch.ones(cpu.MOST_INSTEAD_OF_UNPACKING + 1, 16), packed)
     product._say_once.cache_clear()
-    assert calls == [cpu.MOST_ROWS]
+    assert calls == [cpu.MOST_INSTEAD_OF_UNPACKING, cpu.MOST_ROWS]
 
 
 @pytest.mark.usefixtures("_no_compiler")
