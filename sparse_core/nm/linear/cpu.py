@@ -19,8 +19,9 @@ from sparse_core.nm.packed import PackedNM
 MOST_ROWS, MOST_INSTEAD_OF_UNPACKING = 16, 128
 _SOURCE = Path(__file__).with_name("two_four.cpp")
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mfma")
-#: Products of one thread: to start another takes some 20 us.
-_PRODUCTS_A_THREAD = 1 << 20
+#: Nanoseconds of a value of the weight, and of each row that it is multiplied with, on one thread; and what
+#: there must be to do for another one, which takes some 200 us to start.
+_VALUE_NS, _ROW_NS, _THREAD_NS = 0.45, 0.04, 4e5
 
 
 def why_not() -> str | None:
@@ -55,7 +56,8 @@ def nm_linear(x: Tensor, weight: PackedNM, bias: Tensor | None, *, activation: s
     values, metadata = weight.values.detach().contiguous(), weight.metadata.contiguous()
     added = None if bias is None else bias.detach().contiguous()
     y = torch.empty((rows, out), dtype=torch.float32)
-    threads = min(torch.get_num_threads(), max(1, rows * values.numel() // _PRODUCTS_A_THREAD))
+    threads = int(values.numel() * (_VALUE_NS + _ROW_NS * rows) / _THREAD_NS)
+    threads = max(1, min(torch.get_num_threads(), threads))
     _function()(
         flat.data_ptr(), values.data_ptr(), metadata.data_ptr(), None if added is None else added.data_ptr(),
         y.data_ptr(), rows, columns, out, threads,

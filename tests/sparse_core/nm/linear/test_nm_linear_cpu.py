@@ -53,7 +53,7 @@ def test_sums_are_those_of_the_dense_product(out: int, columns: int) -> None:
 
 
 def test_same_bits_whatever_rows_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_PRODUCTS_A_THREAD", 1 << 10)
+    monkeypatch.setattr(cpu, "_THREAD_NS", 1.0)
     packed = packed_weight(67, 260)
     x = torch.randn(13, 260)
     before = torch.get_num_threads()
@@ -103,9 +103,10 @@ def test_auto_takes_it_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.simplefilter("error")
         nm_linear(torch.ones(cpu.MOST_INSTEAD_OF_UNPACKING, 16), packed)
         nm_linear(torch.ones(cpu.MOST_ROWS, 16), packed, dense=packed.to_dense())
-    with pytest.warns(product.UnpackedWarning):
-        nm_linear(torch.ones(cpu.MOST_ROWS + 1, 16), packed, dense=packed.to_dense())
-        nm_linear(torch.ones(cpu.MOST_INSTEAD_OF_UNPACKING + 1, 16), packed)
+    for rows, dense in ((cpu.MOST_ROWS, packed.to_dense()), (cpu.MOST_INSTEAD_OF_UNPACKING, None)):
+        product._say_once.cache_clear()
+        with pytest.warns(product.UnpackedWarning):
+            nm_linear(torch.ones(rows + 1, 16), packed, dense=dense)
     product._say_once.cache_clear()
     assert calls == [cpu.MOST_INSTEAD_OF_UNPACKING, cpu.MOST_ROWS]
 
