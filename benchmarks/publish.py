@@ -43,7 +43,14 @@ FILES: dict[str, tuple[str, ...]] = {
         "drive-became",
     ),
     "benchmarks/README.md": ("results",),
-    "docs/two-four.md": ("nm-layers-detail", "nm-odd", "nm-eager", "nm-packing", "nm-accuracy"),
+    "docs/two-four.md": (
+        "nm-layers-detail",
+        "nm-layers-cpu",
+        "nm-odd",
+        "nm-eager",
+        "nm-packing",
+        "nm-accuracy",
+    ),
     "docs/decisions/0007-two-four-layers.md": ("nm-bars",),
     "docs/dynamic-sparsity.md": (
         "dynamic-accuracy",
