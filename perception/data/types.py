@@ -116,7 +116,7 @@ class DataSet(Sequence[Frame]):
     layout: ClassVar[str]
     classes: ClassVar[tuple[str, ...]] = ()
     neighbours: ClassVar[Mapping[str, str]] = {}
-    evaluation: ClassVar[Literal["kitti"] | None] = None
+    evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
 
     def __init__(self, folder: Path, split: str | None, having: Part, scans: str | None) -> None:
         self.folder, self.scans = folder, scans
