@@ -8,6 +8,7 @@ docs/decisions/0034-evaluation.md has every rule.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from perception.evaluate.greedy import Candidates, frame_pairs, ranked, take_lab
 from perception.evaluate.nuscenes_result import (
     CLASS_RANGES_M,
     DISTANCES_M,
-    ERROR_DISTANCE_M,
+    ERROR_PLACE,
     ERRORS,
     FIRST_SAMPLE,
     SAMPLE_COUNT,
@@ -26,7 +27,8 @@ from perception.evaluate.nuscenes_result import (
     NuScenesResult,
 )
 
-_RECALL = np.linspace(0, 1, SAMPLE_COUNT)
+#: Where curves are sampled.
+RECALL = np.linspace(0, 1, SAMPLE_COUNT)
 
 
 def evaluate_nuscenes(
@@ -50,6 +52,68 @@ def evaluate_nuscenes(
     Raises:
         ValueError: a detection without score, or a box without volume.
     """
+    judged = match_classes(labels, detections, racks, ranges_m)
+    last = max([*labels.frame[-1:], *detections.frame[-1:], -1])
+    return NuScenesResult(
+        classes={name: measured(matches) for name, matches in judged.classes.items()},
+        frames=int(last) + 1 if frame_count is None else frame_count,
+        labels_left_out=judged.labels_left_out,
+        detections_left_out=judged.detections_left_out,
+    )
+
+
+class ClassMatches(NamedTuple):
+    """Detections of a class that count, best first, and what they found.
+
+    Attributes:
+        name: of the class.
+        score, frame: (M,) float64 and int64.
+        right: (4, M) bool: found a label at each of the distances.
+        errors: name to (M,) float64 of the match within 2 m; NaN where the label does not say.
+        distance_m: (4, M) float64 from the vehicle, of the label that was found or of the detection.
+        labels: number of labels.
+        label_frame: (N,) int64; of the labels as they are, whatever ``labels`` says.
+        label_distance_m: (N,) float64.
+        label_points: (N,) int64.
+        label_found: (N,) bool within 2 m.
+    """
+
+    name: str
+    score: Float64Array
+    frame: Rows
+    right: Mask
+    errors: dict[str, Float64Array]
+    distance_m: Float64Array
+    labels: int
+    label_frame: Rows
+    label_distance_m: Float64Array
+    label_points: Rows
+    label_found: Mask
+
+    def repeated(self, copies: Rows) -> ClassMatches:
+        """With so many copies (F,) of each frame."""
+        rows = np.repeat(np.arange(len(self.frame)), copies[self.frame])
+        return self._replace(
+            score=self.score[rows],
+            frame=self.frame[rows],
+            right=self.right[:, rows],
+            errors={error: values[rows] for error, values in self.errors.items()},
+            labels=int(copies[self.label_frame].sum()),
+        )
+
+
+class Matches(NamedTuple):
+    """All classes, and what does not count, by reason."""
+
+    classes: dict[str, ClassMatches]
+    labels_left_out: dict[str, int]
+    detections_left_out: dict[str, int]
+
+
+def match_classes(
+    labels: BoxTable, detections: BoxTable, racks: BoxTable | None, ranges_m: Mapping[str, float]
+) -> Matches:
+    """What each detection found; arguments as of :func:`evaluate_nuscenes`."""
     if np.isnan(detections.score).any():
         row = int(np.isnan(detections.score).argmax())
         raise ValueError(f"detection {row} of frame {detections.frame[row]} has no score")
@@ -61,15 +125,9 @@ def evaluate_nuscenes(
             row = int((table.boxes[:, 3:6] <= 0).any(axis=1).argmax())
             raise ValueError(f"a {name} of frame {table.frame[row]} has a size that is not positive")
     order = ranked(detections.score, later_first=True)
-    matches = match_centres(labels, detections, order, tuple(ranges_m))
-    classes = {name: _of_class(name, labels, detections, order, matches) for name in ranges_m}
-    last = max([*labels.frame[-1:], *detections.frame[-1:], -1])
-    return NuScenesResult(
-        classes=classes,
-        frames=int(last) + 1 if frame_count is None else frame_count,
-        labels_left_out=labels_left,
-        detections_left_out=detections_left,
-    )
+    taken = match_centres(labels, detections, order, tuple(ranges_m))
+    classes = {name: _of_class(name, labels, detections, order, taken) for name in ranges_m}
+    return Matches(classes, labels_left, detections_left)
 
 
 def left_out(
@@ -126,24 +184,51 @@ def match_centres(labels: BoxTable, detections: BoxTable, order: Rows, classes: 
     return take_labels(Candidates(label, detection, distance, allowed), group, order, len(labels))
 
 
-def _of_class(name: str, labels: BoxTable, detections: BoxTable, order: Rows, matches: Rows) -> NuScenesClass:
-    count = int((labels.label == name).sum())
+def _of_class(name: str, labels: BoxTable, detections: BoxTable, order: Rows, taken: Rows) -> ClassMatches:
     own = order[detections.label[order] == name]
-    precision = {}
+    mine = labels.label == name
+    found = taken[:, own]
+    right = found >= 0
+    distance = np.where(right, labels.distance_m[found] if len(labels) else 0.0, detections.distance_m[own])
+    label, hits = found[ERROR_PLACE], right[ERROR_PLACE]
+    errors = {error: np.full(len(own), np.nan) for error in ERRORS}
+    for error, values in _errors(name, labels, label[hits], detections, own[hits]).items():
+        errors[error][hits] = values
+    was_found = np.zeros(len(labels), np.bool_)
+    was_found[label[hits]] = True
+    return ClassMatches(
+        name,
+        detections.score[own],
+        detections.frame[own],
+        right,
+        errors,
+        distance,
+        int(mine.sum()),
+        labels.frame[mine],
+        labels.distance_m[mine],
+        labels.points[mine],
+        was_found[mine],
+    )
+
+
+def measured(matches: ClassMatches) -> NuScenesClass:
+    """AP and errors of a class."""
+    curves = [sampled(matches.score, right, matches.labels) for right in matches.right]
+    precision = {distance: curve for distance, (curve, _) in zip(DISTANCES_M, curves, strict=True)}
+    errors = mean_errors(matches, curves[ERROR_PLACE][1])
+    return NuScenesClass(matches.labels, len(matches.score), precision, errors)
+
+
+def mean_errors(matches: ClassMatches, confidence: Float64Array) -> dict[str, float]:
+    """The errors of a class; ``confidence`` is the score at each recall with matches within 2 m."""
     errors = dict.fromkeys(ERRORS, 1.0)
-    for distance, match in zip(DISTANCES_M, matches[:, own], strict=True):
-        curve, confidence = sampled(detections.score[own], match >= 0, count)
-        precision[distance] = curve
-        if distance == ERROR_DISTANCE_M and (match >= 0).any():
-            hits = own[match >= 0]
-            found = _errors(name, labels, match[match >= 0], detections, hits)
-            errors = {
-                error: _mean_error(values, detections.score[hits], confidence)
-                for error, values in found.items()
-            }
-    for error in UNDEFINED_ERRORS.get(name, ()):
-        errors[error] = float("nan")
-    return NuScenesClass(count, len(own), precision, errors)
+    hits = matches.right[ERROR_PLACE]
+    if hits.any() and matches.labels:
+        scores = matches.score[hits]
+        errors = {
+            error: _mean_error(values[hits], scores, confidence) for error, values in matches.errors.items()
+        }
+    return errors | dict.fromkeys(UNDEFINED_ERRORS.get(matches.name, ()), float("nan"))
 
 
 def sampled(score: Float64Array, right: Mask, label_count: int) -> tuple[Float64Array, Float64Array]:
@@ -152,7 +237,7 @@ def sampled(score: Float64Array, right: Mask, label_count: int) -> tuple[Float64
         return np.zeros(SAMPLE_COUNT), np.zeros(SAMPLE_COUNT)
     true = np.cumsum(right).astype(np.float64)
     recall, precision = true / label_count, true / np.arange(1, len(right) + 1)
-    return np.interp(_RECALL, recall, precision, right=0), np.interp(_RECALL, recall, score, right=0)
+    return np.interp(RECALL, recall, precision, right=0), np.interp(RECALL, recall, score, right=0)
 
 
 def _mean_error(values: Float64Array, scores: Float64Array, confidence: Float64Array) -> float:

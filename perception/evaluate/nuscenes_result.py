@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,8 @@ CLASS_RANGES_M = {
 }
 #: Centres nearer than this match; AP is the mean over all four.
 DISTANCES_M = (0.5, 1.0, 2.0, 4.0)
-#: The matches that errors are measured on.
-ERROR_DISTANCE_M = 2.0
+#: The distance whose matches errors are measured on: 2 m.
+ERROR_PLACE = DISTANCES_M.index(2.0)
 #: The errors and their names: metres, 1 - IoU of aligned boxes, radians, metres a second, share of wrong.
 ERRORS: dict[str, str] = {
     "translation": "ATE",
@@ -52,6 +52,19 @@ def average_precision(precision: Float64Array) -> Float64Array:
     above = np.maximum(precision[..., FIRST_SAMPLE:] - _MIN_PRECISION, 0.0)
     found: Float64Array = above.mean(axis=-1) / (1.0 - _MIN_PRECISION)
     return found
+
+
+def detection_score(mean_ap: float, mean_errors: Sequence[float]) -> float:
+    """NDS: half of it is mAP, half the five errors, each cut off at 1."""
+    # As the devkit: max(0, NaN) is 0, so an error that no class has counts as the worst.
+    scores = [max(0.0, 1.0 - error) for error in mean_errors]
+    return (_AP_WEIGHT * mean_ap + sum(scores)) / (_AP_WEIGHT + len(scores))
+
+
+def mean_of_known(values: Iterable[float]) -> float:
+    """Mean of those that are not NaN; NaN without any."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +120,12 @@ class NuScenesResult:
         Raises:
             KeyError: no such error.
         """
-        values = [found.errors[error] for found in self.classes.values()]
-        known = [value for value in values if not math.isnan(value)]
-        return float(np.mean(known)) if known else math.nan
+        return mean_of_known(found.errors[error] for found in self.classes.values())
 
     @property
     def nds(self) -> float:
-        """nuScenes detection score: half of it is mAP, half the five errors, each cut off at 1."""
-        # As the devkit: max(0, NaN) is 0, so an error that no class has counts as the worst.
-        scores = [max(0.0, 1.0 - self.mean_error(error)) for error in ERRORS]
-        return (_AP_WEIGHT * self.mean_ap + sum(scores)) / (_AP_WEIGHT + len(scores))
+        """nuScenes detection score, see :func:`detection_score`."""
+        return detection_score(self.mean_ap, [self.mean_error(error) for error in ERRORS])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; None where undefined."""
