@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perception.data.argoverse import ArgoverseDataSet
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
 from perception.data.nuscenes.data_set import NuScenesDataSet
@@ -12,7 +13,13 @@ from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
 
 #: In the order in which they are asked whether they recognise a folder.
-KINDS: tuple[type[DataSet], ...] = (NuScenesDataSet, KittiSequence, KittiDataSet, ScanFolder)
+KINDS: tuple[type[DataSet], ...] = (
+    NuScenesDataSet,
+    ArgoverseDataSet,
+    KittiSequence,
+    KittiDataSet,
+    ScanFolder,
+)
 
 
 def open_data_set(
