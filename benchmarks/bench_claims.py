@@ -3,10 +3,10 @@
     python benchmarks/bench_claims.py --device cuda
     python benchmarks/bench_claims.py --device cpu      # training only
 
-The product of an ELL matrix with a vector stands beside a kernel with a thread a row over CSR, entry by entry,
-so that neighbouring threads read far from each other (:mod:`benchmarks.naive_triton`). A training step is a block
-of two Linear layers and GELU, forward, backward and a step of plain gradient descent, with dense weights and with
-weights that are pruned to 2:4 anew in every step.
+The product of an ELL matrix with a vector stands beside a kernel with a thread a row over CSR, which goes
+entry by entry, so that neighbouring threads read far from each other (:mod:`benchmarks.naive_triton`). A
+training step is a block of two Linear layers and GELU, forward, backward and a step of plain gradient
+descent, with dense weights and with weights that are pruned to 2:4 anew in every step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.matrices import cases, exact_product, relative_error
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
-from sparse_core.formats import CSR, ELL
+from sparse_core.formats import ELL
 from sparse_core.linalg import spmv
 from sparse_core.nm.training import SparseTrainingLinear
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         step_row(width, rows, device, options)
         for width, rows in (((64, 128),) if options.quick or device.type == "cpu" else _TRAINED)
     ]
-    values = result("claims", device, asked(options), products=products, steps=steps)
+    values = result("claims", device, asked(options), products=products, steps=steps, notes=[])
     save(values, options)
     shown = [
         table(
