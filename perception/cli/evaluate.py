@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         folder = Path(scratch) if options.out is None else options.out
         detector = None if options.results is not None else _detector(options, options.weights)
         data_set = _data_set(options, detecting=detector is not None)
-        judge = judge_of(data_set, options.protocol, _judge_options(options, detector))
+        judge = judge_of(data_set, options.protocol, _judge_options(options, data_set, detector))
         pairs: list[tuple[Detections, Boxes3D]] = []
         calibrating = options.calibration or options.save_calibrated is not None
         detected: list[tuple[Frame, Detections]] = []
@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _judge_options(options: argparse.Namespace, detector: Detector | None) -> JudgeOptions:
+def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Detector | None) -> JudgeOptions:
     from perception.evaluate.boxes_result import MatchRule
     from perception.evaluate.judge import JudgeOptions
 
@@ -160,7 +160,8 @@ def _judge_options(options: argparse.Namespace, detector: Detector | None) -> Ju
             raise ValueError(f"--match must be CLASS=LIMIT such as pallet=0.3 or pallet=2m, got {text!r}")
         rules[name] = MatchRule.parse(limit)
     # Own data is judged by all of its classes, whatever the detector knows.
-    known = None if detector is None or options.protocol == "boxes" else detector.config.head.classes
+    by_boxes = (options.protocol or data_set.evaluation) == "boxes"
+    known = None if detector is None or by_boxes else detector.config.head.classes
     return JudgeOptions(known, options.missing, rules, options.min_points)
 
 
