@@ -215,14 +215,23 @@ class HeadConfig:
         top_k: proposals kept per frame before NMS.
         channels: width of the head's hidden layers.
         iou_weight: exponent of the predicted IoU in the score: score^(1 - w) * iou^w.
+        sizes_m: by class, the length, width and height that its sizes are coded relative to, between an
+            eighth and eight times of them. What is left out of KITTI's classes is theirs; of others
+            ``perceive train`` fills in the means of the training boxes.
     """
 
     classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
     top_k: int = 100
     channels: int = 96
     iou_weight: float = 0.5
+    sizes_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        unknown = self.sizes_m.keys() - set(self.classes)
+        _check(not unknown, "head.sizes_m", f"of classes among {self.classes}", sorted(unknown))
+        for name, sizes in self.sizes_m.items():
+            good = len(sizes) == 3 and all(0 < value < math.inf for value in sizes)
+            _check(good, f"head.sizes_m of {name}", "three positive lengths", sizes)
         _check(len(self.classes) > 0, "head.classes", "at least one name", self.classes)
         _check(len(set(self.classes)) == len(self.classes), "head.classes", "distinct names", self.classes)
         _check(self.top_k > 0, "head.top_k", "positive", self.top_k)
@@ -354,6 +363,17 @@ class DetectorConfig:
         """The same detector in another range, or in none; see :meth:`PillarConfig.with_range`."""
         return dataclasses.replace(self, pillars=self.pillars.with_range(range_m))
 
+    def with_classes(self, classes: Sequence[str]) -> DetectorConfig:
+        """The same detector for other classes; what is set for classes that both know stays."""
+        names = tuple(classes)
+        sizes = {name: size for name, size in self.head.sizes_m.items() if name in names}
+        thresholds = {name: score for name, score in self.nms.report_thresholds.items() if name in names}
+        return dataclasses.replace(
+            self,
+            head=dataclasses.replace(self.head, classes=names, sizes_m=sizes),
+            nms=dataclasses.replace(self.nms, report_thresholds=thresholds),
+        )
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -366,6 +386,9 @@ class AugmentConfig:
         translation_m: shift the scene by a normal vector of this deviation.
         paste: objects of other frames pasted in until a frame holds this many, per class.
         object_noise_rad, object_noise_m: turn and shift each object on its own (deviation).
+        paste_rest: the same for each class that ``paste`` does not name.
+        paste_view_rad: half of the view around x that pasted objects are swung to; 0.7 is what KITTI's camera
+            sees, pi all around.
         drop_points: at most this share of all points is dropped.
         thin_objects: probability to thin a pasted object to what a farther one would return.
     """
@@ -377,6 +400,8 @@ class AugmentConfig:
     paste: dict[str, int] = field(default_factory=lambda: {"Car": 15, "Pedestrian": 8, "Cyclist": 8})
     object_noise_rad: float = 0.15
     object_noise_m: float = 0.25
+    paste_rest: int = 0
+    paste_view_rad: float = 0.7
     drop_points: float = 0.1
     thin_objects: float = 0.3
 
@@ -386,6 +411,10 @@ class AugmentConfig:
             _check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
         for name in ("scale", "drop_points"):
             _check(0 <= getattr(self, name) < 1, f"augment.{name}", "in [0, 1)", getattr(self, name))
+        _check(self.paste_rest >= 0, "augment.paste_rest", "not negative", self.paste_rest)
+        _check(
+            0 <= self.paste_view_rad <= math.pi, "augment.paste_view_rad", "in [0, pi]", self.paste_view_rad
+        )
         _check(0 <= self.thin_objects <= 1, "augment.thin_objects", "in [0, 1]", self.thin_objects)
         _check(min(self.paste.values(), default=0) >= 0, "augment.paste", "counts by class", self.paste)
 

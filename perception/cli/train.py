@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option
+from perception.cli.ranges import add_range_option, range_of
 from perception.cli.train_embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
@@ -50,7 +51,12 @@ def add_parser(commands: Any) -> None:
         "--from",
         dest="start",
         metavar="WEIGHTS",
-        help="fine-tune shipped weights or a file of this configuration",
+        help="fine-tune shipped weights or a file of this configuration; where its classes are others, what"
+        " stands for them starts anew",
+    )
+    parser.add_argument(
+        "--classes",
+        help="comma-separated class names of the labels to learn (default: the configuration's)",
     )
     parser.add_argument(
         "--masks", choices=("2:4",), help="with --from: prune to 2:4 first, and keep the zeros while training"
@@ -60,6 +66,7 @@ def add_parser(commands: Any) -> None:
         help="with --from: train the weights as they will be stored, and write them so: int8, int4/64,"
         " codebook64 …",
     )
+    add_range_option(parser)
     parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
@@ -76,6 +83,11 @@ def run(options: argparse.Namespace) -> int:
     config = load_config(TrainConfig, path)
     wanted = {name: getattr(options, name) for name in ("workers", "steps", "learning_rate")}
     config = replace(config, **{name: value for name, value in wanted.items() if value is not None})
+    if options.classes is not None:
+        names = [name.strip() for name in options.classes.split(",") if name.strip()]
+        config = replace(config, detector=config.detector.with_classes(names))
+    if options.range is not None:
+        config = replace(config, detector=config.detector.with_range(range_of(options.range)))
     fine_tune = None
     if options.start is not None:
         fine_tune = FineTune(options.start, options.masks, options.coding)
@@ -92,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
         max_seconds=options.max_seconds,
         show_progress=REMARKS.is_terminal,
         on_log=None if REMARKS.is_terminal else _LossLines(),
+        on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
         fine_tune=fine_tune,
     )
     if options.json:

@@ -12,9 +12,6 @@ from perception.train.frames import TrainingFrame
 from perception.train.objects import ObjectSample, local_positions, points_in_box
 from perception.types import FloatArray
 
-#: Half of KITTI's camera view; pasted objects keep to the part of the scene that has points.
-_VIEW_RAD = 0.7
-
 
 def augment(
     frame: TrainingFrame,
@@ -42,7 +39,7 @@ def paste_objects(
     pasted: list[FloatArray] = []
     for index, name in enumerate(classes):
         pool = objects.get(index, ())
-        wanted = config.paste.get(name, 0) - sum(label == index for label in labels)
+        wanted = config.paste.get(name, config.paste_rest) - sum(label == index for label in labels)
         for _ in range(max(0, wanted) if pool else 0):
             sample = _moved(pool[int(random.integers(len(pool)))], config, random)
             if len(sample.points) < 5 or _collides(sample.box, boxes):
@@ -69,8 +66,8 @@ def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Genera
     """Swing an object around the sensor, and sometimes move it away and thin it as distance would."""
     points, box = sample.points, sample.box.copy()
     if random.random() < 0.5:
-        azimuth = np.arctan2(box[1], box[0])
-        points, box = _rotated(points, box, float(random.uniform(-_VIEW_RAD, _VIEW_RAD) - azimuth))
+        azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
+        points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
     distance = float(np.hypot(box[0], box[1]))
     if random.random() < config.thin_objects and distance > 0:
         farther = float(random.uniform(distance, min(2.5 * distance, 68.0))) if distance < 60 else distance

@@ -27,6 +27,7 @@ from perception.train.frames import TrainingFrame, class_counts
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.objects import collect_objects
+from perception.train.transfer import Transfer
 from sparse_core.libraries import module_available
 
 #: Called with the step, all steps, and the loss.
@@ -71,6 +72,8 @@ class Trainer:
         _check_frames(frames, config.detector.head.classes)
         self.config = config
         self.fine_tune = fine_tune
+        #: What became of finished weights that know other classes.
+        self.transfer: Transfer | None = None
         self.directory = Path(directory)
         #: File that a stopped run goes on from.
         self.checkpoint_path = self.directory / "checkpoint.pt"
@@ -248,11 +251,13 @@ class Trainer:
             return make_network(detector).to(self.device).train()
         try:
             state = None if stored is None else stored["network"]
-            return starting_network(self.fine_tune, detector, self.device, self._calibrate, state)
+            started = starting_network(self.fine_tune, detector, self.device, self._calibrate, state)
         except (KeyError, TypeError, RuntimeError) as error:
             if stored is None:
                 raise
             raise _damaged(self.checkpoint_path, error) from error
+        self.transfer = started.transfer
+        return started.network
 
     def _calibrate(self, network: Network) -> None:
         """Run a network once over some of the training frames as they are."""

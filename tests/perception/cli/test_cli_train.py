@@ -74,7 +74,7 @@ def test_train_in_the_folder_of_another_run(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("no-such-config", "names are: embedding, pointpillars-kitti, pointpillars-kitti-dense, smoke"),
+        ("no-such-config", "names are: embedding, own, pointpillars-kitti, pointpillars-kitti-dense, smoke"),
         ("wrong.yaml", "unknown field colour"),
     ],
 )
@@ -97,6 +97,22 @@ def test_train_on_an_unknown_class(
     done = perceive("train", short, "--data", kitti_folder, "--out", tmp_path / "run")
     assert done.status == 2
     assert "no training frame holds an object of Tram" in done.remarks
+
+
+def test_train_for_other_classes(
+    perceive: Perceive, short: Path, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    arguments = ("--from", tiny_weights, "--classes", "Pedestrian", "--range=0,-8,-3,16,8,2")
+    done = perceive("train", short, "--data", kitti_folder, "--out", tmp_path / "run", *arguments)
+    assert done.status == 0
+    assert "Pedestrian keeps its own; Car is left out" in done.remarks
+    assert "few boxes to learn from: 6 of Pedestrian" in done.remarks
+    config = load_weights(tmp_path / "run/weights.safetensors").config
+    assert config.head.classes == ("Pedestrian",)
+    assert config.pillars.range_m == (0.0, -8.0, -3.0, 16.0, 8.0, 2.0)
+    wrong = perceive("train", short, "--data", kitti_folder, "--out", tmp_path / "other", "--classes", "Tram")
+    assert wrong.status == 2
+    assert "the labels hold Car (6), Pedestrian (6)" in wrong.remarks
 
 
 @pytest.mark.parametrize(
