@@ -389,6 +389,10 @@ class AugmentConfig:
         paste_rest: the same for each class that ``paste`` does not name.
         paste_view_rad: half of the view around x that pasted objects are swung to; 0.7 is what KITTI's camera
             sees, pi all around.
+        paste_extra_below: of classes with fewer objects than this in the main frames, those of the extra
+            frames are pasted too; 0: only what the main frames hold.
+        paste_shadows: points behind a pasted object, as seen from the origin, are removed; an object that
+            loses all of its points is neither a find nor a false alarm.
         drop_points: at most this share of all points is dropped.
         thin_objects: probability to thin a pasted object to what a farther one would return.
     """
@@ -402,6 +406,8 @@ class AugmentConfig:
     object_noise_m: float = 0.25
     paste_rest: int = 0
     paste_view_rad: float = 0.7
+    paste_extra_below: int = 100
+    paste_shadows: bool = False
     drop_points: float = 0.1
     thin_objects: float = 0.3
 
@@ -411,7 +417,8 @@ class AugmentConfig:
             _check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
         for name in ("scale", "drop_points"):
             _check(0 <= getattr(self, name) < 1, f"augment.{name}", "in [0, 1)", getattr(self, name))
-        _check(self.paste_rest >= 0, "augment.paste_rest", "not negative", self.paste_rest)
+        for name in ("paste_rest", "paste_extra_below"):
+            _check(getattr(self, name) >= 0, f"augment.{name}", "not negative", getattr(self, name))
         _check(
             0 <= self.paste_view_rad <= math.pi, "augment.paste_view_rad", "in [0, pi]", self.paste_view_rad
         )

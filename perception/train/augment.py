@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from perception.config import AugmentConfig
-from perception.train.frames import TrainingFrame
-from perception.train.objects import ObjectSample, local_positions, points_in_box
+from perception.train.frames import IGNORED, TrainingFrame
+from perception.train.objects import ObjectSample, local_positions, points_in_box, shadowed
 from perception.types import FloatArray
 
 
@@ -54,12 +54,29 @@ def paste_objects(
     for box in boxes[len(frame.boxes) :]:
         covered |= points_in_box(frame.points, box, margin_m=0.05)
     points = np.concatenate([frame.points[~covered], *pasted]).astype(np.float32)
-    return replace(
+    filled = replace(
         frame,
         points=points,
         boxes=np.array(boxes, dtype=np.float32).reshape(-1, 7),
         labels=np.array(labels, dtype=np.int64),
     )
+    return cast_shadows(filled, first=len(frame.boxes)) if config.paste_shadows else filled
+
+
+def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
+    """Remove the points that boxes from row ``first`` on hide from the origin.
+
+    Objects that lose all of their points are labelled as ignored: nothing tells that they are there.
+    """
+    hidden = np.zeros(len(frame.points), dtype=bool)
+    for box in frame.boxes[first:]:
+        hidden |= shadowed(frame.points, box)
+    points, labels = frame.points[~hidden], frame.labels.copy()
+    for row, box in enumerate(frame.boxes):
+        lost = hidden.any() and not points_in_box(points, box).any()
+        if lost and points_in_box(frame.points, box).any():
+            labels[row] = IGNORED
+    return replace(frame, points=points, labels=labels)
 
 
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:

@@ -26,7 +26,7 @@ from perception.train.fine_tune import FineTune, plain_network, starting_network
 from perception.train.frames import TrainingFrame, class_counts
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
-from perception.train.objects import collect_objects
+from perception.train.objects import object_bank
 from perception.train.transfer import Transfer
 from sparse_core.libraries import module_available
 
@@ -79,9 +79,7 @@ class Trainer:
         self.checkpoint_path = self.directory / "checkpoint.pt"
         self.device = usable_device(device)
         _seed_everything(config.seed)
-        objects = collect_objects([*frames, *extra] if extra else frames)
-        if extra:
-            objects = _prefer_main(objects, collect_objects(frames))
+        objects = object_bank(frames, extra, extra_below=config.augment.paste_extra_below)
         self.samples = SampleSequence(frames, extra, objects, config)
         stored = self._stored_checkpoint()
         self.network = self._starting_network(stored)
@@ -294,13 +292,6 @@ def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> No
             f"no training frame holds an object of {', '.join(classes)}: check the class names of the labels"
             " (`perceive doctor` examines a data set)"
         )
-
-
-def _prefer_main(everything: dict[int, list[Any]], main: dict[int, list[Any]]) -> dict[int, list[Any]]:
-    """Objects of the extra data only for classes of which the main data has few."""
-    return {
-        label: main[label] if len(main.get(label, ())) >= 100 else pool for label, pool in everything.items()
-    }
 
 
 def _check_same_run(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -134,8 +134,14 @@ def test_train_names_a_missing_file(
     assert message in done.remarks
 
 
-def test_shipped_configurations_are_found_by_name(tmp_path: Path) -> None:
-    assert resolve_config("smoke").name == "smoke.yaml"
+@pytest.mark.parametrize("name", ["own", "pointpillars-kitti", "pointpillars-kitti-dense", "smoke"])
+def test_shipped_configurations_are_found_by_name(name: str) -> None:
+    path = resolve_config(name)
+    assert path.name == f"{name}.yaml"
+    assert load_config(TrainConfig, path).detector.name == name
+
+
+def test_configurations_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match="nothing"):
         resolve_config("nothing")
 
