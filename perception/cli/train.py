@@ -23,7 +23,11 @@ CONFIG_DIRECTORY = Path(__file__).parents[1] / "configs"
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(
-        commands, "train", "Train a detector; run the same command again to go on where it stopped.", run
+        commands,
+        "train",
+        "Train a detector; run the same command again to go on where it stopped. With several GPUs:"
+        " torchrun --nproc-per-node N -m perception.cli train ...",
+        run,
     )
     parser.add_argument(
         "config",
@@ -75,9 +79,10 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train, then say where the weights are and how good they are."""
     from perception.train.fine_tune import FineTune
+    from perception.train.ranks import first_of_environment
     from perception.train.run import train
 
-    path = resolve_config(options.config)
+    path, first = resolve_config(options.config), first_of_environment()
     if trains_embedding(path):
         return run_embedding(options, path)
     config = load_config(TrainConfig, path)
@@ -93,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         fine_tune = FineTune(options.start, options.masks, options.coding)
     elif options.masks or options.coding:
         raise ValueError("--masks and --coding need --from WEIGHTS: there is nothing to prune or store yet")
-    if not REMARKS.is_terminal:
+    if first and not REMARKS.is_terminal:
         REMARKS.print(f"training {config.steps} steps on {options.device}", highlight=False)
     outcome = train(
         config,
@@ -107,6 +112,8 @@ def run(options: argparse.Namespace) -> int:
         on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
         fine_tune=fine_tune,
     )
+    if not first:
+        return 0
     if options.json:
         print(json.dumps(asdict(outcome), default=str))
         return 0

@@ -20,6 +20,7 @@ from perception.model.network import Network
 from perception.model.weights import load_weights, save_weights
 from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import class_counts, load_frames, with_measured_sizes
+from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
 
 #: Called with a sentence.
@@ -63,6 +64,9 @@ def train(
 ) -> TrainOutcome:
     """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
 
+    In each of several processes that ``torchrun`` started, it trains together with the others: each takes its
+    part of every batch, and the first alone writes, calls back and evaluates.
+
     Args:
         config: of the run.
         data: folder of a data set that :func:`~perception.data.open_data_set` knows.
@@ -87,20 +91,23 @@ def train(
         raise _nothing_of(classes, labelled)
     more = [frame for folder in extra for frame in load_frames(open_data_set(folder, "train"), classes)]
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
-    trainer = Trainer(config, directory, frames, extra=more, device=device, fine_tune=fine_tune)
-    remarks = _remarks(trainer, class_counts([*frames, *more], classes))
     say = _nobody if on_remark is None else on_remark
-    for remark in remarks:
-        say(remark)
-    finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
-    network = _save(trainer, trainer.directory / "weights.safetensors")
-    metrics = None
-    if finished:
-        try:
-            metrics = _validate(network, data, trainer.directory, device)
-        except DataError as error:  # The weights are written: this is no reason to lose them.
-            remarks += (f"not evaluated: {error}",)
-            say(remarks[-1])
+    with ranks_of_environment(device) as ranks:
+        trainer = Trainer(
+            config, directory, frames, extra=more, device=device, fine_tune=fine_tune, ranks=ranks
+        )
+        remarks = _remarks(trainer, class_counts([*frames, *more], classes))
+        for remark in remarks if ranks.writes else ():
+            say(remark)
+        finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+        metrics = None
+        if ranks.writes:
+            network = _save(trainer, trainer.directory / "weights.safetensors")
+            try:
+                metrics = _validate(network, data, trainer.directory, device) if finished else None
+            except DataError as error:  # The weights are written: this is no reason to lose them.
+                remarks += (f"not evaluated: {error}",)
+                say(remarks[-1])
     return TrainOutcome(trainer.step, finished, trainer.directory, metrics, remarks)
 
 
