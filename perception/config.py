@@ -395,6 +395,12 @@ class AugmentConfig:
             loses all of its points is neither a find nor a false alarm.
         drop_points: at most this share of all points is dropped.
         thin_objects: probability to thin a pasted object to what a farther one would return.
+        drop_beams: probability to keep only every second or fourth beam of the sensor.
+        beam_gap_rad: angle between two beams, by which they are told apart; 0.4 degrees of 64 beams.
+        sensor_height_m: the sensor is raised or lowered by up to this much.
+        range_noise_m: points move along their rays (deviation).
+        intensity_scale: intensities are multiplied by a factor in 1 +- scale, one a frame.
+        drop_intensity: probability that a frame has no intensity: all zero.
     """
 
     flip: bool = True
@@ -410,9 +416,18 @@ class AugmentConfig:
     paste_shadows: bool = False
     drop_points: float = 0.1
     thin_objects: float = 0.3
+    drop_beams: float = 0.0
+    beam_gap_rad: float = 0.007
+    sensor_height_m: float = 0.0
+    range_noise_m: float = 0.0
+    intensity_scale: float = 0.0
+    drop_intensity: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("rotation_rad", "translation_m", "object_noise_rad", "object_noise_m"):
+        for name in (
+            "rotation_rad", "translation_m", "object_noise_rad", "object_noise_m", "sensor_height_m",
+            "range_noise_m",
+        ):  # fmt: skip
             value = getattr(self, name)
             _check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
         for name in ("scale", "drop_points"):
@@ -422,7 +437,9 @@ class AugmentConfig:
         _check(
             0 <= self.paste_view_rad <= math.pi, "augment.paste_view_rad", "in [0, pi]", self.paste_view_rad
         )
-        _check(0 <= self.thin_objects <= 1, "augment.thin_objects", "in [0, 1]", self.thin_objects)
+        for name in ("thin_objects", "drop_beams", "intensity_scale", "drop_intensity"):
+            _check(0 <= getattr(self, name) <= 1, f"augment.{name}", "in [0, 1]", getattr(self, name))
+        _check(0 < self.beam_gap_rad < 1, "augment.beam_gap_rad", "in (0, 1)", self.beam_gap_rad)
         _check(min(self.paste.values(), default=0) >= 0, "augment.paste", "counts by class", self.paste)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from perception.config import AugmentConfig
 from perception.train.frames import IGNORED, TrainingFrame
 from perception.train.objects import ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.sensors import change_sensor
 from perception.types import FloatArray
 
 
@@ -20,9 +21,10 @@ def augment(
     classes: Sequence[str],
     random: np.random.Generator,
 ) -> TrainingFrame:
-    """Paste objects, disturb each object, then flip, turn, scale and shift the whole frame."""
+    """Paste and disturb objects, change the sensor, then flip, turn, scale and shift the whole frame."""
     frame = paste_objects(frame, objects, config, classes, random)
     frame = disturb_objects(frame, config, random)
+    frame = change_sensor(frame, config, random)
     frame = transform_scene(frame, config, random)
     return drop_points(frame, config.drop_points, random)
 
