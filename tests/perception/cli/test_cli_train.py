@@ -14,6 +14,7 @@ import pytest
 
 from perception.cli.train import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
+from perception.data import open_data_set
 from perception.errors import ConfigError
 from perception.model.compression import kept_masks
 from perception.model.weights import load_weights
@@ -156,6 +157,28 @@ def test_simulate(perceive: Perceive, tmp_path: Path) -> None:
     assert scan.stat().st_size > 16_000
     assert (tmp_path / "training/label_2/000003.txt").is_file()
     assert perceive("simulate", "--out", tmp_path, "--frames", 0).status == 2
+
+
+def test_simulate_another_sensor_and_other_classes(perceive: Perceive, tmp_path: Path) -> None:
+    pytest.importorskip("open3d", exc_type=ImportError)
+    arguments = (
+        "--beams",
+        16,
+        "--full-turn",
+        "--sensor-height",
+        "0.6",
+        "--classes",
+        "nuscenes",
+        "--frames",
+        1,
+    )
+    assert perceive("simulate", "--out", tmp_path, *arguments).status == 0
+    frame = open_data_set(tmp_path, "train")[0]
+    assert "car" in frame.labels
+    assert np.median(frame.boxes[:, 2] - frame.boxes[:, 5] / 2) > -1.1
+    wrong = perceive("simulate", "--out", tmp_path, "--sensor-height", "high")
+    assert wrong.status == 2
+    assert "--sensor-height must be one number or LOW,HIGH" in wrong.remarks
 
 
 def test_doctor_on_a_good_folder(perceive: Perceive, kitti_folder: Path) -> None:
