@@ -46,18 +46,18 @@ class FrameReader(NamedTuple):
     Attributes:
         data_set: that holds it.
         position: of it there.
-        index: class index by class name.
+        labels: class index by class name.
         bare: boxes and labels of it, without points.
     """
 
     data_set: DataSet
     position: int
-    index: Mapping[str, int]
+    labels: Mapping[str, int]
     bare: TrainingFrame
 
     def __call__(self) -> TrainingFrame:
         """The frame, from its files."""
-        return _training_frame(self.data_set[self.position], self.index)
+        return _training_frame(self.data_set[self.position], self.labels)
 
 
 class LoadedFrames(Sequence[TrainingFrame]):
@@ -159,7 +159,7 @@ def with_measured_sizes(config: DetectorConfig, frames: Iterable[TrainingFrame])
             boxes[int(label)].append(box[3:6])
     for row, name in enumerate(config.head.classes):
         if name not in MEAN_SIZES_M | sizes and row in boxes:
-            mean = np.mean(boxes[row], axis=0, dtype=np.float64)
+            mean = np.stack(boxes[row]).mean(axis=0, dtype=np.float64)
             sizes[name] = tuple(max(0.01, round(float(value), 2)) for value in mean)
     return replace(config, head=replace(config.head, sizes_m=sizes))
 
