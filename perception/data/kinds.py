@@ -6,12 +6,18 @@ from pathlib import Path
 
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
+from perception.data.own import OwnDataSet
 from perception.data.scans import ScanFolder
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
 
 #: In the order in which they are asked whether they recognise a folder.
-KINDS: tuple[type[DataSet], ...] = (KittiSequence, KittiDataSet, ScanFolder)
+KINDS: tuple[type[DataSet], ...] = (
+    OwnDataSet,
+    KittiSequence,
+    KittiDataSet,
+    ScanFolder,
+)
 
 
 def open_data_set(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, overload
@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from perception.data.camera import CameraCalibration, CameraObject
 from perception.errors import DataError
+from perception.io.columns import Columns
 from perception.io.point_cloud import load_point_cloud
+from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
 from perception.types import Boxes3D, FloatArray, PointCloud
 
@@ -44,6 +46,8 @@ class Frame:
         track_ids: (M,) int64, the same for an object in all frames of a sequence.
         pose: (4, 4) float64 world_from_lidar, metres.
         time_ns: time of the scan in nanoseconds since the epoch.
+        columns: of the scan's file, where they are not recognised.
+        transform: what makes of the scan's file one in metres, x forward, y left, z up.
     """
 
     frame_id: str
@@ -54,13 +58,15 @@ class Frame:
     track_ids: npt.NDArray[np.int64] | None = None
     pose: npt.NDArray[np.float64] | None = None
     time_ns: int | None = None
+    columns: Columns | None = None
+    transform: ScanTransform = field(default_factory=ScanTransform)
 
     @cached_property
     def cloud(self) -> PointCloud:
         """The scan in the LiDAR frame."""
         if self.source is None:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
-        return load_point_cloud(self.source)
+        return load_point_cloud(self.source, columns=self.columns, transform=self.transform)
 
     @cached_property
     def truth(self) -> Boxes3D:
@@ -114,9 +120,9 @@ class DataSet(Sequence[Frame]):
 
     kind: ClassVar[str]
     layout: ClassVar[str]
-    classes: ClassVar[tuple[str, ...]] = ()
+    classes: tuple[str, ...] = ()
     neighbours: ClassVar[Mapping[str, str]] = {}
-    evaluation: ClassVar[Literal["kitti"] | None] = None
+    evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
 
     def __init__(self, folder: Path, split: str | None, having: Part, scans: str | None) -> None:
         self.folder, self.scans = folder, scans
