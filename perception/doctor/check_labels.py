@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts
+from perception.doctor.label_facts import AXES_CHANGES, Array, LabelFacts, better_turn
 from perception.scans.finding import Finding, Severity, with_frames
 
 #: Plausible metres, length, width, height: (low, high) each.
@@ -29,7 +29,6 @@ _RARE_BOXES = 20
 _FAR_M = 2.0
 _FLOATING_M = 0.5
 _FLOATING_ALONE_M = 1.0
-_CLEAR_POINTS = 10
 
 
 def check_labels(
@@ -251,26 +250,16 @@ def _share(
 
 def _check_turned(frames: Sequence[LabelFacts]) -> list[Finding]:
     """Would the long boxes hold many more points with another heading?"""
-    points = np.concatenate([frame.points for frame in frames])
-    turned = np.concatenate([frame.turned for frame in frames])
-    sizes = np.concatenate([frame.sizes[frame.placed] for frame in frames])
-    elongated = sizes[:, :2].max(axis=1) > 1.3 * sizes[:, :2].min(axis=1)
-    clear = elongated & (np.maximum(points, turned.max(axis=1)) >= _CLEAR_POINTS)
-    if clear.sum() < 3:
+    found = better_turn(frames)
+    if found is None:
         return []
-    points, turned = points[clear], turned[clear]
-    # Every box counts alike: the log of the ratio, so that near boxes do not outvote the others.
-    gain = np.median(np.log((turned + 1.0) / (points + 1.0)[:, None]), axis=0)
-    total = turned.sum(axis=0) / max(int(points.sum()), 1)
-    best = int(np.argmax(total))
-    if gain[best] < np.log(1.1) or total[best] < 1.25:
-        return []
+    turn, times = found
     return [
         Finding(
             "error",
             "heading",
-            f"{TURNS[best].message} ({total[best]:.1f} times as many).",
-            f"{TURNS[best].fix} Or length and width are interchanged.",
+            f"{turn.message} ({times:.1f} times as many).",
+            f"{turn.fix} Or length and width are interchanged.",
         )
     ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,8 @@ OBJECT_ABOVE_BOTTOM_M = 0.3
 #: A box with this many such points is supported by the scan.
 SUPPORT_POINTS = 3
 _GROUND_RING_M = 3.0
+#: Boxes with so many points, in one heading or another, show which one is right.
+_CLEAR_POINTS = 10
 #: Larger boxes are in another unit: the check of sizes reports them, and no point is counted.
 _LARGEST_BOX_M = 100.0
 _GROUND_POINTS = 20
@@ -135,6 +139,32 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
         changed=_changed(xyz, boxes, supported),
         same_as_another=len(types) - len({(name, *row[:3]) for name, row in zip(types, rows, strict=True)}),
     )
+
+
+class BetterTurn(NamedTuple):
+    """A turn after which boxes hold so many times the points."""
+
+    turn: Turn
+    times: float
+
+
+def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
+    """Another heading with which the long boxes would hold many more points; None where there is none."""
+    points = np.concatenate([frame.points for frame in frames])
+    turned = np.concatenate([frame.turned for frame in frames])
+    sizes = np.concatenate([frame.sizes[frame.placed] for frame in frames])
+    elongated = sizes[:, :2].max(axis=1) > 1.3 * sizes[:, :2].min(axis=1)
+    clear = elongated & (np.maximum(points, turned.max(axis=1)) >= _CLEAR_POINTS)
+    if clear.sum() < 3:
+        return None
+    points, turned = points[clear], turned[clear]
+    # Every box counts alike: the log of the ratio, so that near boxes do not outvote the others.
+    gain = np.median(np.log((turned + 1.0) / (points + 1.0)[:, None]), axis=0)
+    total = turned.sum(axis=0) / max(int(points.sum()), 1)
+    best = int(np.argmax(total))
+    if gain[best] < np.log(1.1) or total[best] < 1.25:
+        return None
+    return BetterTurn(TURNS[best], float(total[best]))
 
 
 def _near(xyz: Array, box: Array) -> Array:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.data.own.check import check_files
-from perception.data.own.description import DESCRIPTION_NAME, LabelPart, read_description
+from perception.data.own.description import DESCRIPTION_NAME, Description, LabelPart, read_description
 from perception.data.own.formats import format_named
 from perception.data.own.labels import LabelFormat, WrittenLabels, truth_of, vertical_axis
 from perception.data.types import DataSet, Frame, Part
@@ -52,14 +52,26 @@ class OwnDataSet(DataSet):
     """The frames of a folder with ``dataset.yaml`` (:class:`~perception.data.own.Description`).
 
     The labels of a frame are read when it is made, its scan when it is asked for.
+
+    Args:
+        folder, split, having, scans: see :func:`~perception.data.open_data_set`.
+        description: in place of the file.
     """
 
     kind = "own folder"
     layout = DESCRIPTION_NAME
     evaluation = "boxes"
 
-    def __init__(self, folder: Path, split: str | None, having: Part, scans: str | None) -> None:
-        self.description = read_description(folder)
+    def __init__(
+        self,
+        folder: Path,
+        split: str | None,
+        having: Part,
+        scans: str | None,
+        *,
+        description: Description | None = None,
+    ) -> None:
+        self.description = read_description(folder) if description is None else description
         self.classes = self.description.class_names
         super().__init__(folder, split, having, scans)
 
