@@ -22,6 +22,8 @@ from perception.types import Boxes3D, FloatArray, PointCloud
 
 #: What a frame can have.
 Part = Literal["scan", "labels", "scan or labels"]
+#: Splits that must not share frames; others (``trainval``) may hold those of several.
+SEPARATE_SPLITS = ("train", "val", "test")
 UNLABELLED = Finding(
     "info",
     "labels",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from perception.data.own import LabelPart, OwnDataSet
 from perception.data.own.labels import Array, truth_of
 from perception.describe.evidence import Evidence, Surety
-from perception.doctor.label_facts import LabelFacts, better_turn, measure_labels
+from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
 from perception.io.raw import transformed
@@ -146,11 +146,11 @@ def _turn(data_set: OwnDataSet, sample: Sequence[str]) -> tuple[Evidence, Facts]
         how = "the boxes hold no more points when they are turned by 90 degrees or mirrored"
         sure: Surety = "measured" if elongated >= _LEAST_BOXES else "assumed"
         return Evidence(field, 0.0, how, sure), facts
-    if (found.turn.sign, found.turn.quarters) == (1, 1):
+    if (TURNS[found.row].sign, TURNS[found.row].quarters) == (1, 1):
         how = f"turned by 90 degrees the boxes hold {found.times:.1f} times the points; -90 would do as well"
         turned = _with(data_set, turn_deg=90.0)
         return Evidence(field, 90.0, how, "likely"), _measured(turned, sample)
-    how = f"no turn mends the headings: {found.turn.message} ({found.times:.1f} times as many)"
+    how = f"no turn mends the headings: {TURNS[found.row].message} ({found.times:.1f} times as many)"
     return Evidence(field, 0.0, how, "assumed"), facts
 
 

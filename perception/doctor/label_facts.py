@@ -35,17 +35,13 @@ class Turn:
     sign: int
     quarters: int
     message: str
-    fix: str
 
 
 TURNS = (
-    Turn(1, 1, "The boxes hold many more points when turned by 90 degrees",
-         "Add or subtract pi/2: rotation_y is 0 for an object that faces right (-y of the LiDAR)."),
-    Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign",
-         "Yaw is counter-clockwise from +x in the LiDAR frame; rotation_y is clockwise seen from above."),
-    Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame",
-         "Write rotation_y = -yaw - pi/2, or let perception.data.objects_from_boxes write the labels."),
-)  # fmt: skip
+    Turn(1, 1, "The boxes hold many more points when turned by 90 degrees"),
+    Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign"),
+    Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame"),
+)
 
 
 #: Changes of the scan's unit or axes that may be missing, by what the scans then seem to be.
@@ -78,6 +74,7 @@ class LabelFacts:
         supported: (P,) bool: enough points inside and clear of the ground.
         distance_m: (P,) from the surface of the box to the nearest point of the scan.
         ground_gap_m: (P,) bottom of the box above the ground around it; NaN where too few points are near.
+        centres: (P, 3) of the boxes, metres in the LiDAR frame.
         heights_m: (P,) height of the boxes.
         turned: (P, 3) points inside after each of ``TURNS``.
         changed: (P, 10) bool: supported after each of ``AXES_CHANGES``; (P, 0) where it was not tried because
@@ -94,6 +91,7 @@ class LabelFacts:
     supported: npt.NDArray[np.bool_]
     distance_m: Array
     ground_gap_m: Array
+    centres: Array
     heights_m: Array
     turned: npt.NDArray[np.int64]
     changed: npt.NDArray[np.bool_]
@@ -134,6 +132,7 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
         supported=supported,
         distance_m=_distance_to_points(xyz, boxes),
         ground_gap_m=_gap_to_ground(xyz, boxes),
+        centres=boxes[:, :3],
         heights_m=boxes[:, 5],
         turned=inside[:, 2:],
         changed=_changed(xyz, boxes, supported),
@@ -142,9 +141,9 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
 
 
 class BetterTurn(NamedTuple):
-    """A turn after which boxes hold so many times the points."""
+    """The row of ``TURNS`` after which boxes hold so many times the points."""
 
-    turn: Turn
+    row: int
     times: float
 
 
@@ -164,7 +163,7 @@ def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
     best = int(np.argmax(total))
     if gain[best] < np.log(1.1) or total[best] < 1.25:
         return None
-    return BetterTurn(TURNS[best], float(total[best]))
+    return BetterTurn(best, float(total[best]))
 
 
 def _near(xyz: Array, box: Array) -> Array:

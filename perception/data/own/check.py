@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import combinations
 
+from perception.data.types import SEPARATE_SPLITS
 from perception.scans.finding import Finding, with_frames
-
-#: Lists that must not share frames; others (``trainval``) may hold those of several.
-_APART = ("train", "val", "test")
 
 
 def check_files(
@@ -27,7 +25,7 @@ def check_files(
         message = f"The list of split {split} names {len(missing)} frames that have no scan."
         fix = "Add the scans, or take the frames out of the list."
         findings.append(Finding("error", "files", message, fix, missing))
-    for first, second in combinations([name for name in _APART if name in lists], 2):
+    for first, second in combinations([name for name in SEPARATE_SPLITS if name in lists], 2):
         shared = tuple(sorted(set(lists[first]) & set(lists[second])))
         message = (
             f"Splits {first} and {second} share {len(shared)} frames: what is trained on is tested with."
