@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from perception.config import DetectorConfig
 from perception.data import DataSet, Frame
+from perception.model.head import MEAN_SIZES_M
 from perception.scans.tensors import raised_m
 from perception.types import FloatArray
 
@@ -57,6 +60,24 @@ def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
         boxes,
         np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
     )
+
+
+def with_measured_sizes(config: DetectorConfig, frames: Iterable[TrainingFrame]) -> DetectorConfig:
+    """The configuration with the mean sizes of classes that it has none of, from their boxes.
+
+    Args:
+        config: of the detector; sizes that it gives, and those of KITTI's classes, stay.
+        frames: labelled with its classes.
+    """
+    sizes, boxes = dict(config.head.sizes_m), defaultdict(list)
+    for frame in frames:
+        for box, label in zip(frame.boxes, frame.labels, strict=True):
+            boxes[int(label)].append(box[3:6])
+    for row, name in enumerate(config.head.classes):
+        if name not in MEAN_SIZES_M | sizes and row in boxes:
+            mean = np.mean(boxes[row], axis=0, dtype=np.float64)
+            sizes[name] = tuple(max(0.01, round(float(value), 2)) for value in mean)
+    return replace(config, head=replace(config.head, sizes_m=sizes))
 
 
 def class_counts(frames: Iterable[TrainingFrame], classes: Sequence[str]) -> dict[str, int]:
