@@ -1,27 +1,26 @@
-"""A configuration to train with: the shipped detector with the classes and the range of the data."""
+"""A configuration to train with: the configuration 'own' with the classes and the range of the data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 
-from perception.config import TrainConfig, from_dict, load_config, to_dict
+from perception.config import TrainConfig, load_config, to_dict
 from perception.data.own.labels import Array
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 
-_SHIPPED = Path(__file__).parents[1] / "configs" / "pointpillars-kitti.yaml"
+_SHIPPED = Path(__file__).parents[1] / "configs" / "own.yaml"
 #: Beyond the boxes, and where there are none.
 _MARGIN_M = 4.0
 _USUAL_REACH_M = 40.0
-#: Optimiser steps a training frame, and their limits: for fine-tuning on a CPU.
+#: Optimiser steps a training frame, and their limits: to fine-tune on a CPU.
 _STEPS_A_FRAME = 12
 _STEPS = (150, 3000)
-_PASTED = 8
 
 
 def suggested_range_m(boxes: Array, reach_m: float, *, behind: bool) -> tuple[float, ...]:
@@ -48,34 +47,19 @@ def suggested_range_m(boxes: Array, reach_m: float, *, behind: bool) -> tuple[fl
 
 
 def training_text(classes: Sequence[str], range_m: Sequence[float], frames: int) -> str:
-    """``train.yaml``: the shipped configuration with other classes and another range.
+    """``train.yaml``: the configuration ``own`` with classes, range and steps for the data.
 
     Args:
         classes: of the data set.
         range_m: see :func:`suggested_range_m`.
         frames: to train on.
     """
-    shipped = load_config(TrainConfig, _SHIPPED)
-    values = to_dict(shipped)
-    detector: dict[str, Any] = values["detector"]
-    detector["name"] = "own"
-    detector["head"]["classes"] = list(classes)
-    detector["nms"]["report_thresholds"] = {}
-    detector["pillars"]["range_m"] = [float(value) for value in range_m]
-    values["augment"]["paste"] = dict.fromkeys(classes, _PASTED)
-    low, high = _STEPS
-    values |= {
-        "steps": min(high, max(low, _STEPS_A_FRAME * frames)),
-        "batch_size": 2,
-        "learning_rate": 0.001,
-        "precision": "float32",
-        "average_decay": 0.99,
-        "checkpoint_every": 100,
-        "workers": 2,
-    }
-    from_dict(TrainConfig, values)
+    shipped, (low, high) = load_config(TrainConfig, _SHIPPED), _STEPS
+    detector = shipped.detector.with_classes(list(classes)).with_range(list(range_m))
+    steps = min(high, max(low, _STEPS_A_FRAME * frames))
+    values = to_dict(replace(shipped, detector=detector, steps=steps))
     head = (
-        "# The shipped detector with the classes and the range of this folder; perceive train reads it.\n"
+        "# The configuration 'own' with the classes and the range of this folder; perceive train reads it.\n"
         f"# z is as seen from {TRAINED_SENSOR_HEIGHT_M} m above the ground, wherever the sensor is.\n"
     )
     body: str = yaml.safe_dump(

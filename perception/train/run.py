@@ -13,6 +13,7 @@ import torch
 from perception.config import TrainConfig
 from perception.data import DataSet, open_data_set
 from perception.detector import Detector
+from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
 from perception.model.compression import PATTERN, compress_network, save_compressed_weights
@@ -25,8 +26,6 @@ from perception.train.trainer import OnLog, Trainer
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]
-#: With fewer boxes of a class than this a run says so.
-FEW_BOXES = 50
 
 
 @dataclass(frozen=True)
