@@ -14,7 +14,7 @@ from perception.describe.columns import find_columns
 from perception.describe.evidence import Evidence
 from perception.doctor.check_scans import FEW_POINTS
 from perception.errors import DataError
-from perception.io.point_cloud import NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
+from perception.io.point_cloud import read_raw_cloud, usual_transform
 from perception.io.raw import RawCloud, transformed
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan
@@ -59,8 +59,8 @@ def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
     if not filled:
         said = unreadable[0] if unreadable else f"{paths[0].parent}: fewer than {FEW_POINTS} points a scan"
         raise DataError(f"{said}; nothing can be measured on these scans")
-    axes = has_other_axes(paths[0], ScanTransform())
-    known = NUSCENES_TRANSFORM if axes else ScanTransform()
+    known = ScanTransform(axes=usual_transform(paths[0], ScanTransform())[0].axes)
+    axes = known.axes is not None
     facts = [_facts(transformed(cloud, known)) for cloud in filled]
     geometry, transform = _mended(facts, known)
     height = _height([transformed(cloud, transform) for cloud in filled])

@@ -22,8 +22,6 @@ from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_fi
 from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
-from perception.io.point_cloud import NUSCENES_AXES, NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
-from perception.io.raw import transformed
 from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding, with_frames
@@ -40,13 +38,12 @@ class _Survey:
 
     columns: Columns | None
     transform: ScanTransform
-    turned: list[str] = field(default_factory=list)
+    sensor_height_m: float | None = None
     scans: list[ScanFacts] = field(default_factory=list)
     labels: list[LabelFacts] = field(default_factory=list)
     calibrations: list[tuple[str, CameraCalibration]] = field(default_factory=list)
     unreadable: list[tuple[str, DataError]] = field(default_factory=list)
     prints: dict[str, bytes] = field(default_factory=dict)
-    sensor_height_m: float | None = None
 
     @contextmanager
     def noting(self, frame: Frame) -> Iterator[None]:
@@ -74,8 +71,8 @@ def examine_data_set(
 
     Args:
         root: of any kind that :func:`~perception.data.open_data_set` knows, or a folder of scans.
-        classes: classes that training or detection is meant for; None: those of a folder of one's own data,
-            else those of the shipped detector.
+        classes: classes that training or detection is meant for; None: those of the shipped detector on
+            KITTI's data, else all of the data set.
         pillars: range of the detector that is meant; None: whether boxes lie in it is not judged.
         columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`; of a data
             set that says so itself, what is to be changed besides.
@@ -104,7 +101,8 @@ def examine_data_set(
         what = f"{len(frame_ids)} of {len(data_set)} frames were examined."
         findings.append(Finding("info", "sample", what, "Leave out the limit to examine all."))
     if classes is None:
-        classes = data_set.classes if isinstance(data_set, OwnDataSet) else DEFAULT_CLASSES
+        others = data_set.evaluation not in (None, "kitti")
+        classes = data_set.classes if others else DEFAULT_CLASSES
     findings += _judge(survey, classes, data_set, pillars) if frame_ids else []
     if isinstance(data_set, OwnDataSet):
         findings = [in_description(item, data_set.description.scans.transform) for item in findings]
@@ -117,16 +115,11 @@ def _survey_frame(frame: Frame, survey: _Survey) -> None:
     xyz: Array = np.zeros((0, 3))
     if frame.source is not None:
         with survey.noting(frame):
-            transform = frame.transform.then(survey.transform)
-            raw = read_raw_cloud(frame.source, columns=survey.columns or frame.columns)
+            raw, survey.sensor_height_m = frame.stored(survey.columns, survey.transform)
             if len(raw.xyz):
                 survey.prints[frame.frame_id] = fingerprint(raw.xyz)
-            raw = transformed(raw, transform)
             survey.scans.append(measure_scan(frame.frame_id, raw))
-            survey.sensor_height_m = transform.sensor_height_m
             xyz = finite_xyz(raw)
-            if has_other_axes(frame.source, transform):
-                survey.turned.append(frame.frame_id)
     placed = False
     if frame.calibrated:
         with survey.noting(frame):
@@ -152,10 +145,6 @@ def _judge(
     findings = check_scans(survey.scans, sensor_height_m=height_m)
     lists = {split: data_set.split_ids(split) for split in data_set.splits}
     findings += check_repeated_scans(survey.prints, lists)
-    if survey.turned and not any(item.transform and item.transform.axes for item in findings):
-        fix = f"{NUSCENES_TRANSFORM.instruction}, or say --axes x,y,z if that has been done."
-        ids = tuple(survey.turned)
-        findings.append(Finding("warning", "axes", f"{NUSCENES_AXES}.", fix, ids, NUSCENES_TRANSFORM))
     astray = any(item.severity == "error" and item.check in PLACEMENT_CHECKS for item in findings)
     calibration = _calibration_findings(survey.calibrations)
     known = data_set.classes

@@ -71,19 +71,19 @@ def evaluate_kitti(
             results, no frame in common, a class that occurs neither in labels nor in KITTI.
         ValueError: an argument out of range.
     """
-    overlap_limits = _overlap_limits(classes, min_overlaps)
+    limits = overlap_limits(classes, min_overlaps)
     frame_ids_used, labels, detections = load_frames(
         label_dir, result_dir, frame_ids=frame_ids, missing_results=missing_results
     )
     _check_classes(classes, labels)
-    scene = _compare(labels, detections)
+    scene = compare_frames(labels, detections)
     curves: dict[CurveKey, Float64Array] = {}
     counts: dict[tuple[str, DifficultyName], int] = {}
     for name in classes:
         for difficulty in DIFFICULTIES:
             roles = label_roles(scene.labels, name, difficulty)
             counts[name, difficulty.name] = int((roles == EVALUATED).sum())
-            curves |= _curves_of(scene, name, difficulty, roles, min_overlap=overlap_limits[name])
+            curves |= _curves_of(scene, name, difficulty, roles, min_overlap=limits[name])
     return KittiResult(
         classes=tuple(classes),
         frame_ids=frame_ids_used,
@@ -99,7 +99,7 @@ def evaluate_kitti(
 
 
 @dataclass(frozen=True, eq=False)
-class _Scene:
+class Scene:
     """All frames: what is shared by every class and difficulty.
 
     Attributes:
@@ -115,11 +115,12 @@ class _Scene:
     coverage: dict[OverlapMetric, Float64Array]
 
 
-def _compare(labels: ObjectTable, detections: ObjectTable) -> _Scene:
+def compare_frames(labels: ObjectTable, detections: ObjectTable) -> Scene:
+    """Overlaps of all frames."""
     regions = labels.type == DONT_CARE.lower()
     objects = labels.rows(~regions)
     in_regions = find_overlaps(labels.rows(regions), detections)
-    return _Scene(
+    return Scene(
         labels=objects,
         detections=detections,
         overlaps=find_overlaps(objects, detections),
@@ -130,25 +131,12 @@ def _compare(labels: ObjectTable, detections: ObjectTable) -> _Scene:
 
 
 def _curves_of(
-    scene: _Scene, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
+    scene: Scene, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
 ) -> dict[CurveKey, Float64Array]:
     """The four curves of a class at a difficulty, (41,) each."""
     curves: dict[CurveKey, Float64Array] = {}
     for metric in OVERLAP_METRICS:
-        overlap = scene.overlaps.over_union[metric]
-        matches = overlap > min_overlap
-        task = MatchTask(
-            pair_label=scene.overlaps.label[matches],
-            pair_detection=scene.overlaps.detection[matches],
-            pair_overlap=overlap[matches],
-            label_role=roles,
-            label_frame=scene.labels.frame,
-            label_alpha=scene.labels.alpha,
-            detection_role=detection_roles(scene.detections, class_name, difficulty),
-            detection_score=scene.detections.score,
-            detection_alpha=scene.detections.alpha,
-            excused=scene.coverage[metric] > min_overlap,
-        )
+        task = match_task(scene, class_name, difficulty, roles, metric, min_overlap=min_overlap)
         found = precision_curves(task)
         curves[class_name, metric, difficulty.name] = found.precision
         if metric == "2d":
@@ -159,7 +147,34 @@ def _curves_of(
     return curves
 
 
-def _overlap_limits(classes: Sequence[str], min_overlaps: Mapping[str, float] | None) -> dict[str, float]:
+def match_task(
+    scene: Scene,
+    class_name: str,
+    difficulty: Difficulty,
+    roles: Roles,
+    metric: OverlapMetric,
+    *,
+    min_overlap: float,
+) -> MatchTask:
+    """What the matching of a class at a difficulty in a metric needs; ``roles`` are those of the labels."""
+    overlap = scene.overlaps.over_union[metric]
+    matches = overlap > min_overlap
+    return MatchTask(
+        pair_label=scene.overlaps.label[matches],
+        pair_detection=scene.overlaps.detection[matches],
+        pair_overlap=overlap[matches],
+        label_role=roles,
+        label_frame=scene.labels.frame,
+        label_alpha=scene.labels.alpha,
+        detection_role=detection_roles(scene.detections, class_name, difficulty),
+        detection_score=scene.detections.score,
+        detection_alpha=scene.detections.alpha,
+        excused=scene.coverage[metric] > min_overlap,
+    )
+
+
+def overlap_limits(classes: Sequence[str], min_overlaps: Mapping[str, float] | None) -> dict[str, float]:
+    """Minimum overlap by class; ``ValueError`` for classes or limits that cannot be."""
     if isinstance(classes, str) or not classes:
         raise ValueError(f"classes must be a sequence of one or more class names, got {classes!r}")
     if len({name.lower() for name in classes}) != len(classes):

@@ -61,16 +61,18 @@ class Curves(NamedTuple):
 
 def precision_curves(task: MatchTask) -> Curves:
     """Precision and orientation similarity at the protocol's recall positions."""
-    task = _relevant_pairs(task)
+    task = relevant_pairs(task)
     label_count = int((task.label_role == EVALUATED).sum())
-    thresholds = _recall_thresholds(_true_positive_scores(task), label_count)
+    scores = [task.detection_score[detection] for _, detection in true_positives(task)]
+    thresholds = recall_thresholds(np.concatenate(scores) if scores else np.zeros(0), label_count)
     true, false, similarity = _count_at(task, thresholds)
     found = (true + false).astype(np.float64)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN in the official program too
-        return Curves(_envelope(true / found), _envelope(similarity / found))
+        return Curves(envelope(true / found), envelope(similarity / found))
 
 
-def _relevant_pairs(task: MatchTask) -> MatchTask:
+def relevant_pairs(task: MatchTask) -> MatchTask:
+    """The task without pairs whose label or detection takes no part."""
     keep = (task.label_role[task.pair_label] >= IGNORED) & (
         task.detection_role[task.pair_detection] >= IGNORED
     )
@@ -78,51 +80,69 @@ def _relevant_pairs(task: MatchTask) -> MatchTask:
     return MatchTask(**{**vars(task), **changed})
 
 
-def _true_positive_scores(task: MatchTask) -> Float64Array:
-    """Scores of the true positives when every label takes its candidate of the highest score."""
+def true_positives(task: MatchTask) -> Iterator[tuple[Rows, Rows]]:
+    """Labels and detections of true positives when labels take their candidate of the highest score."""
     order = np.lexsort((task.pair_detection, -task.detection_score[task.pair_detection], task.pair_label))
     taken = ~(task.detection_score > _NO_SCORE)[None]
-    scores = [task.detection_score[detection] for _, _, detection in _walk(task, order, taken)]
-    return np.concatenate(scores) if scores else np.zeros(0)
+    for _, label, detection in _walk(task, order, taken):
+        yield label, detection
 
 
-def _recall_thresholds(scores: Float64Array, label_count: int) -> Float64Array:
+def recall_thresholds(scores: Float64Array, label_count: int) -> Float64Array:
     """Scores at which recall comes closest to 0, 1/40, ..., 1; at most 41, falling.
 
-    The last true positive always gives a threshold, whatever its recall. With fewer than 41 labels there
-    are fewer thresholds than samples, and the rest of the curve stays at zero.
+    Going down the scores one is passed over while the next recall is nearer to the wanted one; the last one
+    always gives a threshold, whatever its recall. With fewer than 41 labels there are fewer thresholds than
+    samples, and the rest of the curve stays at zero.
     """
-    falling = np.sort(scores)[::-1].tolist()
+    falling = np.sort(scores)[::-1]
     last = len(falling) - 1
     thresholds: list[float] = []
-    wanted = 0.0
-    for index, score in enumerate(falling):
-        recall, next_recall = (index + 1) / label_count, (index + 2) / label_count
-        if index < last and next_recall - wanted < wanted - recall:
-            continue
-        thresholds.append(score)
+    index, wanted = 0, 0.0
+    while index <= last:
+        # Rounding decides ties, so the test itself is made, from some way before the score that is expected.
+        index = max(index, min(int((wanted * label_count) - 1.5) - 2, last))
+        while index < last and (index + 2) / label_count - wanted < wanted - (index + 1) / label_count:
+            index += 1
+        thresholds.append(float(falling[index]))
+        index += 1
         wanted += 1.0 / (SAMPLE_COUNT - 1.0)  # summed up, not multiplied: rounding decides ties
     return np.array(thresholds, dtype=np.float64)
 
 
 def _count_at(task: MatchTask, thresholds: Float64Array) -> tuple[Rows, Rows, Float64Array]:
-    """True positives, false positives and the sum of orientation similarities at each threshold, (T,).
+    """True positives, false positives and the sum of orientation similarities at each threshold, (T,)."""
+    taken = task.detection_score[None] < thresholds[:, None]
+    true = np.zeros(len(thresholds), dtype=np.int64)
+    similarity = np.zeros(len(thresholds))
+    for threshold, label, detection in matches(task, taken):
+        np.add.at(true, threshold, 1)
+        turn = task.label_alpha[label] - task.detection_alpha[detection]
+        np.add.at(similarity, threshold, (1.0 + np.cos(turn)) / 2.0)
+    return true, (~taken[:, accountable(task)]).sum(axis=1), similarity
 
-    Labels take their candidate of the largest overlap among scores >= threshold. Ignored detections come
-    last, in the order of the file.
+
+def accountable(task: MatchTask) -> npt.NDArray[np.bool_]:
+    """(M,) bool: detections that are false positives where no label takes them."""
+    return (task.detection_role == EVALUATED) & ~task.excused
+
+
+def matches(task: MatchTask, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows, Rows]]:
+    """True positives when labels take their candidate of the largest overlap.
+
+    Ignored detections come last, in the order of the file.
+
+    Args:
+        task: labels and detections.
+        taken: (T, M) bool, detections that are not there, at each of T thresholds; taken ones are added.
+
+    Yields:
+        Threshold, label and detection.
     """
     ignored = task.detection_role[task.pair_detection] == IGNORED
     preference = np.where(ignored, np.inf, -task.pair_overlap)
     order = np.lexsort((task.pair_detection, preference, task.pair_label))
-    taken = task.detection_score[None] < thresholds[:, None]
-    true = np.zeros(len(thresholds), dtype=np.int64)
-    similarity = np.zeros(len(thresholds))
-    for threshold, label, detection in _walk(task, order, taken):
-        np.add.at(true, threshold, 1)
-        turn = task.label_alpha[label] - task.detection_alpha[detection]
-        np.add.at(similarity, threshold, (1.0 + np.cos(turn)) / 2.0)
-    accountable = (task.detection_role == EVALUATED) & ~task.excused
-    return true, (~taken[:, accountable]).sum(axis=1), similarity
+    yield from _walk(task, order, taken)
 
 
 def _walk(task: MatchTask, order: Rows, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows, Rows]]:
@@ -164,7 +184,7 @@ def _steps(task: MatchTask, order: Rows) -> Iterator[tuple[Rows, Rows]]:
         yield labels[chosen], np.where(rank < count[chosen, None], detections[place], -1)
 
 
-def _envelope(values: Float64Array) -> Float64Array:
+def envelope(values: Float64Array) -> Float64Array:
     """Running maximum from the right over 41 samples, (T,) to (41,).
 
     As in the official program a sample that is not a number stays one and is skipped by the others.

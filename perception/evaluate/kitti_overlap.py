@@ -8,7 +8,6 @@ official polygon clipping up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +15,11 @@ import numpy.typing as npt
 import torch
 
 from perception.boxes import circles_meet, circumscribed_radius, rotated_iou_pairs
+from perception.evaluate.greedy import frame_pairs
 from perception.evaluate.kitti_frames import Float64Array, ObjectTable
 from perception.evaluate.kitti_protocol import OVERLAP_METRICS, OverlapMetric
 
 Rows = npt.NDArray[np.int64]
-
-_PAIRS_PER_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,8 @@ class Overlaps:
 def find_overlaps(labels: ObjectTable, detections: ObjectTable) -> Overlaps:
     """Overlaps of every label with every detection of its frame; pairs that share nothing are left out."""
     with np.errstate(all="ignore"):  # empty boxes divide zero by zero; _Shared turns that into 0
-        chunks = [_overlaps_of(labels, detections, *pairs) for pairs in _frame_pairs(labels, detections)]
+        pairs = frame_pairs(labels.frame, detections.frame)
+        chunks = [_overlaps_of(labels, detections, *rows) for rows in pairs]
     return Overlaps(
         label=np.concatenate([chunk.label for chunk in chunks]),
         detection=np.concatenate([chunk.detection for chunk in chunks]),
@@ -62,21 +61,6 @@ def largest_coverage(overlaps: Overlaps, metric: OverlapMetric, detection_count:
 
 def _joined(chunks: list[dict[OverlapMetric, Float64Array]]) -> dict[OverlapMetric, Float64Array]:
     return {metric: np.concatenate([chunk[metric] for chunk in chunks]) for metric in OVERLAP_METRICS}
-
-
-def _frame_pairs(labels: ObjectTable, detections: ObjectTable) -> Iterator[tuple[Rows, Rows]]:
-    """Rows of labels and detections of the same frame, in chunks of bounded size; at least one chunk."""
-    first = np.searchsorted(labels.frame, detections.frame, side="left")
-    count = np.searchsorted(labels.frame, detections.frame, side="right") - first
-    total = np.concatenate(([0], np.cumsum(count)))
-    start = 0
-    while start < len(detections) or start == 0:
-        stop = int(np.searchsorted(total, total[start] + _PAIRS_PER_CHUNK, side="right")) - 1
-        stop = min(max(stop, start + 1), len(detections))
-        detection = np.repeat(np.arange(start, stop), count[start:stop])
-        within = np.arange(len(detection)) - (total[detection] - total[start])
-        yield first[detection] + within, detection
-        start = max(stop, 1)
 
 
 def _overlaps_of(labels: ObjectTable, detections: ObjectTable, label: Rows, detection: Rows) -> Overlaps:

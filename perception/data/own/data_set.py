@@ -54,7 +54,7 @@ class OwnDataSet(DataSet):
     The labels of a frame are read when it is made, its scan when it is asked for.
 
     Args:
-        folder, split, having, scans: see :func:`~perception.data.open_data_set`.
+        folder, split, having, scans, sweeps: see :func:`~perception.data.open_data_set`.
         description: in place of the file.
     """
 
@@ -68,12 +68,13 @@ class OwnDataSet(DataSet):
         split: str | None,
         having: Part,
         scans: str | None,
+        sweeps: int = 0,
         *,
         description: Description | None = None,
     ) -> None:
         self.description = read_description(folder) if description is None else description
         self.classes = self.description.class_names
-        super().__init__(folder, split, having, scans)
+        super().__init__(folder, split, having, scans, sweeps)
 
     @cached_property
     def scan_files(self) -> dict[str, Path]:

@@ -57,5 +57,5 @@ def test_files_give_what_objects_give(tmp_path: Path) -> None:
 def test_chunks_of_pairs_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, results = random_frames(6, 15)
     whole = evaluate_kitti(labels, results).to_dict()
-    monkeypatch.setattr("perception.evaluate.kitti_overlap._PAIRS_PER_CHUNK", 3)
+    monkeypatch.setattr("perception.evaluate.greedy._PAIRS_PER_CHUNK", 3)
     assert evaluate_kitti(labels, results).to_dict() == whole
