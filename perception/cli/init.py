@@ -21,7 +21,9 @@ def add_parser(commands: Any) -> None:
         "--val-share", type=float, default=0.2, help="share of the frames for validation (default: 0.2)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the choice of these (default: 0)")
-    parser.add_argument("--force", action="store_true", help="overwrite files of an earlier run")
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite what an earlier run wrote; lists of frames stay"
+    )
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, get_args
@@ -10,7 +10,7 @@ from typing import Literal, Protocol, get_args
 from perception.data.camera import CameraCalibration
 from perception.data.kinds import open_data_set
 from perception.data.kitti import WHOLE_SCANS, KittiWriter
-from perception.data.own import DESCRIPTION_NAME, OwnDataSet, OwnWriter, read_description
+from perception.data.own import DESCRIPTION_NAME, OwnWriter, read_description
 from perception.data.own.writer import OwnLayout
 from perception.data.projection import objects_from_boxes
 from perception.data.types import DataSet, Frame
@@ -92,31 +92,32 @@ def convert(
     writer: _Writer = _KittiFrames(target) if to == "kitti" else OwnWriter(target, to)
     written, kept, damaged, notes = 0, 0, {}, _Notes(to)
     height_m: float | None = None
+    names: dict[str, None] = {}
     for done, frame_id in enumerate(data_set.frame_ids, 1):
-        if writer.holds(frame_id):
-            kept += 1
-        else:
-            try:
-                frame = data_set.frame(frame_id)
+        there = writer.holds(frame_id)
+        try:
+            frame = data_set.frame(frame_id)
+            names.update(dict.fromkeys(frame.labels))
+            if not there:
                 writer.write(frame)
                 notes.look_at(frame)
                 height_m = frame.cloud.sensor_height_m
-                written += 1
-            except DataError as error:
-                if not skip_damaged:
-                    raise
-                damaged[frame_id] = str(error)
+            kept, written = kept + there, written + (not there)
+        except DataError as error:
+            if not skip_damaged:
+                raise
+            damaged[frame_id] = str(error)
         if on_frame is not None:
             on_frame(done, len(data_set))
-    there = [frame_id for frame_id in data_set.frame_ids if frame_id not in damaged]
+    whole = [frame_id for frame_id in data_set.frame_ids if frame_id not in damaged]
     for split in data_set.splits:
         listed = set(data_set.split_ids(split))
-        writer.write_split(split, [frame_id for frame_id in there if frame_id in listed])
+        writer.write_split(split, [frame_id for frame_id in whole if frame_id in listed])
     if isinstance(writer, OwnWriter):
         # Of a run that only goes on, the height stands in what it wrote before.
         if not written and (target / DESCRIPTION_NAME).is_file():
             height_m = read_description(target).scans.sensor_height_m
-        writer.write_description(_classes(data_set), height_m)
+        writer.write_description(_classes(data_set, names), height_m)
     return Converted(written, kept, damaged, notes.found)
 
 
@@ -131,10 +132,10 @@ def _check_target(source: Path, target: Path, to: Target) -> None:
         raise DataError(f"{target}: there is a data set with labels of {there}; name another folder")
 
 
-def _classes(data_set: DataSet) -> dict[str, str | None]:
-    # Boxes that an own folder leaves out are not in its frames.
-    names = data_set.description.class_names if isinstance(data_set, OwnDataSet) else data_set.classes
-    return {name: name for name in names}
+def _classes(data_set: DataSet, names: Collection[str]) -> dict[str, str | None]:
+    """Those that have boxes, in the order of the data set's, then others."""
+    ordered = [name for name in data_set.classes if name in names]
+    return {name: name for name in (*ordered, *names)}
 
 
 class _Notes:

@@ -30,7 +30,7 @@ def check_files(
         message = (
             f"Splits {first} and {second} share {len(shared)} frames: what is trained on is tested with."
         )
-        fix = "Take them out of one of both; `perceive init --force` makes new lists."
+        fix = "Take them out of one of both; without lists `perceive init --force` makes new ones."
         findings.append(Finding("error", "splits", message, fix, shared))
     if labelled is None:
         message = "dataset.yaml names no labels: only the scans were checked."

@@ -174,15 +174,18 @@ def test_the_command_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixt
     folder = str(undescribed(tmp_path))
     assert main(["init", folder]) == 0
     assert "perceive doctor" in capsys.readouterr().out
+    assert (tmp_path / "splits/train.txt").read_text() == "a1\n"
+    (tmp_path / "splits/train.txt").write_text("a2\n")
     first = (tmp_path / "dataset.yaml").read_text()
     (tmp_path / "dataset.yaml").write_text(first + "# mine\n")
     assert main(["init", folder]) == 2
     assert "--force" in capsys.readouterr().err
     assert (tmp_path / "dataset.yaml").read_text().endswith("# mine\n")
     assert main(["init", folder, "--force", "--json"]) == 0
-    assert (tmp_path / "dataset.yaml").read_text() == first
+    assert "# mine" not in (tmp_path / "dataset.yaml").read_text()
+    assert (tmp_path / "splits/train.txt").read_text() == "a2\n"
     record = json.loads(capsys.readouterr().out)
-    assert (record["scans"], record["splits"]) == (2, {"train": 1, "val": 1})
+    assert (record["scans"], record["splits"]) == (2, {})
     assert {item["sure"] for item in record["found"]} <= {"measured", "likely", "assumed"}
 
 
