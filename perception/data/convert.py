@@ -152,6 +152,8 @@ class _Notes:
         lost = []
         if frame.track_ids is not None and self._to in ("openpcdet", "kitti"):
             lost.append("identities (track_ids)")
+        if frame.velocities is not None:
+            lost.append("velocities")
         if frame.pose is not None and self._to != "json":
             lost.append("poses and times")
         if self._to != "kitti":

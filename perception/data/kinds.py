@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perception.data.argoverse import ArgoverseDataSet
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
 from perception.data.nuscenes.data_set import NuScenesDataSet
@@ -16,6 +17,7 @@ from perception.errors import DataError
 KINDS: tuple[type[DataSet], ...] = (
     OwnDataSet,
     NuScenesDataSet,
+    ArgoverseDataSet,
     KittiSequence,
     KittiDataSet,
     ScanFolder,
