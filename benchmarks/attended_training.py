@@ -179,6 +179,7 @@ def _measured(network: Network, run: PairRun, part: str) -> dict[str, float]:
         # A copy from the file, because a detector folds its network.
         detector = Detector(_copy(network), device=device, fast=False)
         result = evaluate_detector(detector, data_set, folder)
+        assert isinstance(result, KittiResult), "frames with a camera"
     return {"loss": round(statistics.fmean(losses), 4), **_precision(result)}
 
 

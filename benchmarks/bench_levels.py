@@ -33,7 +33,7 @@ from perception.budget import BudgetedDetector, default_levels
 from perception.data import Frame, open_data_set
 from perception.data.kitti import write_objects
 from perception.detector import Detector
-from perception.evaluate.data_set import detections_to_objects
+from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.model.weights import load_weights
 from perception.types import Detections

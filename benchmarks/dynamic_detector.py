@@ -27,6 +27,7 @@ from perception.config import TrainConfig, load_config
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.evaluate.data_set import evaluate_detector
+from perception.evaluate.kitti import KittiResult
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches, collate
@@ -233,6 +234,7 @@ def _precision(network: Network, run: DetectorRun, device: torch.device) -> tupl
     detector = Detector(network.eval(), device=device, fast=False)
     with tempfile.TemporaryDirectory() as folder:
         result = evaluate_detector(detector, data_set, Path(folder))
+        assert isinstance(result, KittiResult), "frames with a camera"
     levels = ("easy", "moderate", "hard")
     return (
         {level: round(result.ap("Car", "3d", level), 3) for level in levels},  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from perception import Detector
 from perception.data import open_data_set
 from perception.errors import PerceptionError
 from perception.evaluate.data_set import evaluate_detector
+from perception.evaluate.kitti import KittiResult
 from perception.evaluate.kitti_protocol import DifficultyName
 from perception.model.compression import (
     INNER,
@@ -159,6 +160,7 @@ def measure_row(
     with bar, tempfile.TemporaryDirectory() as folder:
         task = bar.add_task(name, total=len(frames))
         result = evaluate_detector(detector, frames, folder, on_frame=lambda *_: bar.advance(task))
+        assert isinstance(result, KittiResult), "frames with a camera"
     return {
         "pruning": row.pruning,
         "coding": row.coding,

@@ -10,7 +10,7 @@ from rich.progress import track
 
 from perception import Detector
 from perception.data import open_data_set
-from perception.evaluate.data_set import detections_to_objects
+from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.evaluate.report import format_table, plot_precision_recall
 

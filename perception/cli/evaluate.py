@@ -1,95 +1,212 @@
-"""``perceive eval``: the KITTI protocol on a detector or on result files."""
+"""``perceive eval``: a detector or results against labels, alone or against another run."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
-from perception.evaluate.kitti import KittiResult, evaluate_kitti
 from perception.evaluate.thresholds import ScoreChoice
 from perception.types import Boxes3D, Detections
+
+if TYPE_CHECKING:
+    from perception.detector import Detector
+    from perception.evaluate.comparison import Comparison
+    from perception.evaluate.judge import Judge, JudgeOptions
+
+#: What is said of result files where it is not weights.
+_RESULT_SUFFIXES = (".json", ".jsonl")
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(
-        commands, "eval", "KITTI average precision of a detector on a data set, or of result files.", run
+        commands,
+        "eval",
+        "Average precision of a detector on a data set, or of results, by the protocol of the data:"
+        " KITTI, nuScenes, or boxes.",
+        run,
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of a data set with labels")
     parser.add_argument("--split", default="val", help="list of frames, or 'all' (default: val)")
     parser.add_argument(
-        "--results", type=Path, help="folder of KITTI result files to evaluate instead of detecting"
+        "--results",
+        type=Path,
+        help="results to judge instead of detecting: a folder of KITTI files, a nuScenes result file, or"
+        " detections.jsonl",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=("kitti", "nuscenes", "boxes"),
+        help="judge by this one (default: that of the data; boxes judges any labelled data)",
     )
     parser.add_argument(
         "--missing",
         choices=("error", "empty", "skip"),
         default="error",
-        help="with --results: frames without a file are an error, hold nothing, or are left out"
+        help="with results: frames without any are an error, hold nothing, or are left out"
         " (default: error, as of the official program)",
+    )
+    parser.add_argument(
+        "--match",
+        action="append",
+        default=[],
+        metavar="CLASS=LIMIT",
+        help="boxes: a match overlaps by more than this (0.5) or has its centre nearer (2m)",
+    )
+    parser.add_argument(
+        "--min-points", type=int, default=0, help="boxes: labels of fewer points do not count (default: 0)"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     parser.add_argument(
+        "--against", metavar="RUN", help="compare with other results or weights on the same frames"
+    )
+    parser.add_argument("--intervals", action="store_true", help="confidence intervals of this run alone")
+    parser.add_argument(
+        "--samples", type=int, default=1000, help="samples of frames for intervals (default: 1000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of these samples (default: 0)")
+    parser.add_argument(
         "--thresholds", action="store_true", help="also choose the score of each class with the greatest F2"
     )
-    parser.add_argument("--out", type=Path, help="folder for result files, metrics.json and the PNG")
+    parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
     add_device_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Detect unless results are given, evaluate, print the table."""
-    from perception.evaluate.report import format_choices, format_table, plot_precision_recall
+    """Detect unless results are given, judge, compare, print the tables."""
+    import tempfile
+
+    from perception.evaluate.data_set import judge_of
+    from perception.evaluate.reports import plot_result, result_tables
 
     if options.thresholds and options.results is not None:
         raise ValueError("--thresholds are chosen for a detector: leave --results out")
-    # Labels are all that result files are compared with: neither scans nor calibration.
-    having: Part = "scan" if options.results is None else "labels"
-    data_set = open_data_set(options.data, None if options.split == "all" else options.split, having=having)
-    choices: dict[str, ScoreChoice] = {}
-    if options.results is None:
-        result, choices = _evaluate(options, data_set)
-    else:
-        labels = {frame.frame_id: frame.objects for frame in data_set}
-        result = evaluate_kitti(labels, options.results, missing_results=options.missing)
-    record = result.to_dict()
-    if options.thresholds:
-        record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
-        plot_precision_recall(result, options.out / "precision_recall.png")
-    if options.json:
-        print(json.dumps(record))
-    else:
-        OUTPUT.print(format_table(result))
-        if options.thresholds:
-            OUTPUT.print(format_choices(choices))
-    return 0
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if options.out is None else options.out
+        detector = None if options.results is not None else _detector(options, options.weights)
+        data_set = _data_set(options, detecting=detector is not None)
+        judge = judge_of(data_set, options.protocol, _judge_options(options, detector))
+        pairs: list[tuple[Detections, Boxes3D]] = []
 
-
-def _evaluate(options: argparse.Namespace, data_set: DataSet) -> tuple[KittiResult, dict[str, ScoreChoice]]:
-    import tempfile
-
-    from perception.detector import Detector
-    from perception.evaluate.data_set import evaluate_detector
-    from perception.evaluate.thresholds import choose_thresholds
-
-    detector = Detector.from_pretrained(options.weights, device=options.device)
-    pairs: list[tuple[Detections, Boxes3D]] = []
-    with tempfile.TemporaryDirectory() as scratch, progress_bar() as bar:
-        task = bar.add_task("detecting", total=len(data_set))
-
-        def on_frame(frame: Frame, found: Detections) -> None:
-            bar.advance(task)
+        def keep(frame: Frame, found: Detections) -> None:
             if options.thresholds:
                 pairs.append((found, frame.truth))
 
-        directory = Path(scratch) if options.out is None else options.out / "results"
-        result = evaluate_detector(detector, data_set, directory, on_frame=on_frame)
-    return result, choose_thresholds(pairs, detector.config.head.classes)
+        results = options.results if detector is None else _detect(detector, judge, folder / "results", keep)
+        result = judge.evaluate(results)
+        tables = result_tables(result)
+        record = dict(result.to_dict())
+        if detector is not None and options.thresholds:
+            tables.append(_thresholds(pairs, detector, record))
+        comparison = _compare(options, judge, results, folder)
+    if comparison is not None:
+        from perception.evaluate.report_comparison import comparison_table
+
+        record["comparison"] = comparison.to_dict()
+        tables.append(comparison_table(comparison))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
+        plot_result(result, options.out / "precision_recall.png")
+        if comparison is not None:
+            from perception.evaluate.report_comparison import plot_comparison
+
+            plot_comparison(comparison, options.out / "comparison.png")
+    if options.json:
+        print(json.dumps(record))
+    else:
+        for table in tables:
+            OUTPUT.print(table)
+    return 0
+
+
+def _judge_options(options: argparse.Namespace, detector: Detector | None) -> JudgeOptions:
+    from perception.evaluate.boxes_result import MatchRule
+    from perception.evaluate.judge import JudgeOptions
+
+    rules = {}
+    for text in options.match:
+        name, equals, limit = text.rpartition("=")
+        if not equals or not name:
+            raise ValueError(f"--match must be CLASS=LIMIT such as pallet=0.3 or pallet=2m, got {text!r}")
+        rules[name] = MatchRule.parse(limit)
+    # Own data is judged by all of its classes, whatever the detector knows.
+    known = None if detector is None or options.protocol == "boxes" else detector.config.head.classes
+    return JudgeOptions(known, options.missing, rules, options.min_points)
+
+
+def _data_set(options: argparse.Namespace, *, detecting: bool) -> DataSet:
+    # Labels are all that results are compared with: neither scans nor calibration.
+    against = options.against is not None and not _are_results(options.against)
+    having: Part = "scan" if detecting or against else "labels"
+    return open_data_set(options.data, None if options.split == "all" else options.split, having=having)
+
+
+def _are_results(name: str) -> bool:
+    return Path(name).is_dir() or Path(name).suffix in _RESULT_SUFFIXES
+
+
+def _detector(options: argparse.Namespace, weights: str) -> Detector:
+    from perception.detector import Detector
+
+    return Detector.from_pretrained(weights, device=options.device)
+
+
+def _detect(
+    detector: Detector, judge: Judge, directory: Path, keep: Callable[[Frame, Detections], None]
+) -> Path:
+    from perception.evaluate.data_set import detect_all
+
+    with progress_bar() as bar:
+        task = bar.add_task("detecting", total=len(judge.data_set))
+
+        def on_frame(frame: Frame, found: Detections) -> None:
+            bar.advance(task)
+            keep(frame, found)
+
+        return detect_all(detector, judge, directory, on_frame=on_frame)
+
+
+def _thresholds(
+    pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]
+) -> object:
+    """The table of the scores chosen by class; they are added to the record."""
+    from perception.evaluate.report import format_choices
+    from perception.evaluate.thresholds import choose_thresholds
+
+    choices: dict[str, ScoreChoice] = choose_thresholds(pairs, detector.config.head.classes)
+    record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
+    return format_choices(choices)
+
+
+def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> Comparison | None:
+    """Intervals of this run, and of the difference where there is another."""
+    from perception.evaluate.comparison import bootstrap
+
+    if options.against is None and not options.intervals:
+        return None
+    run = judge.sampler(results)
+    if options.against is None:
+        return bootstrap(run, samples=options.samples, seed=options.seed)
+    other: str = options.against
+    if _are_results(other):
+        path = Path(other)
+    else:
+        path = _detect(_detector(options, other), judge, folder / "against", lambda *_: None)
+    first = str(options.results or options.weights)
+    names = (first, other)
+    return bootstrap(
+        run,
+        judge.sampler(path),
+        names=names,
+        samples=options.samples,
+        seed=options.seed,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,11 +58,16 @@ class BoxTable:
             "points": np.full(count, -1),
             "distance_m": np.hypot(boxes[:, 0], boxes[:, 1]),
         }
-        types = {"frame": np.int64, "points": np.int64, "label": np.str_, "attribute": np.str_}
+        types: dict[str, type] = {
+            "frame": np.int64,
+            "points": np.int64,
+            "label": np.str_,
+            "attribute": np.str_,
+        }
         for column in fields(self):
             given = getattr(self, column.name)
             given = defaults[column.name] if given is None else given
-            made = np.asarray(given, types.get(column.name, np.float64))
+            made: npt.NDArray[Any] = np.asarray(given, types.get(column.name, np.float64))
             made = made.reshape(-1, {"boxes": 7, "velocity": 2}[column.name]) if made.ndim == 2 else made
             object.__setattr__(self, column.name, boxes if column.name == "boxes" else made)
             if len(getattr(self, column.name)) != count:

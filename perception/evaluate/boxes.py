@@ -190,7 +190,8 @@ def _take(
     order = np.where(ignored[label], 1e9, 0.0) - np.concatenate(closeness)
     allowed = np.ones((1, len(label)), np.bool_)
     candidates = Candidates(label, detection, order, allowed)
-    return take_labels(candidates, detections.frame, _whole(own, len(detections)), len(labels))[0, own]
+    taken: Rows = take_labels(candidates, detections.frame, _whole(own, len(detections)), len(labels))[0, own]
+    return taken
 
 
 def _whole(first: Rows, count: int) -> Rows:

@@ -1,23 +1,83 @@
-"""Run a detector over a data set and evaluate what it finds."""
+"""Run a detector over a data set and judge what it finds, by the protocol of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from perception.data import CameraCalibration, CameraObject, DataSet, Frame, objects_from_boxes
-from perception.data.kitti import write_objects
+from perception.data import DataSet, Frame
 from perception.detector import Detector
 from perception.errors import DataError
-from perception.evaluate.kitti import KittiResult, evaluate_kitti
+from perception.evaluate.judge import Judge, JudgeOptions, ProtocolName, Result
+from perception.evaluate.judge_boxes import BoxesJudge
+from perception.evaluate.judge_kitti import KittiJudge
+from perception.evaluate.judge_nuscenes import NuScenesJudge
 from perception.types import Detections
 
+JUDGES: dict[ProtocolName, type[Judge]] = {
+    judge.protocol: judge for judge in (KittiJudge, NuScenesJudge, BoxesJudge)
+}
+_NEEDS = {
+    "kitti": "it counts by a camera's picture: heights in pixels, occlusion, truncation",
+    "nuscenes": "it needs nuScenes' tables: samples, poses, velocities, attributes",
+}
 
-def detections_to_objects(detections: Detections, calibration: CameraCalibration) -> list[CameraObject]:
-    """KITTI result objects of the detections that the camera sees; the protocol knows no others."""
-    objects = objects_from_boxes(detections.boxes, detections.labels, detections.scores, calibration)
-    corners = [(entry, *entry.box_2d) for entry in objects if entry.location[2] > 0]
-    return [entry for entry, x0, y0, x1, y1 in corners if x1 - x0 > 1 and y1 - y0 > 1]
+
+def judge_of(
+    data_set: DataSet, protocol: ProtocolName | None = None, options: JudgeOptions | None = None
+) -> Judge:
+    """The protocol of a data set, or another one.
+
+    Args:
+        data_set: frames with labels.
+        protocol: None: the data set's own. ``"boxes"`` judges any labelled data.
+        options: of the judge.
+
+    Raises:
+        DataError: the data has no labels, or cannot be judged so.
+    """
+    if data_set.evaluation is None or not any(frame.labelled for frame in data_set):
+        raise DataError(f"{data_set.folder}: no labels to evaluate with; name a data set that has labels")
+    name = protocol or data_set.evaluation
+    if name not in ("boxes", data_set.evaluation):
+        raise DataError(
+            f"{data_set.folder}: a {data_set.kind} cannot be judged by the protocol {name}: {_NEEDS[name]};"
+            f" say --protocol {data_set.evaluation}, or boxes"
+        )
+    return JUDGES[name](data_set, options or JudgeOptions())
+
+
+def detect_all(
+    detector: Detector,
+    judge: Judge,
+    directory: str | Path,
+    *,
+    on_frame: Callable[[Frame, Detections], None] | None = None,
+) -> Path:
+    """Detect in every frame of a judge's data set and write results that it judges.
+
+    Args:
+        detector: what finds the objects; what it reports by class (``nms.report_thresholds``) is not looked
+            at: all scores from ``nms.score_threshold`` on count.
+        judge: of the frames.
+        directory: results are written here, and left.
+        on_frame: called after each frame.
+
+    Raises:
+        DataError: a frame cannot be read.
+    """
+    everything = detector.reporting_everything()
+
+    def detected() -> Iterator[tuple[Frame, Detections]]:
+        for frame in judge.data_set:
+            found = everything(frame.cloud)
+            yield frame, found
+            if on_frame is not None:
+                on_frame(frame, found)
+
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    return judge.write(directory, detected())
 
 
 def evaluate_detector(
@@ -26,29 +86,18 @@ def evaluate_detector(
     directory: str | Path,
     *,
     on_frame: Callable[[Frame, Detections], None] | None = None,
-) -> KittiResult:
-    """Detect in every frame, write KITTI result files, and evaluate these against the labels.
+) -> Result:
+    """Detect in every frame, write results, and judge these by the protocol of the data set.
 
     Args:
-        detector: what finds the objects; what it reports by class (``nms.report_thresholds``) is not looked
-            at: all scores from ``nms.score_threshold`` on count.
-        data_set: frames with labels; their calibration turns boxes into the camera frame.
-        directory: one ``<frame>.txt`` each is written here, and left.
-        on_frame: called after each frame.
+        detector, directory, on_frame: as of :func:`detect_all`.
+        data_set: frames with labels.
+
+    Returns:
+        ``KittiResult``, ``NuScenesResult`` or ``BoxesResult``.
 
     Raises:
         DataError: the data set has no labels, or a frame cannot be read.
     """
-    if data_set.evaluation != "kitti" or not any(frame.labelled for frame in data_set):
-        raise DataError(f"{data_set.folder}: no labels to evaluate with; name a data set that has labels")
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    detector, labels = detector.reporting_everything(), {}
-    for frame in data_set:
-        detections = detector(frame.cloud)
-        objects = detections_to_objects(detections, frame.calibration)
-        write_objects(directory / f"{frame.frame_id}.txt", objects)
-        labels[frame.frame_id] = frame.objects
-        if on_frame is not None:
-            on_frame(frame, detections)
-    return evaluate_kitti(labels, directory, classes=detector.config.head.classes)
+    judge = judge_of(data_set, options=JudgeOptions(classes=detector.config.head.classes))
+    return judge.evaluate(detect_all(detector, judge, directory, on_frame=on_frame))

@@ -124,7 +124,8 @@ def _count_at(task: MatchTask, thresholds: Float64Array) -> tuple[Rows, Rows, Fl
 
 def accountable(task: MatchTask) -> npt.NDArray[np.bool_]:
     """(M,) bool: detections that are false positives where no label takes them."""
-    return (task.detection_role == EVALUATED) & ~task.excused
+    counts: npt.NDArray[np.bool_] = (task.detection_role == EVALUATED) & ~task.excused
+    return counts
 
 
 def matches(task: MatchTask, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows, Rows]]:

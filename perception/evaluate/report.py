@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perception.errors import DataError
+from perception.evaluate.figure import new_figure, save_figure
 from perception.evaluate.kitti_protocol import METRICS, Metric
 from perception.evaluate.kitti_result import DIFFICULTY_NAMES, KittiResult
 from perception.evaluate.thresholds import ScoreChoice
@@ -19,7 +19,6 @@ _METRIC_NAMES: dict[Metric, str] = {"2d": "2D", "bev": "BEV", "3d": "3D", "aos":
 # Easy, moderate, hard: distinguishable without colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73")
 _PANEL_METRICS: tuple[tuple[Metric, str], ...] = (("3d", "-"), ("bev", "--"))
-_DPI = 100
 _COUNTS = "labels\neasy/mod./hard"
 _FEW_LABELS = "With fewer than 41 labels even perfect detections stay below 100 (official protocol)."
 _SMALLEST_WIDTH_PX, _PANEL_WIDTH_PX, _HEIGHT_PX = 1200, 440, 620
@@ -85,15 +84,8 @@ def plot_precision_recall(result: KittiResult, path: str | Path) -> Path:
     Raises:
         DataError: the file cannot be written.
     """
-    # Imported here: evaluation itself needs no matplotlib. Figure without pyplot leaves the caller's
-    # backend and figures alone.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    path = Path(path)
     width = max(_SMALLEST_WIDTH_PX, _PANEL_WIDTH_PX * len(result.classes))
-    figure = Figure(figsize=(width / _DPI, _HEIGHT_PX / _DPI), dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, _HEIGHT_PX)
     panels = figure.subplots(1, len(result.classes), squeeze=False, sharey=True)[0]
     for panel, name in zip(panels, result.classes, strict=True):
         _draw_class(panel, result, name)
@@ -101,12 +93,7 @@ def plot_precision_recall(result: KittiResult, path: str | Path) -> Path:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
     figure.suptitle(f"KITTI precision and recall, {len(result.frame_ids)} frames", fontsize=13)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png")
-    except OSError as error:
-        raise DataError(f"{path}: cannot write the figure ({error.strerror}); check the folder") from error
-    return path
+    return save_figure(figure, path)
 
 
 def _percentages(result: KittiResult, name: str, metric: Metric) -> list[str]:

@@ -35,3 +35,6 @@ CLASS_OF_CATEGORY = {
     "movable_object.trafficcone": "traffic_cone",
     "movable_object.barrier": "barrier",
 }
+
+#: Category of the places where bicycles and motorcycles are not judged.
+BICYCLE_RACK = "static_object.bicycle_rack"

@@ -147,11 +147,15 @@ class NuScenesDataSet(DataSet):
         there = {_name(path.name) for path in (self._root / "samples" / LIDAR).glob(f"*{_SUFFIX}")}
         return [name for name in self._frames if name in there]
 
-    def frame(self, frame_id: str) -> NuScenesFrame:
-        """A key frame."""
+    def sample_token(self, frame_id: str) -> str:
+        """Of the sample of a frame, in the tables and in result files."""
         if frame_id not in self._frames:
             raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
-        sample = self._frames[frame_id]
+        return self._frames[frame_id]
+
+    def frame(self, frame_id: str) -> NuScenesFrame:
+        """A key frame."""
+        sample = self.sample_token(frame_id)
         sights = {name: self.tables.sight(token) for name, token in self.tables.key_sights[sample].items()}
         scan = sights[LIDAR]
         pose = _level(scan)

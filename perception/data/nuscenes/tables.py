@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.transform import Rotation
 
-from perception.data.nuscenes.classes import CLASS_OF_CATEGORY, CLASSES
+from perception.data.nuscenes.classes import BICYCLE_RACK, CLASS_OF_CATEGORY, CLASSES
 from perception.errors import DataError
 
 Matrix = npt.NDArray[np.float64]
@@ -24,6 +24,8 @@ Record = dict[str, Any]
 LIDAR, CAMERA = "LIDAR_TOP", "CAM_FRONT"
 #: Seconds between the sights on both sides that a velocity is taken from, as in nuScenes' own evaluation.
 _MOST_S = 1.5
+# Racks are no class; bicycles inside them are not judged.
+_RACK_ID = -2
 
 
 class Sight(NamedTuple):
@@ -78,6 +80,8 @@ class _Annotations(NamedTuple):
     instance: npt.NDArray[np.int64]
     attribute: list[str]
     points: npt.NDArray[np.int64]
+    rack_sample: npt.NDArray[np.int64]
+    rack_numbers: Matrix
 
 
 class Tables:
@@ -154,6 +158,15 @@ class Tables:
             table.points[part],
         )
 
+    def bicycle_racks(self, sample: str) -> Matrix:
+        """(K, 7) float64: x, y, z, length, width, height, yaw of a sample's bicycle racks, global frame."""
+        table = self._annotations
+        numbers = table.rack_numbers[table.rack_sample == self.sample_rows[sample]]
+        # The x axis on the ground: its direction is all that boxes know of a rotation.
+        x, y, z, w = numbers[:, 6:].T
+        yaw = np.arctan2(2 * (x * y + w * z), w * w + x * x - y * y - z * z)
+        return np.column_stack([numbers[:, :6], yaw])
+
     @cached_property
     def labelled(self) -> bool:
         """There are labels; the test set has none."""
@@ -214,7 +227,7 @@ class Tables:
         velocities = self._velocities(numbers[:, :3], sample, places, records)
         # Width, length, height and w, x, y, z there.
         numbers = numbers[:, [0, 1, 2, 4, 3, 5, 7, 8, 9, 6]]
-        judged = ids[instance] >= 0
+        judged, rack = ids[instance] >= 0, ids[instance] == _RACK_ID
         order = np.flatnonzero(judged)[np.argsort(sample[judged], kind="stable")]
         points = [entry["num_lidar_pts"] + entry.get("num_radar_pts", 0) for entry in records]
         named = [
@@ -228,6 +241,8 @@ class Tables:
             instance[order],
             [named[row] for row in order],
             np.array(points, np.int64)[order],
+            sample[rack],
+            numbers[rack],
         )
 
     def _velocities(
@@ -299,6 +314,8 @@ class Tables:
 
 
 def _class_id(category: str) -> int:
+    if category == BICYCLE_RACK:
+        return _RACK_ID
     name = CLASS_OF_CATEGORY.get(category)
     return -1 if name is None else CLASSES.index(name)
 

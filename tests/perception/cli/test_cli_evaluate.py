@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nuscenes_folder import write_nuscenes
 
 from perception.config import DetectorConfig
 from perception.data import CameraCalibration, open_data_set
 from perception.data.kitti import read_objects, write_objects
-from perception.evaluate.data_set import detections_to_objects
+from perception.evaluate.data_set import judge_of
+from perception.evaluate.judge_kitti import detections_to_objects
 from perception.model.network import Network
 from perception.model.weights import save_weights
 from perception.types import Detections
@@ -185,3 +187,130 @@ def test_a_folder_without_labels_is_named(perceive: Perceive, kitti_folder: Path
     done = perceive("eval", "--data", scans, "--split", "all", "--weights", tiny_weights)
     assert done.status == 2
     assert "no labels to evaluate with" in done.remarks
+
+
+def test_boxes_of_any_data(
+    perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("eval", "--data", kitti_folder, "--split", "all", "--protocol", "boxes")
+    done = perceive(*arguments, "--weights", tiny_weights, "--out", out, "--intervals", "--samples", 5)
+    assert done.status == 0, done.remarks
+    assert "average precision over all recalls" in done.output
+    assert "95% intervals" in done.output
+    for name in ("precision_recall.png", "comparison.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["protocol"] == "boxes"
+    results = out / "results/detections.jsonl"
+    again = perceive(*arguments, "--results", results.parent, "--json")
+    assert json.loads(again.output)["classes"] == metrics["classes"]
+
+
+def test_boxes_that_are_the_labels(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    data_set = open_data_set(kitti_folder)
+    path = tmp_path / "detections.jsonl"
+    with path.open("w") as stream:
+        for frame in data_set:
+            truth = frame.truth
+            behind = truth.boxes.copy()
+            behind[:, 0] *= -1
+            found = Detections(
+                np.concatenate([truth.boxes, behind]),
+                np.linspace(0.9, 0.2, 2 * len(truth), dtype=np.float32),
+                truth.labels * 2,
+            )
+            stream.write(json.dumps({"frame": frame.frame_id, **found.to_dict()}) + "\n")
+    arguments = ("eval", "--data", kitti_folder, "--split", "all", "--protocol", "boxes", "--json")
+    done = perceive(*arguments, "--results", path, "--match", "Car=2m")
+    assert done.status == 0, done.remarks
+    record = json.loads(done.output)
+    assert record["classes"]["Car"]["AP"] == {"3d": 100.0, "bev": 100.0}
+    assert record["classes"]["Car"]["match"] == "< 2 m"
+    labels = sum(len(frame.truth) for frame in data_set)
+    counted = sum(entry["labels"] for entry in record["classes"].values())
+    unseen = record["left_out"].get("labels outside of the picture", 0)
+    assert counted + unseen == labels
+    assert (
+        record["left_out"]["detections outside of the picture, where nothing is labelled"] == labels + unseen
+    )
+    for wrong, message in (
+        (("--match", "Car"), "CLASS=LIMIT"),
+        (("--match", "Car=x"), "expected an overlap"),
+        (("--match", "Tram=0.5"), "not judged"),
+    ):
+        refused = perceive(*arguments, "--results", path, *wrong)
+        assert (refused.status, message in refused.remarks) == (2, True), refused.remarks
+    path.write_text('{"frame": "000000"}\n')
+    refused = perceive(*arguments, "--results", path)
+    assert f"{path}: line 1 is no record" in refused.remarks.replace("\n", "")
+
+
+def test_a_run_against_another(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    worse = tmp_path / "worse"
+    shutil.copytree(results, worse)
+    for path in worse.iterdir():
+        write_objects(path, read_objects(path)[:1])
+    arguments = ("eval", "--data", kitti_folder, "--split", "all", "--results", results)
+    done = perceive(*arguments, "--against", worse, "--samples", 20, "--seed", 3, "--json")
+    assert done.status == 0, done.remarks
+    comparison = json.loads(done.output)["comparison"]
+    assert (comparison["samples"], comparison["seed"]) == (20, 3)
+    assert comparison["runs"] == [str(results), str(worse)]
+    row = next(entry for entry in comparison["measures"] if entry["measure"] == "AP 3D hard")
+    value, other, difference = row["value"][0], row["other"][0], row["difference"][0]
+    assert difference == pytest.approx(value - other)
+    assert value > other
+    printed = perceive(*arguments, "--against", worse, "--samples", 5).output
+    assert "A - B" in printed
+    (worse / "000003.txt").unlink()
+    refused = perceive(*arguments, "--against", worse, "--missing", "skip")
+    assert refused.status == 2
+    assert "different frames (000003" in refused.remarks.replace("\n", " ")
+
+
+def test_against_weights(perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    arguments = ("--results", results, "--against", tiny_weights, "--samples", 3, "--json")
+    done = perceive("eval", "--data", kitti_folder, *arguments)
+    assert done.status == 0, done.remarks
+    assert json.loads(done.output)["comparison"]["runs"] == [str(results), str(tiny_weights)]
+
+
+def test_data_that_cannot_be_judged_so(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
+    results = perfect_results(kitti_folder, tmp_path / "results")
+    done = perceive("eval", "--data", kitti_folder, "--results", results, "--protocol", "nuscenes")
+    assert done.status == 2
+    assert "it needs nuScenes' tables" in done.remarks.replace("\n", " ")
+    root = write_nuscenes(tmp_path / "nuscenes")
+    done = perceive("eval", "--data", root, "--split", "all", "--results", results, "--protocol", "kitti")
+    assert done.status == 2
+    assert "a camera's picture" in done.remarks.replace("\n", " ")
+
+
+def test_nuscenes_results(perceive: Perceive, tmp_path: Path, tiny_weights: Path) -> None:
+    root = write_nuscenes(tmp_path / "nuscenes")
+    data_set = open_data_set(root, having="labels")
+    results = tmp_path / "results.json"
+    perfect = [
+        (frame, Detections(frame.boxes, np.full(len(frame.boxes), 0.5, np.float32), frame.labels))
+        for frame in data_set
+    ]
+    judge_of(data_set).write(tmp_path, perfect)
+    arguments = ("eval", "--data", root, "--split", "all", "--results", results)
+    done = perceive(*arguments, "--out", tmp_path / "out", "--against", results, "--samples", 3)
+    assert done.status == 0, done.remarks
+    assert "NDS" in done.output
+    record = json.loads((tmp_path / "out/metrics.json").read_text())
+    assert record["frames"] == len(data_set)
+    present = [entry for entry in record["classes"].values() if entry["labels"]]
+    assert present
+    for entry in present:
+        assert entry["AP"] == pytest.approx(1)
+        assert entry["errors"]["ATE"] == pytest.approx(0, abs=1e-4)
+        assert entry["errors"]["AOE"] == pytest.approx(0, abs=1e-4)
+    assert (tmp_path / "out/comparison.png").stat().st_size > 1000
+    refused = perceive("eval", "--data", root, "--split", "all", "--weights", tiny_weights)
+    assert refused.status == 2
+    assert "is one of nuScenes'" in refused.remarks.replace("\n", " ")

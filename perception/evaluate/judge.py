@@ -1,0 +1,83 @@
+"""One face for all protocols: what writes results of a data set, judges and samples them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from perception.boxes import points_in_boxes
+from perception.data import DataSet, Frame
+from perception.evaluate.box_table import Rows
+from perception.evaluate.boxes_result import MatchRule
+from perception.evaluate.kitti_frames import MissingResults
+from perception.evaluate.resampling import Sampler
+from perception.types import Boxes3D, Detections
+
+ProtocolName = Literal["kitti", "nuscenes", "boxes"]
+
+
+class Result(Protocol):
+    """What an evaluation gives back."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Plain values for JSON."""
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """What the protocols can be told.
+
+    Attributes:
+        classes: to judge; None: those of the protocol or of the data.
+        missing_results: what frames without results are.
+        rules: when a box of a class matches (boxes only).
+        min_points: labels of fewer points do not count (boxes only).
+    """
+
+    classes: Sequence[str] | None = None
+    missing_results: MissingResults = "error"
+    rules: Mapping[str, MatchRule] = field(default_factory=dict)
+    min_points: int = 0
+
+
+class Judge(ABC):
+    """A protocol on a data set.
+
+    Attributes:
+        protocol: its name.
+        results: what its results are, in words.
+    """
+
+    protocol: ClassVar[ProtocolName]
+    results: ClassVar[str]
+
+    def __init__(self, data_set: DataSet, options: JudgeOptions) -> None:
+        self.data_set, self.options = data_set, options
+
+    @abstractmethod
+    def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
+        """Write what was detected into a folder that is there, and return what :meth:`evaluate` takes."""
+
+    @abstractmethod
+    def evaluate(self, results: Path) -> Result:
+        """Judge results."""
+
+    @abstractmethod
+    def sampler(self, results: Path) -> Sampler:
+        """Measure results on samples of the frames."""
+
+
+def points_in_labels(frame: Frame, truth: Boxes3D) -> Rows:
+    """(M,) int64 points of the scan in each label of a frame; -1 where there is no scan."""
+    if frame.source is None or not frame.source.exists():
+        return np.full(len(truth), -1)
+    if len(truth) == 0:
+        return np.zeros(0, np.int64)
+    points = frame.points[np.isfinite(frame.points).all(axis=1), :3]
+    inside: Rows = points_in_boxes(points, truth.boxes).sum(axis=1, dtype=np.int64)
+    return inside

@@ -1,0 +1,44 @@
+"""Tables and the figure of an evaluation, whatever its protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perception.evaluate.boxes_result import BoxesResult
+from perception.evaluate.judge import Result
+from perception.evaluate.kitti_result import KittiResult
+from perception.evaluate.nuscenes_result import NuScenesResult
+from perception.evaluate.report import format_table, plot_precision_recall
+from perception.evaluate.report_boxes import boxes_tables, nuscenes_tables, plot_boxes, plot_nuscenes
+from sparse_core.table import Table
+
+
+def result_tables(result: Result) -> list[Table]:
+    """What is printed of a result.
+
+    Raises:
+        TypeError: it is of no protocol.
+    """
+    if isinstance(result, KittiResult):
+        return [format_table(result)]
+    if isinstance(result, NuScenesResult):
+        return nuscenes_tables(result)
+    if isinstance(result, BoxesResult):
+        return boxes_tables(result)
+    raise TypeError(f"expected a result of a protocol, got {type(result).__name__}")
+
+
+def plot_result(result: Result, path: str | Path) -> Path:
+    """Precision-recall curves as a PNG file.
+
+    Raises:
+        DataError: the file cannot be written.
+        TypeError: the result is of no protocol.
+    """
+    if isinstance(result, KittiResult):
+        return plot_precision_recall(result, path)
+    if isinstance(result, NuScenesResult):
+        return plot_nuscenes(result, path)
+    if isinstance(result, BoxesResult):
+        return plot_boxes(result, path)
+    raise TypeError(f"expected a result of a protocol, got {type(result).__name__}")
