@@ -460,6 +460,8 @@ class TrainConfig:
         extra_share: share of the frames taken from the extra data sets, if any are given.
         extra_until: fraction of the steps after which only the main data set is used.
         workers: processes that prepare frames.
+        memory_gb: of points that are kept in memory, which the processes share; frames beyond are read again
+            whenever they are used.
         checkpoint_every: steps between checkpoints.
         seed: of everything random.
     """
@@ -476,13 +478,14 @@ class TrainConfig:
     extra_share: float = 0.3
     extra_until: float = 0.8
     workers: int = 4
+    memory_gb: float = 4.0
     checkpoint_every: int = 500
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):
             _check(getattr(self, name) > 0, name, "positive", getattr(self, name))
-        for name in ("workers", "weight_decay", "seed"):
+        for name in ("workers", "memory_gb", "weight_decay", "seed"):
             _check(getattr(self, name) >= 0, name, "not negative", getattr(self, name))
         _check(0 <= self.average_decay < 1, "average_decay", "in [0, 1)", self.average_decay)
         _check(0 <= self.extra_until <= 1, "extra_until", "in [0, 1]", self.extra_until)

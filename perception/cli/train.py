@@ -71,6 +71,11 @@ def add_parser(commands: Any) -> None:
         " codebook64 …",
     )
     add_range_option(parser)
+    parser.add_argument(
+        "--skip-damaged",
+        action="store_true",
+        help="leave frames out that cannot be read, and name them (default: stop at the first)",
+    )
     parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
@@ -111,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         on_log=None if REMARKS.is_terminal else _LossLines(),
         on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
         fine_tune=fine_tune,
+        skip_damaged=options.skip_damaged,
     )
     if not first:
         return 0

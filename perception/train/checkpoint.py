@@ -52,7 +52,7 @@ def damaged(path: Path, error: Exception) -> CheckpointError:
 
 def _check_same_run(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     # What only decides how the work is done, not what comes out, may change between calls.
-    free = {"workers", "checkpoint_every"}
+    free = {"workers", "memory_gb", "checkpoint_every"}
     for name in sorted((stored.keys() | wanted.keys()) - free):
         if stored.get(name) != wanted.get(name):
             raise CheckpointError(

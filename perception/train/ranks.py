@@ -104,8 +104,8 @@ class Ranks:
             for value in parameters
         ]
         flags = torch.tensor(used, dtype=torch.float32, device=self.device)
-        flat = self.total(torch.cat([losses.detach().float(), flags, *parts]))
-        summed, flags, rest = flat.split([len(losses), len(used), len(flat) - len(losses) - len(used)])
+        flat: Tensor = self.total(torch.cat([losses.detach().float(), flags, *parts]))
+        summed, (flags, rest) = flat[: len(losses)], flat[len(losses) :].tensor_split([len(used)])
         for value, seen, part in zip(
             parameters, flags.tolist(), rest.split([len(part) for part in parts]), strict=True
         ):

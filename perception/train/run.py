@@ -20,12 +20,14 @@ from perception.model.compression import PATTERN, compress_network, save_compres
 from perception.model.network import Network
 from perception.model.weights import load_weights, save_weights
 from perception.train.fine_tune import FineTune, masks_of
-from perception.train.frames import class_counts, load_frames, with_measured_sizes
+from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]
+#: Damaged frames that are named.
+_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def train(
     on_log: OnLog | None = None,
     on_remark: OnRemark | None = None,
     fine_tune: FineTune | None = None,
+    skip_damaged: bool = False,
 ) -> TrainOutcome:
     """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
 
@@ -78,6 +81,7 @@ def train(
         on_remark: called with each sentence of ``TrainOutcome.remarks``, most of them before the first step.
         fine_tune: start from finished weights, with masks or a coding; with a coding the weights written are
             compressed by it.
+        skip_damaged: leave frames out that cannot be read; a remark counts and names them.
 
     Raises:
         DataError: no frames, damaged ones, or none with an object of a class.
@@ -85,17 +89,22 @@ def train(
     """
     classes = config.detector.head.classes
     labelled = open_data_set(data, "train")
-    frames = load_frames(labelled, classes)
-    if not any(class_counts(frames, classes).values()):
+    damaged: list[str] = []
+    loaded: list[LoadedFrames] = []
+    for source in (labelled, *(open_data_set(folder, "train") for folder in extra)):
+        left = config.memory_gb * 1e9 - sum(part.nbytes for part in loaded)
+        on_damaged = damaged.append if skip_damaged else None
+        loaded.append(load_frames(source, classes, memory_bytes=left, on_damaged=on_damaged))
+    frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
+    if frames and not any(class_counts(frames, classes).values()):
         raise _nothing_of(classes, labelled)
-    more = [frame for folder in extra for frame in load_frames(open_data_set(folder, "train"), classes)]
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
     say = _nobody if on_remark is None else on_remark
     with ranks_of_environment(device) as ranks:
         trainer = Trainer(
             config, directory, frames, extra=more, device=device, fine_tune=fine_tune, ranks=ranks
         )
-        remarks = _remarks(trainer, class_counts([*frames, *more], classes))
+        remarks = _remarks(trainer, class_counts(frames + more, classes), damaged)
         for remark in remarks if ranks.writes else ():
             say(remark)
         finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
@@ -124,9 +133,13 @@ def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
     )
 
 
-def _remarks(trainer: Trainer, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """What became of weights for other classes, and classes with too few boxes."""
+def _remarks(trainer: Trainer, counts: Mapping[str, int], damaged: Sequence[str]) -> tuple[str, ...]:
+    """What was left out, what became of weights for other classes, and classes with too few boxes."""
     remarks = []
+    if damaged:
+        more = f"; and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        what = "1 damaged frame is" if len(damaged) == 1 else f"{len(damaged)} damaged frames are"
+        remarks.append(f"{what} left out: {'; '.join(damaged[:_NAMED])}{more}")
     if trainer.transfer is not None and trainer.fine_tune is not None:
         remarks.append(trainer.transfer.sentence(trainer.fine_tune.weights))
     few = {name: count for name, count in counts.items() if count < FEW_BOXES}

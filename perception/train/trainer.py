@@ -94,7 +94,9 @@ class Trainer:
         self.samples = SampleSequence(frames, extra, objects, config)
         stored = read_checkpoint(self.checkpoint_path, self._settings(), self.device)
         self.network = self._starting_network(stored)
-        ranks.share(list(self.network.state_dict().values()))
+        # What a module keeps beside its tensors lies on the CPU, and follows from the configuration.
+        state = self.network.state_dict().items()
+        ranks.share([value for name, value in state if not name.endswith("_extra_state")])
         synchronise_norms(self.network, ranks)
         self.average = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
         self.optimizer = torch.optim.AdamW(

@@ -181,6 +181,23 @@ def test_simulate_another_sensor_and_other_classes(perceive: Perceive, tmp_path:
     assert "--sensor-height must be one number or LOW,HIGH" in wrong.remarks
 
 
+def test_label_a_drive_and_train_on_it(
+    perceive: Perceive, short: Path, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    poses = tmp_path / "poses.txt"
+    poses.write_text("1 0 0 0 0 1 0 0 0 0 1 0\n" * 4)
+    drive = ("pseudo-label", kitti_folder, "--weights", tiny_weights, "--poses", poses)
+    done = perceive(*drive, "--out", tmp_path / "pseudo", "--score", "0", "--doubt", "0", "--agree", "0")
+    assert done.status == 0, done.remarks
+    assert "4 scans in" in done.output
+    assert "doubtful cut out" in done.output
+    arguments = ("--data", kitti_folder, "--extra", tmp_path / "pseudo", "--out", tmp_path / "run")
+    assert perceive("train", short, *arguments).status == 0
+    wrong = perceive(*drive, "--out", tmp_path / "other", "--agree", "7")
+    assert wrong.status == 2
+    assert "agree must be at most" in wrong.remarks
+
+
 def test_doctor_on_a_good_folder(perceive: Perceive, kitti_folder: Path) -> None:
     done = perceive("doctor", kitti_folder, "--classes", "Car,Pedestrian", "--json")
     report = json.loads(done.output)
