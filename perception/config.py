@@ -250,6 +250,9 @@ class NmsConfig:
         max_boxes: final boxes per frame.
         report_thresholds: by class, the score from which boxes are reported; of other classes from
             ``score_threshold`` on. Evaluation looks at all of them.
+        score_maps: by class, scale and bias of what is reported as the score of a final box:
+            ``sigmoid(scale * logit(score) + bias)``. ``report_thresholds`` are compared with that,
+            ``score_threshold`` with the score itself.
     """
 
     proposal_iou: float = 0.7
@@ -257,6 +260,7 @@ class NmsConfig:
     score_threshold: float = 0.1
     max_boxes: int = 64
     report_thresholds: dict[str, float] = field(default_factory=dict)
+    score_maps: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("proposal_iou", "iou", "score_threshold"):
@@ -264,6 +268,9 @@ class NmsConfig:
             _check(0 <= value <= 1, f"nms.{name}", "in [0, 1]", value)
         for label, value in self.report_thresholds.items():
             _check(0 <= value <= 1, f"nms.report_thresholds of {label}", "in [0, 1]", value)
+        for label, values in self.score_maps.items():
+            scale, _ = _numbers(f"nms.score_maps of {label}", values)
+            _check(scale > 0, f"nms.score_maps of {label}", "a positive scale and a bias", values)
         _check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,9 +139,13 @@ class Detector:
         Raises:
             ConfigError: a score out of [0, 1], or of an unknown class.
         """
-        nms = self.config.nms
+        nms, classes = self.config.nms, self.config.head.classes
         if isinstance(score, Mapping):
             nms = replace(nms, report_thresholds=dict(score))
+        elif nms.score_maps:
+            # Reported scores are compared; the network has to let through what may reach them.
+            own = min(_unmapped(score, *nms.score_maps.get(name, (1.0, 0.0))) for name in classes)
+            nms = replace(nms, score_threshold=own, report_thresholds=dict.fromkeys(classes, score))
         else:
             nms = replace(nms, score_threshold=score, report_thresholds={})
         changed = copy.copy(self)
@@ -281,6 +286,13 @@ class Detector:
 
     def _described(self, result: FrameResult, cloud: Cloud) -> Detections:
         return described(result, cloud, self.config, self.watch(cloud))
+
+
+def _unmapped(score: float, scale: float, bias: float) -> float:
+    """The score that ``nms.score_maps`` turn into this one."""
+    if not 0 < score < 1:
+        return score
+    return 1 / (1 + math.exp((bias - math.log(score / (1 - score))) / scale))
 
 
 def _read(scan: Scan) -> Cloud:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perception.detector import Detector
     from perception.evaluate.comparison import Comparison
     from perception.evaluate.judge import Judge, JudgeOptions
+    from sparse_core.table import Table
 
 #: What is said of result files where it is not weights.
 _RESULT_SUFFIXES = (".json", ".jsonl")
@@ -75,6 +76,17 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--thresholds", action="store_true", help="also choose the score of each class with the greatest F2"
     )
+    parser.add_argument(
+        "--calibration",
+        action="store_true",
+        help="how scores compare with the share of right boxes, and maps that mend it (boxes protocol)",
+    )
+    parser.add_argument(
+        "--save-calibrated",
+        type=Path,
+        metavar="FILE",
+        help="write the weights with these maps (.safetensors)",
+    )
     parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
     add_device_option(parser)
@@ -89,16 +101,23 @@ def run(options: argparse.Namespace) -> int:
 
     if options.thresholds and options.results is not None:
         raise ValueError("--thresholds are chosen for a detector: leave --results out")
+    if options.save_calibrated is not None and options.results is not None:
+        raise ValueError("--save-calibrated writes the weights of a detector: leave --results out")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if options.out is None else options.out
         detector = None if options.results is not None else _detector(options, options.weights)
         data_set = _data_set(options, detecting=detector is not None)
         judge = judge_of(data_set, options.protocol, _judge_options(options, detector))
         pairs: list[tuple[Detections, Boxes3D]] = []
+        calibrating = options.calibration or options.save_calibrated is not None
+        detected: list[tuple[Frame, Detections]] = []
 
         def keep(frame: Frame, found: Detections) -> None:
             if options.thresholds:
                 pairs.append((found, frame.truth))
+            if calibrating:
+                # Another frame of this name: this one holds its scan.
+                detected.append((data_set.frame(frame.frame_id), found))
 
         results = options.results if detector is None else _detect(detector, judge, folder / "results", keep)
         result = judge.evaluate(results)
@@ -106,6 +125,8 @@ def run(options: argparse.Namespace) -> int:
         record = dict(result.to_dict())
         if detector is not None and options.thresholds:
             tables.append(_thresholds(pairs, detector, record))
+        if calibrating:
+            tables.append(_calibrate(options, judge, results, detected, Path(scratch), record))
         comparison = _compare(options, judge, results, folder)
     if comparison is not None:
         from perception.evaluate.report_comparison import comparison_table
@@ -175,9 +196,7 @@ def _detect(
         return detect_all(detector, judge, directory, on_frame=on_frame)
 
 
-def _thresholds(
-    pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]
-) -> object:
+def _thresholds(pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]) -> Table:
     """The table of the scores chosen by class; they are added to the record."""
     from perception.evaluate.report import format_choices
     from perception.evaluate.thresholds import choose_thresholds
@@ -187,6 +206,34 @@ def _thresholds(
     return format_choices(choices)
 
 
+def _calibrate(
+    options: argparse.Namespace,
+    judge: Judge,
+    results: Path,
+    detected: list[tuple[Frame, Detections]],
+    scratch: Path,
+    record: dict[str, Any],
+) -> Table:
+    """The table of the calibration; it is added to the record, and weights are written where asked for."""
+    from perception.evaluate.calibration import measure_reliability, score_maps
+    from perception.evaluate.judge_boxes import BoxesJudge
+    from perception.evaluate.report_calibration import calibration_table, plot_reliability
+
+    if options.results is not None and judge.protocol != "boxes":
+        raise ValueError("--calibration takes a detector, or detections.jsonl with --protocol boxes")
+    boxes = BoxesJudge(judge.data_set, judge.options)
+    frames, judged = boxes.judged(results if judge.protocol == "boxes" else boxes.write(scratch, detected))
+    found = measure_reliability({name: part.rankings["3d"] for name, part in judged.items()}, len(frames))
+    record["calibration"] = {name: part.to_dict() for name, part in found.items()}
+    if options.out is not None:
+        plot_reliability(found, options.out / "reliability.png")
+    if options.save_calibrated is not None:
+        from perception.model.weights import save_calibrated
+
+        save_calibrated(options.weights, options.save_calibrated, score_maps(found))
+    return calibration_table(found, len(frames))
+
+
 def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> Comparison | None:
     """Intervals of this run, and of the difference where there is another."""
     from perception.evaluate.comparison import bootstrap
@@ -194,19 +241,18 @@ def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: P
     if options.against is None and not options.intervals:
         return None
     run = judge.sampler(results)
+    first = str(options.results or options.weights)
     if options.against is None:
-        return bootstrap(run, samples=options.samples, seed=options.seed)
+        return bootstrap(run, names=(first,), samples=options.samples, seed=options.seed)
     other: str = options.against
     if _are_results(other):
         path = Path(other)
     else:
         path = _detect(_detector(options, other), judge, folder / "against", lambda *_: None)
-    first = str(options.results or options.weights)
-    names = (first, other)
     return bootstrap(
         run,
         judge.sampler(path),
-        names=names,
+        names=(first, other),
         samples=options.samples,
         seed=options.seed,
     )

@@ -24,7 +24,7 @@ ProtocolName = Literal["kitti", "nuscenes", "boxes"]
 class Result(Protocol):
     """What an evaluation gives back."""
 
-    def to_dict(self) -> Mapping[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
 
 

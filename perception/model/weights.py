@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from perception.config import DetectorConfig, from_dict, to_dict
+from perception.config import DetectorConfig, NmsConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
-from perception.model.embedding import EMBEDDING_SUFFIX, fitting_config, load_embedding
+from perception.model.embedding import EMBEDDING_SUFFIX, fitting_config, load_embedding, save_embedding
 from perception.model.network import Network, make_network
 from sparse_core.files import replacing
 from sparse_core.surgery import shapes_of, state_difference
@@ -70,6 +73,48 @@ def save_weights(network: Network, path: str | Path) -> None:
             raise ValueError(f"{name} holds values that half precision cannot; the network cannot be saved")
     with replacing(Path(path)) as temporary:
         save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
+
+
+def save_calibrated(name_or_path: str | Path, path: str | Path, maps: Mapping[str, Sequence[float]]) -> None:
+    """Write weights again, the same to the bit, with maps of scores (``nms.score_maps``).
+
+    Maps follow those that the weights have, and reporting thresholds move along, so that the same boxes are
+    reported. A head for vectors of boxes beside the file is written beside the new one.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        path: of the new file.
+        maps: class to scale and bias.
+
+    Raises:
+        CheckpointError: no such weights, a corrupt file, or compressed weights.
+        ConfigError: a map that cannot be.
+    """
+    source, path = resolve_weights(name_or_path), Path(path)
+    try:
+        with safe_open(str(source), framework="pt") as stored:
+            metadata = dict(stored.metadata() or {})
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{source}: {_why_unreadable(source, error)}") from error
+    if metadata.get("format") == COMPRESSED_FORMAT:
+        raise CheckpointError(f"{source}: compressed weights; calibrate those that they were made of")
+    config, head = _stored_config(source, metadata), load_embedding(source)
+    metadata[_CONFIG_KEY] = json.dumps(to_dict(replace(config, nms=_calibrated(config.nms, maps))))
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata=metadata)
+    if head is not None:
+        save_embedding(head, path)
+
+
+def _calibrated(nms: NmsConfig, maps: Mapping[str, Sequence[float]]) -> NmsConfig:
+    joined, thresholds = dict(nms.score_maps), dict(nms.report_thresholds)
+    for name, (scale, bias) in maps.items():
+        before = joined.get(name, (1.0, 0.0))
+        joined[name] = (scale * before[0], scale * before[1] + bias)
+        if 0 < (score := thresholds.get(name, 0.0)) < 1:
+            thresholds[name] = 1 / (1 + math.exp(-scale * math.log(score / (1 - score)) - bias))
+    return replace(nms, score_maps=joined, report_thresholds=thresholds)
 
 
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:

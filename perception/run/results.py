@@ -46,6 +46,23 @@ class FrameResult(NamedTuple):
         return [pillars] * (self.left_out > 0) + [f"{cells} makes room)"] * (self.overflow > 0)
 
 
+def _calibrated(result: FrameResult, config: DetectorConfig) -> FrameResult:
+    """Scores by the maps of their classes, best first; the order within a class stays."""
+    maps = [config.nms.score_maps.get(name, (1.0, 0.0)) for name in config.head.classes]
+    scale, bias = torch.tensor(maps, dtype=torch.float64)[result.labels.long()].unbind(1)
+    mapped = torch.sigmoid(scale * torch.logit(result.scores.double(), eps=1e-6) + bias).float()
+    has_map = torch.tensor([name in config.nms.score_maps for name in config.head.classes])
+    scores = torch.where(has_map[result.labels.long()], mapped, result.scores)
+    order = torch.argsort(scores, descending=True, stable=True)
+    vectors = result.embeddings
+    return result._replace(
+        boxes=result.boxes[order],
+        scores=scores[order],
+        labels=result.labels[order],
+        embeddings=None if vectors is None else vectors[order],
+    )
+
+
 def described(
     result: FrameResult, cloud: Cloud, config: DetectorConfig, remarks: Sequence[str] = ()
 ) -> Detections:
@@ -58,6 +75,8 @@ def described(
         remarks: more warnings.
     """
     classes = config.head.classes
+    if config.nms.score_maps:
+        result = _calibrated(result, config)
     least = torch.tensor([config.nms.report_thresholds.get(name, 0.0) for name in classes])
     kept = result.scores >= least[result.labels.long()]
     boxes = result.boxes[kept].numpy().astype(np.float32)

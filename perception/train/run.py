@@ -46,7 +46,7 @@ class TrainOutcome:
     step: int
     finished: bool
     directory: Path
-    metrics: dict[str, Any] | None
+    metrics: Mapping[str, Any] | None
     remarks: tuple[str, ...] = ()
 
 
@@ -167,7 +167,7 @@ def _save(trainer: Trainer, path: Path) -> Network:
 
 def _validate(
     network: Network, data: str | Path, directory: Path, device: str | torch.device
-) -> dict[str, Any] | None:
+) -> Mapping[str, Any] | None:
     try:
         validation = open_data_set(data, "val")
     except DataError:

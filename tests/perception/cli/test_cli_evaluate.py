@@ -17,10 +17,11 @@ from nuscenes_folder import write_nuscenes
 from perception.config import DetectorConfig
 from perception.data import CameraCalibration, open_data_set
 from perception.data.kitti import read_objects, write_objects
+from perception.detector import Detector
 from perception.evaluate.data_set import judge_of
 from perception.evaluate.judge_kitti import detections_to_objects
 from perception.model.network import Network
-from perception.model.weights import save_weights
+from perception.model.weights import save_calibrated, save_weights
 from perception.types import Detections
 
 Perceive = Callable[..., Any]
@@ -314,3 +315,63 @@ def test_nuscenes_results(perceive: Perceive, tmp_path: Path, tiny_weights: Path
     refused = perceive("eval", "--data", root, "--split", "all", "--weights", tiny_weights)
     assert refused.status == 2
     assert "is one of nuScenes'" in refused.remarks.replace("\n", " ")
+
+
+def test_calibration(
+    perceive: Perceive, kitti_folder: Path, tiny_config: DetectorConfig, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    every = replace(tiny_config.nms, score_threshold=0.0, report_thresholds={"Car": 0.3})
+    save_weights(Network(replace(tiny_config, nms=every)), tmp_path / "raw.safetensors")
+    made = tmp_path / "calibrated.safetensors"
+    arguments = ("eval", "--data", kitti_folder, "--split", "all", "--weights", tmp_path / "raw.safetensors")
+    done = perceive(*arguments, "--save-calibrated", made, "--out", tmp_path / "out")
+    assert done.status == 0, done.remarks
+    assert "Calibration of scores" in done.output
+    assert (tmp_path / "out/reliability.png").read_bytes().startswith(b"\x89PNG")
+    calibration = json.loads((tmp_path / "out/metrics.json").read_text())["calibration"]
+    assert sum(entry["boxes"] for entry in calibration.values()) > 0
+    maps = Detector.from_pretrained(made).config.nms.score_maps
+    fitted = {name: entry["scale_bias"] for name, entry in calibration.items() if entry["scale_bias"]}
+    assert {name: list(values) for name, values in maps.items()} == fitted
+    refused = perceive(*arguments[:5], "--results", tmp_path, "--save-calibrated", made)
+    assert refused.status == 2
+    assert "leave --results out" in refused.remarks
+    refused = perceive(*arguments[:5], "--results", tmp_path / "out/results", "--calibration")
+    assert refused.status == 2
+    assert "detections.jsonl" in refused.remarks
+
+
+def test_calibrated_scores(kitti_folder: Path, tiny_config: DetectorConfig, tmp_path: Path) -> None:
+    """The same boxes in the order of their class, with mapped scores; thresholds move along."""
+    torch.manual_seed(5)
+    every = replace(tiny_config.nms, score_threshold=0.0, report_thresholds={"Car": 0.3})
+    save_weights(Network(replace(tiny_config, nms=every)), tmp_path / "raw.safetensors")
+    name = Detector.from_pretrained(tmp_path / "raw.safetensors")(
+        open_data_set(kitti_folder)[0].cloud
+    ).labels[0]
+    maps = {name: (2.0, 1.0), "Car": (2.0, 1.0)}
+    save_calibrated(tmp_path / "raw.safetensors", tmp_path / "once.safetensors", maps)
+    raw = Detector.from_pretrained(tmp_path / "raw.safetensors")
+    once = Detector.from_pretrained(tmp_path / "once.safetensors")
+    threshold = once.config.nms.report_thresholds["Car"]
+    assert threshold == pytest.approx(1 / (1 + np.exp(-2 * np.log(0.3 / 0.7) - 1)))
+    cloud = open_data_set(kitti_folder)[0].cloud
+    before, after = raw.reporting_everything()(cloud), once.reporting_everything()(cloud)
+    assert len(before) == len(after) > 0
+    assert (np.diff(after.scores) <= 0).all()
+    for name in tiny_config.head.classes:
+        rows = [[row for row, label in enumerate(found.labels) if label == name] for found in (before, after)]
+        np.testing.assert_array_equal(before.boxes[rows[0]], after.boxes[rows[1]])
+        scores = before.scores[rows[0]].astype(np.float64)
+        if name in maps:
+            scores = 1 / (1 + np.exp(-2 * np.log(scores / (1 - scores)) - 1))
+        np.testing.assert_allclose(after.scores[rows[1]], scores, rtol=1e-6)
+    assert len(maps) == len(tiny_config.head.classes)
+    least = float(1 / (1 + np.exp(-2 * np.log(0.02 / 0.98) - 1)))
+    strict = once.with_score_threshold(least)(cloud)
+    assert len(strict) == len(raw.with_score_threshold(0.02)(cloud)) > 0
+    save_calibrated(tmp_path / "once.safetensors", tmp_path / "twice.safetensors", {"Car": (0.5, -0.5)})
+    undone = Detector.from_pretrained(tmp_path / "twice.safetensors")
+    assert undone.config.nms.score_maps["Car"] == (1.0, 0.0)
+    assert undone.config.nms.report_thresholds["Car"] == pytest.approx(0.3)
