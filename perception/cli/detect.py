@@ -20,6 +20,7 @@ from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import Frame, frame_beside
+from perception.data.own import OwnDataSet, read_description
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
@@ -176,7 +177,7 @@ def _scans(
     }
     if options.topic is not None and not bags:
         raise DataError(f"--topic {options.topic} is for ROS 2 bags and MCAP files; none is given")
-    rest = [path for path in options.paths if path not in bags]
+    rest = [_scan_folder(path) for path in options.paths if path not in bags]
     paths = find_point_clouds(rest) if rest or not bags else []
 
     def scans() -> Iterator[_Scan]:
@@ -186,6 +187,11 @@ def _scans(
             yield from _scans_of(path, stem, found)
 
     return len(paths) + sum(map(len, bags.values())), scans()
+
+
+def _scan_folder(path: Path) -> Path:
+    """The folder of the scans of a folder of one's own data; other paths as they are."""
+    return path / read_description(path).scans.path if OwnDataSet.recognises(path) else path
 
 
 def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, progress_bar
 from perception.cli.scan_options import add_scan_options, columns_of, transform_of
+from perception.cli.train import resolve_config
+from perception.config import PillarConfig, TrainConfig, load_config
 
 
 def add_parser(commands: Any) -> None:
@@ -18,7 +20,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("directory", type=Path, help="folder of a data set, or of point clouds")
     parser.add_argument(
-        "--classes", default="Car,Pedestrian,Cyclist", help="class names, separated by commas"
+        "--config",
+        help="of the training that is meant, a file or a shipped name: its classes and range (default:"
+        " train.yaml of the directory, if it is there)",
+    )
+    parser.add_argument(
+        "--classes",
+        help="class names, separated by commas (default: of the config, else of dataset.yaml, else"
+        " Car,Pedestrian,Cyclist)",
     )
     parser.add_argument("--max-frames", type=int, help="examine at most this many frames")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -29,11 +38,13 @@ def run(options: argparse.Namespace) -> int:
     """Examine and report."""
     from perception.doctor import examine_data_set, format_report
 
+    classes, pillars = _meant(options)
     with progress_bar() as bar:
         task = bar.add_task("examining", total=None)
         report = examine_data_set(
             options.directory,
-            classes=tuple(name.strip() for name in options.classes.split(",") if name.strip()),
+            classes=classes,
+            pillars=pillars,
             columns=columns_of(options),
             transform=transform_of(options),
             max_frames=options.max_frames,
@@ -44,3 +55,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         OUTPUT.print(format_report(report))
     return 0 if report.ok else 1
+
+
+def _meant(options: argparse.Namespace) -> tuple[tuple[str, ...] | None, PillarConfig | None]:
+    """Classes and range that training is meant for, as far as they are told."""
+    from perception.describe import TRAINING_NAME
+
+    beside = options.directory / TRAINING_NAME
+    name = options.config if options.config is not None or not beside.is_file() else str(beside)
+    classes, pillars = None, None
+    if name is not None:
+        detector = load_config(TrainConfig, resolve_config(name)).detector
+        classes, pillars = detector.head.classes, detector.pillars
+    if options.classes is not None:
+        classes = tuple(name.strip() for name in options.classes.split(",") if name.strip())
+    return classes, pillars

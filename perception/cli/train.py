@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -129,13 +130,25 @@ def run(options: argparse.Namespace) -> int:
     OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}{so_far}", soft_wrap=True)
     if (outcome.directory / "curves.png").is_file():
         OUTPUT.print(f"curves:  {outcome.directory / 'curves.png'}", soft_wrap=True)
-    for name, metrics in (outcome.metrics or {}).items():
-        values = metrics["3d"]["AP40"]
-        OUTPUT.print(
-            f"{name} 3D AP40 easy / moderate / hard: "
-            + " / ".join("-" if value is None else f"{value:.2f}" for value in values.values())
-        )
+    for line in _scores(outcome.metrics or {}):
+        OUTPUT.print(line, highlight=False, markup=False)
     return 0
+
+
+def _scores(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Average precision by class, a line each, in the words of the protocol."""
+    if "protocol" not in metrics:
+        for name, by_metric in metrics.items():
+            yield f"{name} 3D AP40 easy / moderate / hard: {_numbers(by_metric['3d']['AP40'].values())}"
+        return
+    for name, found in metrics["classes"].items():
+        precision = found["AP"]
+        parts = precision if isinstance(precision, Mapping) else {"over distances": precision}
+        yield f"{name} AP {' / '.join(parts)}: {_numbers(parts.values())}"
+
+
+def _numbers(values: Iterable[float | None]) -> str:
+    return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
 class _LossLines:

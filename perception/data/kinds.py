@@ -8,12 +8,14 @@ from perception.data.argoverse import ArgoverseDataSet
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
 from perception.data.nuscenes.data_set import NuScenesDataSet
+from perception.data.own import OwnDataSet
 from perception.data.scans import ScanFolder
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
 
 #: In the order in which they are asked whether they recognise a folder.
 KINDS: tuple[type[DataSet], ...] = (
+    OwnDataSet,
     NuScenesDataSet,
     ArgoverseDataSet,
     KittiSequence,

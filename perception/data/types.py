@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, overload
@@ -23,6 +23,8 @@ from perception.types import Boxes3D, FloatArray, PointCloud
 
 #: What a frame can have.
 Part = Literal["scan", "labels", "scan or labels"]
+#: Splits that must not share frames; others (``trainval``) may hold those of several.
+SEPARATE_SPLITS = ("train", "val", "test")
 UNLABELLED = Finding(
     "info",
     "labels",
@@ -47,6 +49,8 @@ class Frame:
         track_ids: (M,) int64, the same for an object in all frames of a sequence.
         pose: (4, 4) float64 world_from_lidar, metres.
         time_ns: time of the scan in nanoseconds since the epoch.
+        columns: of the scan's file, where they are not recognised.
+        transform: what makes of the scan's file one in metres, x forward, y left, z up.
     """
 
     frame_id: str
@@ -57,24 +61,26 @@ class Frame:
     track_ids: npt.NDArray[np.int64] | None = None
     pose: npt.NDArray[np.float64] | None = None
     time_ns: int | None = None
+    columns: Columns | None = None
+    transform: ScanTransform = field(default_factory=ScanTransform)
 
     @cached_property
     def cloud(self) -> PointCloud:
         """The scan in the LiDAR frame."""
         if self.source is None:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
-        return load_point_cloud(self.source)
+        return load_point_cloud(self.source, columns=self.columns, transform=self.transform)
 
     def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
         """The scan in the LiDAR frame with intensity in the file's own range, and the height of its sensor.
 
         Args:
-            columns, transform: as somebody says that the file is to be read.
+            columns, transform: as somebody says that the file is to be read, beyond what the data set says.
         """
         if self.source is None:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
-        whole, _ = usual_transform(self.source, transform)
-        raw = transformed(read_raw_cloud(self.source, columns=columns), whole)
+        whole, _ = usual_transform(self.source, self.transform.then(transform))
+        raw = transformed(read_raw_cloud(self.source, columns=columns or self.columns), whole)
         return raw, whole.sensor_height_m
 
     @cached_property
@@ -139,7 +145,7 @@ class DataSet(Sequence[Frame]):
 
     kind: ClassVar[str]
     layout: ClassVar[str]
-    classes: ClassVar[tuple[str, ...]] = ()
+    classes: tuple[str, ...] = ()
     neighbours: ClassVar[Mapping[str, str]] = {}
     evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
     has_sweeps: ClassVar[bool] = False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts
+from perception.doctor.check_classes import check_classes
+from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts, better_turn
+from perception.doctor.wording import CAMERA, LabelWords
 from perception.scans.finding import Finding, Severity, with_frames
 
 #: Plausible metres, length, width, height: (low, high) each.
@@ -22,18 +23,26 @@ PLAUSIBLE_SIZES_M = {
     "Cyclist": ((1.1, 2.6), (0.2, 1.3), (1.0, 2.4)),
     "Tram": ((8.0, 70.0), (1.8, 3.6), (2.5, 5.0)),
 }
+#: Of classes that are not in the table.
+_ANY_SIZE_M = ((0.05, 40.0), (0.05, 40.0), (0.02, 40.0))
+_USUAL_SIZE_M = 1.5
 _SIZE_UNITS = {"centimetres": 0.01, "millimetres": 0.001, "feet": 0.3048, "inches": 0.0254}
 _SIZE_NAMES = ("length", "width", "height")
 
-_RARE_BOXES = 20
 _FAR_M = 2.0
 _FLOATING_M = 0.5
+#: Of low objects half a height is less than that.
+_FLOATING_SHARE = 0.7
 _FLOATING_ALONE_M = 1.0
-_CLEAR_POINTS = 10
 
 
 def check_labels(
-    frames: Sequence[LabelFacts], classes: Sequence[str], known: Sequence[str], *, judge_place: bool
+    frames: Sequence[LabelFacts],
+    classes: Sequence[str],
+    known: Sequence[str],
+    *,
+    judge_place: bool,
+    words: LabelWords = CAMERA,
 ) -> list[Finding]:
     """All checks of labels; what follows from an error is not reported again.
 
@@ -42,67 +51,26 @@ def check_labels(
         classes: classes that training or detection is meant for.
         known: classes that the data set's labels use.
         judge_place: also check how the boxes sit in the scans; pointless while units or axes are wrong.
+        words: for what is to be done.
     """
-    findings = _check_classes(frames, classes, known)
-    values = _check_headings(frames) + _check_sizes(frames)
+    findings = check_classes(frames, classes, known, words)
+    values = _check_headings(frames, words) + _check_sizes(frames, words)
     repeated = tuple(frame.frame_id for frame in frames if frame.same_as_another)
     message = f"In {len(repeated)} frames a box stands in the file twice."
     findings += with_frames(Finding("warning", "duplicates", message, "Keep each box once.", repeated))
     if judge_place and not any(finding.severity == "error" for finding in values):
-        values += _check_place(frames)
+        values += _check_place(frames, words)
     return findings + values
 
 
-def _check_classes(
-    frames: Sequence[LabelFacts], classes: Sequence[str], known: Sequence[str]
-) -> list[Finding]:
-    counts = Counter(name for frame in frames for name in frame.types)
-    if not counts:
-        what = "The label files hold no box at all (DontCare left out)."
-        fix = (
-            "Check that the labels were exported; a line is 'Car 0 0 alpha left top right bottom"
-            " height width length x y z rotation_y'."
-        )
-        return [Finding("error", "classes", what, fix)]
-    unknown = [name for name in counts if name not in known and name not in classes]
-    findings = [_unknown_class(name, counts[name], frames, known) for name in unknown]
-    misspelt = {name.lower() for name in unknown}
-    missing = [name for name in classes if name not in counts and name.lower() not in misspelt]
-    if missing:
-        what = f"No box of class {', '.join(missing)} in the label files."
-        fix = (
-            "A class without boxes cannot be learnt and has no AP: leave it out of the config, or add labels."
-        )
-        findings.append(Finding("warning", "classes", what, fix))
-    rare = [f"{name} ({counts[name]})" for name in classes if 0 < counts[name] < _RARE_BOXES]
-    if rare:
-        what = f"Few boxes of class {', '.join(rare)}."
-        fix = "Expect low and noisy AP there; add labels or simulated scenes."
-        findings.append(Finding("info", "classes", what, fix))
-    return findings
-
-
-def _unknown_class(name: str, count: int, frames: Sequence[LabelFacts], known: Sequence[str]) -> Finding:
-    meant = next((other for other in known if other.lower() == name.lower()), None)
-    what = f"unknown class {name!r}" if meant is None else f"class {name!r}, which is not {meant!r}"
-    fix = f"Rename it to one of {', '.join(known)}, or name it in the classes of the config."
-    if meant is not None:
-        fix = f"Write {meant}: class names are compared letter by letter."
-    ids = tuple(frame.frame_id for frame in frames if name in frame.types)
-    severity: Severity = "error" if meant else "warning"
-    return Finding(severity, "classes", f"{count} boxes have the {what}.", fix, ids)
-
-
-def _check_headings(frames: Sequence[LabelFacts]) -> list[Finding]:
+def _check_headings(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     largest = max((float(np.abs(frame.rotations).max(initial=0)) for frame in frames), default=0)
     ids = tuple(frame.frame_id for frame in frames if (np.abs(frame.rotations) > 2 * np.pi + 0.01).any())
-    message = f"rotation_y reaches {largest:.4g}: headings seem to be in degrees."
-    return with_frames(
-        Finding("error", "heading", message, "Convert rotation_y (and alpha) to radians in -pi..pi.", ids)
-    )
+    message = f"Headings (rotation_y, yaw) reach {largest:.4g}: they seem to be in degrees."
+    return with_frames(Finding("error", "heading", message, words.degrees, ids))
 
 
-def _check_sizes(frames: Sequence[LabelFacts]) -> list[Finding]:
+def _check_sizes(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     empty = tuple(frame.frame_id for frame in frames if (frame.sizes <= 0).any())
     if empty:
         return [
@@ -110,30 +78,24 @@ def _check_sizes(frames: Sequence[LabelFacts]) -> list[Finding]:
                 "error",
                 "sizes",
                 f"In {len(empty)} frames a box has a size that is zero or negative.",
-                "Write height, width and length in metres, in this order.",
+                words.order,
                 empty,
             )
         ]
     types = [name for frame in frames for name in frame.types]
     ids = [frame.frame_id for frame in frames for _ in frame.types]
-    known = [index for index, name in enumerate(types) if name in PLAUSIBLE_SIZES_M]
-    if not known:
+    if not types:
         return []
-    sizes = np.concatenate([frame.sizes for frame in frames])[known]
-    limits = np.array([PLAUSIBLE_SIZES_M[types[index]] for index in known])
+    sizes = np.concatenate([frame.sizes for frame in frames])
+    limits = np.array([PLAUSIBLE_SIZES_M.get(name, _ANY_SIZE_M) for name in types])
     plausible = _plausible(sizes, limits)
     share = 1 - float(plausible.mean())
     if share == 0:
         return []
-    odd = [known[row] for row in np.flatnonzero(~plausible)]
-    first = int(np.flatnonzero(~plausible)[0])
-    example = f"{types[odd[0]]} {' x '.join(f'{size:.2f}' for size in sizes[first])} m"
+    odd = np.flatnonzero(~plausible).tolist()
+    example = f"{types[odd[0]]} {' x '.join(f'{size:.2f}' for size in sizes[odd[0]])} m"
     message = f"{share:.0%} of the boxes have implausible sizes (length x width x height), such as {example}"
-    cause, fix = (
-        _explain_sizes(sizes, limits)
-        if share > 0.5
-        else ("", "Look at these boxes; labels are height, width, length in metres.")
-    )
+    cause, fix = _explain_sizes(sizes, limits, words) if share > 0.5 else ("", words.look)
     frames_concerned = tuple(dict.fromkeys(ids[index] for index in odd))
     severity: Severity = "error" if share > 0.5 else "warning"
     return [Finding(severity, "sizes", f"{message}{cause}.", fix, frames_concerned)]
@@ -143,31 +105,38 @@ def _plausible(sizes: Array, limits: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(((sizes >= limits[..., 0]) & (sizes <= limits[..., 1])).all(axis=1))
 
 
-def _explain_sizes(sizes: Array, limits: Array) -> tuple[str, str]:
+def _explain_sizes(sizes: Array, limits: Array, words: LabelWords) -> tuple[str, str]:
     """The unit or order in which most sizes would be plausible."""
-    for unit, factor in _SIZE_UNITS.items():
-        if _plausible(sizes * factor, limits).mean() > 0.8:
-            return (
-                f": they seem to be in {unit}",
-                f"Multiply sizes (and locations) by {factor} to get metres.",
-            )
+    fitting = [
+        unit for unit, factor in _SIZE_UNITS.items() if _plausible(sizes * factor, limits).mean() > 0.8
+    ]
+    if fitting:
+        usual = {unit: float(np.median(sizes)) * _SIZE_UNITS[unit] / _USUAL_SIZE_M for unit in fitting}
+        unit = min(fitting, key=lambda name: abs(np.log(usual[name])))
+        return (
+            f": they seem to be in {unit}",
+            f"Multiply sizes (and locations) by {_SIZE_UNITS[unit]} to get metres.",
+        )
     orders = list(itertools.permutations(range(3)))[1:]
     best = max(orders, key=lambda order: float(_plausible(sizes[:, order], limits).mean()))
     if _plausible(sizes[:, best], limits).mean() > 0.8:
         swapped = [_SIZE_NAMES[axis] for axis in range(3) if best[axis] != axis]
         what = f"{', '.join(swapped[:-1])} and {swapped[-1]} seem to be interchanged"
-        return f": {what}", "A KITTI label holds height, width, length, in this order."
-    return "", "Write height, width and length in metres, in this order."
+        return f": {what}", words.swapped
+    return "", words.order
 
 
-def _check_place(frames: Sequence[LabelFacts]) -> list[Finding]:
+def _check_place(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     placed = [frame for frame in frames if len(frame.points)]
     if not placed:
         return []
     return (
         _check_axes_against_labels(placed)
-        or _check_floating(placed)
-        or _check_far(placed) + _check_empty(placed) + _check_turned(placed) + _check_floating_alone(placed)
+        or _check_floating(placed, words)
+        or _check_far(placed)
+        + _check_empty(placed)
+        + _check_turned(placed, words)
+        + _check_floating_alone(placed, words)
     )
 
 
@@ -194,22 +163,20 @@ def _check_axes_against_labels(frames: Sequence[LabelFacts]) -> list[Finding]:
     ]
 
 
-def _check_floating(frames: Sequence[LabelFacts]) -> list[Finding]:
+def _check_floating(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     gaps = np.concatenate([frame.ground_gap_m for frame in frames])
     heights = np.concatenate([frame.heights_m for frame in frames])
     known = np.isfinite(gaps)
     if not known.any():
         return []
     gap, half = float(np.median(gaps[known])), float(np.median(heights[known])) / 2
-    if abs(gap) < _FLOATING_M:
+    if abs(gap) < min(_FLOATING_M, _FLOATING_SHARE * half):
         return []
     where = f"float {gap:.2f} m above" if gap > 0 else f"are sunk {-gap:.2f} m below"
     is_half = abs(abs(gap) - half) < 0.3
-    fix = "Check the calibration's translation and the sensor's height: labels and scans differ in origin."
-    if is_half and gap > 0:
-        fix = "Half a box height: write y of the bottom centre, not of the centre (camera y points down)."
-    elif is_half:
-        fix = "Half a box height: y must be the bottom centre; it seems to have been shifted twice."
+    fix = words.other_frame
+    if is_half:
+        fix = words.floating_half if gap > 0 else words.sunk_half
     return [Finding("error", "floating", f"The boxes {where} the ground around them (median).", fix)]
 
 
@@ -249,33 +216,23 @@ def _share(
     return float(np.concatenate(concerned).mean()), tuple(ids)
 
 
-def _check_turned(frames: Sequence[LabelFacts]) -> list[Finding]:
+def _check_turned(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     """Would the long boxes hold many more points with another heading?"""
-    points = np.concatenate([frame.points for frame in frames])
-    turned = np.concatenate([frame.turned for frame in frames])
-    sizes = np.concatenate([frame.sizes[frame.placed] for frame in frames])
-    elongated = sizes[:, :2].max(axis=1) > 1.3 * sizes[:, :2].min(axis=1)
-    clear = elongated & (np.maximum(points, turned.max(axis=1)) >= _CLEAR_POINTS)
-    if clear.sum() < 3:
+    found = better_turn(frames)
+    if found is None:
         return []
-    points, turned = points[clear], turned[clear]
-    # Every box counts alike: the log of the ratio, so that near boxes do not outvote the others.
-    gain = np.median(np.log((turned + 1.0) / (points + 1.0)[:, None]), axis=0)
-    total = turned.sum(axis=0) / max(int(points.sum()), 1)
-    best = int(np.argmax(total))
-    if gain[best] < np.log(1.1) or total[best] < 1.25:
-        return []
+    best, times = found
     return [
         Finding(
             "error",
             "heading",
-            f"{TURNS[best].message} ({total[best]:.1f} times as many).",
-            f"{TURNS[best].fix} Or length and width are interchanged.",
+            f"{TURNS[best].message} ({times:.1f} times as many).",
+            f"{words.turns[best]} Or length and width are interchanged.",
         )
     ]
 
 
-def _check_floating_alone(frames: Sequence[LabelFacts]) -> list[Finding]:
+def _check_floating_alone(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     stray = [np.abs(np.nan_to_num(frame.ground_gap_m)) > _FLOATING_ALONE_M for frame in frames]
     share, ids = _share(frames, stray)
     if share <= 0.05:
@@ -285,7 +242,7 @@ def _check_floating_alone(frames: Sequence[LabelFacts]) -> list[Finding]:
             "warning",
             "floating",
             f"{share:.0%} of the boxes are over {_FLOATING_ALONE_M:.0f} m above or below the ground.",
-            "Look at these frames; y is the bottom of the object in the camera frame.",
+            words.floating_alone,
             ids,
         )
     ]

@@ -10,11 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from perception.config import PillarConfig
 from perception.data import CameraCalibration, DataSet, Frame, open_data_set
+from perception.data.own import OwnDataSet
+from perception.doctor.check_frames import check_repeated_scans, fingerprint
 from perception.doctor.check_labels import check_labels
+from perception.doctor.check_range import check_range
 from perception.doctor.check_scans import PLACEMENT_CHECKS, check_scans
 from perception.doctor.label_facts import Array, LabelFacts, measure_labels
 from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_findings
+from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.transform import ScanTransform
@@ -38,6 +43,7 @@ class _Survey:
     labels: list[LabelFacts] = field(default_factory=list)
     calibrations: list[tuple[str, CameraCalibration]] = field(default_factory=list)
     unreadable: list[tuple[str, DataError]] = field(default_factory=list)
+    prints: dict[str, bytes] = field(default_factory=dict)
 
     @contextmanager
     def noting(self, frame: Frame) -> Iterator[None]:
@@ -51,7 +57,8 @@ class _Survey:
 def examine_data_set(
     root: str | Path,
     *,
-    classes: Sequence[str] = DEFAULT_CLASSES,
+    classes: Sequence[str] | None = None,
+    pillars: PillarConfig | None = None,
     columns: Columns | None = None,
     transform: ScanTransform | None = None,
     max_frames: int | None = None,
@@ -64,8 +71,11 @@ def examine_data_set(
 
     Args:
         root: of any kind that :func:`~perception.data.open_data_set` knows, or a folder of scans.
-        classes: classes that training or detection is meant for.
-        columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`.
+        classes: classes that training or detection is meant for; None: those of the shipped detector on
+            KITTI's data, else all of the data set.
+        pillars: range of the detector that is meant; None: whether boxes lie in it is not judged.
+        columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`; of a data
+            set that says so itself, what is to be changed besides.
         max_frames: examine only so many frames, spread evenly over the data set.
         on_frame: called with the number of frames done and the number of all, for a progress bar.
 
@@ -90,7 +100,12 @@ def examine_data_set(
     if len(frame_ids) < len(data_set):
         what = f"{len(frame_ids)} of {len(data_set)} frames were examined."
         findings.append(Finding("info", "sample", what, "Leave out the limit to examine all."))
-    findings += _judge(survey, classes, data_set) if frame_ids else []
+    if classes is None:
+        others = data_set.evaluation not in (None, "kitti")
+        classes = data_set.classes if others else DEFAULT_CLASSES
+    findings += _judge(survey, classes, data_set, pillars) if frame_ids else []
+    if isinstance(data_set, OwnDataSet):
+        findings = [in_description(item, data_set.description.scans.transform) for item in findings]
     found = sorted_findings(findings)
     return DoctorReport(str(root), found, _statistics(survey), survey.transform)
 
@@ -101,6 +116,8 @@ def _survey_frame(frame: Frame, survey: _Survey) -> None:
     if frame.source is not None:
         with survey.noting(frame):
             raw, survey.sensor_height_m = frame.stored(survey.columns, survey.transform)
+            if len(raw.xyz):
+                survey.prints[frame.frame_id] = fingerprint(raw.xyz)
             survey.scans.append(measure_scan(frame.frame_id, raw))
             xyz = finite_xyz(raw)
     placed = False
@@ -121,12 +138,22 @@ def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Fi
     return with_frames(*(Finding("error", "unreadable", message, fix, ids) for message, ids in told))
 
 
-def _judge(survey: _Survey, classes: Sequence[str], data_set: DataSet) -> list[Finding]:
-    findings = check_scans(survey.scans, sensor_height_m=survey.sensor_height_m)
+def _judge(
+    survey: _Survey, classes: Sequence[str], data_set: DataSet, pillars: PillarConfig | None
+) -> list[Finding]:
+    height_m = survey.sensor_height_m
+    findings = check_scans(survey.scans, sensor_height_m=height_m)
+    lists = {split: data_set.split_ids(split) for split in data_set.splits}
+    findings += check_repeated_scans(survey.prints, lists)
     astray = any(item.severity == "error" and item.check in PLACEMENT_CHECKS for item in findings)
     calibration = _calibration_findings(survey.calibrations)
     known = data_set.classes
-    labels = check_labels(survey.labels, classes, known, judge_place=not astray) if survey.labels else []
+    words = words_for(data_set)
+    labels = []
+    if survey.labels:
+        labels = check_labels(survey.labels, classes, known, judge_place=not astray, words=words)
+    if pillars is not None and not astray:
+        labels += check_range(survey.scans, survey.labels, pillars, sensor_height_m=height_m)
     if any(item.check == "units" for item in labels):
         # The ground was judged in the wrong unit.
         findings = [item for item in findings if item.check != "ground"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,8 @@ OBJECT_ABOVE_BOTTOM_M = 0.3
 #: A box with this many such points is supported by the scan.
 SUPPORT_POINTS = 3
 _GROUND_RING_M = 3.0
+#: Boxes with so many points, in one heading or another, show which one is right.
+_CLEAR_POINTS = 10
 #: Larger boxes are in another unit: the check of sizes reports them, and no point is counted.
 _LARGEST_BOX_M = 100.0
 _GROUND_POINTS = 20
@@ -31,17 +35,13 @@ class Turn:
     sign: int
     quarters: int
     message: str
-    fix: str
 
 
 TURNS = (
-    Turn(1, 1, "The boxes hold many more points when turned by 90 degrees",
-         "Add or subtract pi/2: rotation_y is 0 for an object that faces right (-y of the LiDAR)."),
-    Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign",
-         "Yaw is counter-clockwise from +x in the LiDAR frame; rotation_y is clockwise seen from above."),
-    Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame",
-         "Write rotation_y = -yaw - pi/2, or let perception.data.objects_from_boxes write the labels."),
-)  # fmt: skip
+    Turn(1, 1, "The boxes hold many more points when turned by 90 degrees"),
+    Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign"),
+    Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame"),
+)
 
 
 #: Changes of the scan's unit or axes that may be missing, by what the scans then seem to be.
@@ -74,6 +74,7 @@ class LabelFacts:
         supported: (P,) bool: enough points inside and clear of the ground.
         distance_m: (P,) from the surface of the box to the nearest point of the scan.
         ground_gap_m: (P,) bottom of the box above the ground around it; NaN where too few points are near.
+        centres: (P, 3) of the boxes, metres in the LiDAR frame.
         heights_m: (P,) height of the boxes.
         turned: (P, 3) points inside after each of ``TURNS``.
         changed: (P, 10) bool: supported after each of ``AXES_CHANGES``; (P, 0) where it was not tried because
@@ -90,6 +91,7 @@ class LabelFacts:
     supported: npt.NDArray[np.bool_]
     distance_m: Array
     ground_gap_m: Array
+    centres: Array
     heights_m: Array
     turned: npt.NDArray[np.int64]
     changed: npt.NDArray[np.bool_]
@@ -130,11 +132,38 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
         supported=supported,
         distance_m=_distance_to_points(xyz, boxes),
         ground_gap_m=_gap_to_ground(xyz, boxes),
+        centres=boxes[:, :3],
         heights_m=boxes[:, 5],
         turned=inside[:, 2:],
         changed=_changed(xyz, boxes, supported),
         same_as_another=len(types) - len({(name, *row[:3]) for name, row in zip(types, rows, strict=True)}),
     )
+
+
+class BetterTurn(NamedTuple):
+    """The row of ``TURNS`` after which boxes hold so many times the points."""
+
+    row: int
+    times: float
+
+
+def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
+    """Another heading with which the long boxes would hold many more points; None where there is none."""
+    points = np.concatenate([frame.points for frame in frames])
+    turned = np.concatenate([frame.turned for frame in frames])
+    sizes = np.concatenate([frame.sizes[frame.placed] for frame in frames])
+    elongated = sizes[:, :2].max(axis=1) > 1.3 * sizes[:, :2].min(axis=1)
+    clear = elongated & (np.maximum(points, turned.max(axis=1)) >= _CLEAR_POINTS)
+    if clear.sum() < 3:
+        return None
+    points, turned = points[clear], turned[clear]
+    # Every box counts alike: the log of the ratio, so that near boxes do not outvote the others.
+    gain = np.median(np.log((turned + 1.0) / (points + 1.0)[:, None]), axis=0)
+    total = turned.sum(axis=0) / max(int(points.sum()), 1)
+    best = int(np.argmax(total))
+    if gain[best] < np.log(1.1) or total[best] < 1.25:
+        return None
+    return BetterTurn(best, float(total[best]))
 
 
 def _near(xyz: Array, box: Array) -> Array:

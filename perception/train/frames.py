@@ -15,6 +15,7 @@ from perception.config import DetectorConfig
 from perception.data import DataSet, Frame
 from perception.errors import DataError
 from perception.model.head import MEAN_SIZES_M
+from perception.scans.tensors import raised_m
 from perception.types import FloatArray
 
 IntArray = npt.NDArray[np.int64]
@@ -29,8 +30,8 @@ class TrainingFrame:
 
     Attributes:
         frame_id: name of the frame.
-        points: (N, 4) float32, LiDAR frame.
-        boxes: (M, 7) float32.
+        points: (N, 4) float32, LiDAR frame, z as seen from the height of the data that weights were made of.
+        boxes: (M, 7) float32, the same.
         labels: (M,) int64 class indices, -1 for objects to ignore.
     """
 
@@ -138,10 +139,17 @@ def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
 
 def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
     kept = [row for row, name in enumerate(frame.labels) if name in index]
+    points, boxes = frame.points[np.isfinite(frame.points).all(axis=1)], frame.boxes[kept]
+    raised = np.float32(raised_m(frame.cloud))
+    if raised:
+        # As a detector looks at them.
+        points, boxes = points.copy(), boxes.copy()
+        points[:, 2] += raised
+        boxes[:, 2] += raised
     return TrainingFrame(
         frame.frame_id,
-        frame.points[np.isfinite(frame.points).all(axis=1)],
-        frame.boxes[kept],
+        points,
+        boxes,
         np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
     )
 

@@ -13,6 +13,7 @@ import torch
 from perception.config import TrainConfig
 from perception.data import DataSet, open_data_set
 from perception.detector import Detector
+from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
 from perception.model.compression import PATTERN, compress_network, save_compressed_weights
@@ -25,8 +26,6 @@ from perception.train.trainer import OnLog, Trainer
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]
-#: With fewer boxes of a class than this a run says so.
-FEW_BOXES = 50
 #: Damaged frames that are named.
 _NAMED = 10
 
@@ -47,7 +46,7 @@ class TrainOutcome:
     step: int
     finished: bool
     directory: Path
-    metrics: dict[str, Any] | None
+    metrics: Mapping[str, Any] | None
     remarks: tuple[str, ...] = ()
 
 
@@ -168,7 +167,7 @@ def _save(trainer: Trainer, path: Path) -> Network:
 
 def _validate(
     network: Network, data: str | Path, directory: Path, device: str | torch.device
-) -> dict[str, Any] | None:
+) -> Mapping[str, Any] | None:
     try:
         validation = open_data_set(data, "val")
     except DataError:

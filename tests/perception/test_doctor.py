@@ -134,7 +134,7 @@ def test_sound_data_set(sound: Path) -> None:
     assert report.statistics.boxes == {"Car": 25, "Pedestrian": 5, "Cyclist": 5}
     assert report.statistics.points_per_box["Car"].low >= 200
     assert report.statistics.axes["x"].high == pytest.approx(60, abs=0.5)
-    assert "Few boxes of class Pedestrian (5), Cyclist (5)" in message(report, "classes")
+    assert "Few boxes of class Car (25), Pedestrian (5), Cyclist (5)" in message(report, "classes")
     assert examine_data_set(sound / "training").ok
 
 

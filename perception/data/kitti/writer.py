@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.kitti.files import write_calibration, write_objects
 from perception.data.kitti.folder import KittiFolder
+from perception.data.whole_files import write_whole
 from perception.io.point_cloud import save_point_cloud
 from perception.io.text import write_text
 from perception.types import PointCloud
@@ -44,17 +45,10 @@ class KittiWriter:
             DataError: a file cannot be written.
         """
         scan_path, labels_path, calibration_path = self._paths(frame_id)
-        _whole(calibration_path, lambda path: write_calibration(path, camera))
-        _whole(labels_path, lambda path: write_objects(path, objects))
-        _whole(scan_path, lambda path: save_point_cloud(path, cloud))
+        write_whole(calibration_path, lambda path: write_calibration(path, camera))
+        write_whole(labels_path, lambda path: write_objects(path, objects))
+        write_whole(scan_path, lambda path: save_point_cloud(path, cloud))
 
     def write_split(self, split: str, frame_ids: Sequence[str]) -> None:
         """Write the list of the frames of a split."""
         write_text(self._files.list_path(split), "".join(f"{frame_id}\n" for frame_id in frame_ids))
-
-
-def _whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside ``path`` and move into place, so that an interrupted run leaves no half file."""
-    partial = path.with_name("partial-" + path.name)
-    write(partial)
-    partial.replace(path)

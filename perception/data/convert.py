@@ -1,0 +1,168 @@
+"""From a data set of any kind to one of a kind that is written; finished frames are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+from perception.data.camera import CameraCalibration
+from perception.data.kinds import open_data_set
+from perception.data.kitti import WHOLE_SCANS, KittiWriter
+from perception.data.own import DESCRIPTION_NAME, OwnWriter, read_description
+from perception.data.own.writer import OwnLayout
+from perception.data.projection import objects_from_boxes
+from perception.data.types import DataSet, Frame
+from perception.errors import DataError
+
+#: What is written: folders of one's own data with labels as JSON, CSV or OpenPCDet's, and KITTI's layout.
+TARGETS: tuple[str, ...] = (*get_args(OwnLayout), "kitti")
+Target = Literal["json", "csv", "openpcdet", "kitti"]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion did.
+
+    Attributes:
+        written: frames that were written now.
+        kept: frames that were there before.
+        damaged: what was wrong with frames that were left out, by their names.
+        notes: what the new layout does not hold.
+    """
+
+    written: int
+    kept: int
+    damaged: dict[str, str]
+    notes: tuple[str, ...]
+
+
+class _Writer(Protocol):
+    def holds(self, frame_id: str) -> bool: ...
+    def write(self, frame: Frame) -> None: ...
+    def write_split(self, split: str, frame_ids: list[str]) -> None: ...
+
+
+class _KittiFrames:
+    """KITTI's layout from frames of any kind."""
+
+    def __init__(self, root: Path) -> None:
+        self._writer = KittiWriter(root, WHOLE_SCANS)
+        self.holds, self.write_split = self._writer.holds, self._writer.write_split
+
+    def write(self, frame: Frame) -> None:
+        camera = frame.calibration if frame.calibrated else CameraCalibration.default()
+        objects = frame.objects
+        if not objects and len(frame.boxes):
+            made = objects_from_boxes(frame.boxes, frame.labels, None, camera)
+            objects = [replace(item, occluded=0) for item in made]
+        self._writer.write(frame.frame_id, frame.cloud, objects, camera)
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    to: Target,
+    *,
+    skip_damaged: bool = False,
+    on_frame: Callable[[int, int], None] | None = None,
+) -> Converted:
+    """Write all frames that have a scan in another layout, scans in metres, x forward, y left, z up.
+
+    Points stay to the bit, and so do boxes of own folders and OpenPCDet; KITTI's labels have four decimals.
+    Run again, it goes on where it stopped.
+
+    Args:
+        source: folder of a data set that :func:`~perception.data.open_data_set` knows.
+        target: folder to write.
+        to: ``"json"``, ``"csv"``, ``"openpcdet"`` or ``"kitti"``.
+        skip_damaged: leave out frames that cannot be read; else they are an error.
+        on_frame: called with frames done and frames in all.
+
+    Raises:
+        DataError: a frame cannot be read, a file not written, or the target is another data set.
+        ValueError: no such layout, or a class whose name the layout cannot hold.
+    """
+    if to not in TARGETS:
+        raise ValueError(f"a data set can be written as {', '.join(TARGETS)}; got {to!r}")
+    source, target = Path(source), Path(target)
+    data_set = open_data_set(source)
+    _check_target(source, target, to)
+    writer: _Writer = _KittiFrames(target) if to == "kitti" else OwnWriter(target, to)
+    written, kept, damaged, notes = 0, 0, {}, _Notes(to)
+    height_m: float | None = None
+    names: dict[str, None] = {}
+    for done, frame_id in enumerate(data_set.frame_ids, 1):
+        there = writer.holds(frame_id)
+        try:
+            frame = data_set.frame(frame_id)
+            names.update(dict.fromkeys(frame.labels))
+            if not there:
+                writer.write(frame)
+                notes.look_at(frame)
+                height_m = frame.cloud.sensor_height_m
+            kept, written = kept + there, written + (not there)
+        except DataError as error:
+            if not skip_damaged:
+                raise
+            damaged[frame_id] = str(error)
+        if on_frame is not None:
+            on_frame(done, len(data_set))
+    whole = [frame_id for frame_id in data_set.frame_ids if frame_id not in damaged]
+    for split in data_set.splits:
+        listed = set(data_set.split_ids(split))
+        writer.write_split(split, [frame_id for frame_id in whole if frame_id in listed])
+    if isinstance(writer, OwnWriter):
+        # Of a run that only goes on, the height stands in what it wrote before.
+        if not written and (target / DESCRIPTION_NAME).is_file():
+            height_m = read_description(target).scans.sensor_height_m
+        writer.write_description(_classes(data_set, names), height_m)
+    return Converted(written, kept, damaged, notes.found)
+
+
+def _check_target(source: Path, target: Path, to: Target) -> None:
+    if target.resolve() == source.resolve():
+        raise DataError(f"{target}: source and target are the same folder; name another one")
+    if not (target / DESCRIPTION_NAME).is_file():
+        return
+    labels = read_description(target).labels
+    if labels is None or labels.format != to:
+        there = "none" if labels is None else labels.format
+        raise DataError(f"{target}: there is a data set with labels of {there}; name another folder")
+
+
+def _classes(data_set: DataSet, names: Collection[str]) -> dict[str, str | None]:
+    """Those that have boxes, in the order of the data set's, then others."""
+    ordered = [name for name in data_set.classes if name in names]
+    return {name: name for name in (*ordered, *names)}
+
+
+class _Notes:
+    """What of the frames the new layout does not hold, said once."""
+
+    def __init__(self, to: Target) -> None:
+        self._to, self._found = to, dict[str, None]()
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        return tuple(self._found)
+
+    def look_at(self, frame: Frame) -> None:
+        lost = []
+        if frame.track_ids is not None and self._to in ("openpcdet", "kitti"):
+            lost.append("identities (track_ids)")
+        if frame.velocities is not None:
+            lost.append("velocities")
+        if frame.pose is not None and self._to != "json":
+            lost.append("poses and times")
+        if self._to != "kitti":
+            if frame.calibrated:
+                lost.append("the camera's calibration, image boxes and regions that were not labelled")
+        else:
+            if frame.cloud.sensor_height_m is not None:
+                lost.append("the sensor's height (give --sensor-height)")
+            if not frame.calibrated:
+                self._found["KITTI's layout needs a camera: one that looks ahead was made up"] = None
+        for part in lost:
+            self._found[f"not kept by this layout: {part}"] = None

@@ -1,0 +1,46 @@
+"""Formats of labels: one file each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perception.data.own.formats.csv_table import CsvLabels
+from perception.data.own.formats.datumaro import DatumaroLabels
+from perception.data.own.formats.json_boxes import JsonLabels
+from perception.data.own.formats.labelcloud import LabelCloudLabels
+from perception.data.own.formats.openpcdet import OpenPcdetLabels
+from perception.data.own.formats.supervisely import SuperviselyLabels
+from perception.data.own.formats.sustechpoints import SustechPointsLabels
+from perception.data.own.formats.tracklets import CvatTracklets, KittiTracklets
+from perception.data.own.labels import LabelFormat
+from perception.errors import DataError
+
+_ALL: tuple[type[LabelFormat], ...] = (
+    JsonLabels,
+    CsvLabels,
+    OpenPcdetLabels,
+    SustechPointsLabels,
+    LabelCloudLabels,
+    SuperviselyLabels,
+    DatumaroLabels,
+    CvatTracklets,
+    KittiTracklets,
+)
+#: By their names in ``dataset.yaml``, in the order in which they are asked whether they recognise labels.
+FORMATS: dict[str, type[LabelFormat]] = {kind.name: kind for kind in _ALL}
+
+
+def format_named(name: str) -> type[LabelFormat]:
+    """A format by its name.
+
+    Raises:
+        DataError: there is none; lists those there are.
+    """
+    if name not in FORMATS:
+        raise DataError(f"labels.format must be one of {', '.join(FORMATS)}; got {name!r}")
+    return FORMATS[name]
+
+
+def recognised_format(path: Path) -> type[LabelFormat] | None:
+    """The format of a folder or file of labels; None where none recognises it."""
+    return next((kind for kind in FORMATS.values() if kind.recognises(path)), None)

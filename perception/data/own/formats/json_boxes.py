@@ -1,0 +1,94 @@
+"""Labels as JSON of our own: a file a scan, or one for all.
+
+A file a scan holds a list of objects, or ``{"objects": [...], "pose": [16 numbers], "time_ns": N}``. One for
+all holds these by the names of the frames. An object is
+``{"class": "pallet", "box": [x, y, z, length, width, height, yaw], "track_id": 3}``; the identity may be
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perception.data.own.labels import FileAFrame, WrittenLabels
+from perception.data.own.parsing import (
+    field_of,
+    identities,
+    items_of,
+    numbers_of,
+    peek_json,
+    read_json,
+    table,
+    text_of,
+)
+from perception.errors import DataError
+
+
+class JsonLabels(FileAFrame):
+    """See the module."""
+
+    name = "json"
+    tool = "own JSON"
+
+    @cached_property
+    def _together(self) -> Mapping[str, Any]:
+        frames = read_json(self.path)
+        if not isinstance(frames, Mapping):
+            raise DataError(f"{self.path}: one file for all scans must hold their labels by frame")
+        return frames
+
+    def frame_ids(self) -> Collection[str]:
+        """Names of the files, or those in the one file."""
+        return self._together if self.path.is_file() else self.files
+
+    def read(self, frame_id: str) -> WrittenLabels:
+        """The objects of a frame."""
+        if self.path.is_file():
+            return _frame(f"{self.path}: {frame_id}", self._together[frame_id])
+        path = self.files[frame_id]
+        return _frame(str(path), read_json(path))
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        """A folder of such files, or one file with all frames."""
+        if path.is_file():
+            frames = peek_json(path) if path.suffix.lower() == ".json" else None
+            return isinstance(frames, Mapping) and any(map(_has_boxes, frames.values()))
+        return super().recognises(path)
+
+    @classmethod
+    def recognises_file(cls, path: Path) -> bool:
+        """There is an object with a class and a box."""
+        return _has_boxes(peek_json(path))
+
+
+def _has_boxes(frame: Any) -> bool:
+    objects = frame.get("objects") if isinstance(frame, Mapping) else frame
+    return isinstance(objects, list) and any(
+        isinstance(item, Mapping) and {"class", "box"} <= item.keys() for item in objects
+    )
+
+
+def _frame(place: str, frame: Any) -> WrittenLabels:
+    told = frame if isinstance(frame, Mapping) else {"objects": frame}
+    objects = items_of(place, "objects", field_of(place, told, "objects"))
+    rows, names = [], []
+    for number, item in enumerate(objects):
+        here = f"{place}: object {number}"
+        names.append(text_of(here, item, "class"))
+        rows.append(numbers_of(here, "box", field_of(here, item, "box"), 7))
+    pose, time_ns = told.get("pose"), told.get("time_ns")
+    if time_ns is not None and (isinstance(time_ns, bool) or not isinstance(time_ns, int)):
+        raise DataError(f"{place}: field time_ns must be a whole number of nanoseconds, got {time_ns!r:.80}")
+    return WrittenLabels(
+        table(rows),
+        names,
+        identities([item.get("track_id") for item in objects]),
+        pose=None if pose is None else np.array(numbers_of(place, "pose", pose, 16)).reshape(4, 4),
+        time_ns=time_ns,
+    )

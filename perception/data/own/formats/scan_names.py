@@ -1,0 +1,13 @@
+"""The frame that a tool's name of a scan means."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from perception.io.point_cloud import SUPPORTED_SUFFIXES
+
+
+def frame_named(scan: str) -> str:
+    """``velodyne_points/data/0001.pcd`` and ``0001`` mean frame ``0001``."""
+    path = PurePosixPath(scan.replace("\\", "/"))
+    return path.stem if path.suffix.lower() in SUPPORTED_SUFFIXES else path.name

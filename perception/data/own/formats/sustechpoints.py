@@ -1,0 +1,58 @@
+"""Labels of SUSTechPOINTS: ``label/<frame>.json``, a list of boxes with position, scale and rotation.
+
+An object is ``{"obj_type", "obj_id", "psr": {"position", "scale", "rotation"}}``, each with x, y, z: centre,
+extents along the box's own axes, radians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from perception.data.own.labels import FileAFrame, WrittenLabels
+from perception.data.own.parsing import (
+    field_of,
+    identities,
+    items_of,
+    peek_json,
+    read_json,
+    table,
+    text_of,
+    vector_of,
+)
+from perception.errors import DataError
+
+
+class SustechPointsLabels(FileAFrame):
+    """See the module."""
+
+    name = "sustechpoints"
+    tool = "SUSTechPOINTS"
+
+    def read(self, frame_id: str) -> WrittenLabels:
+        """The boxes of a file."""
+        path = self.files[frame_id]
+        told = read_json(path)
+        # Newer versions put the list into an object.
+        objects = items_of(str(path), "the file", told.get("objs") if isinstance(told, Mapping) else told)
+        rows, names = [], []
+        for number, item in enumerate(objects):
+            place = f"{path}: object {number}"
+            box = field_of(place, item, "psr")
+            if not isinstance(box, Mapping):
+                raise DataError(f"{place}: field psr must have position, scale and rotation")
+            centre, size, angles = (
+                vector_of(f"{place}: psr", box, name) for name in ("position", "scale", "rotation")
+            )
+            rows.append([*centre, *self.solid(size, angles)])
+            names.append(text_of(place, item, "obj_type"))
+        return WrittenLabels(table(rows), names, identities([item.get("obj_id") for item in objects]))
+
+    @classmethod
+    def recognises_file(cls, path: Path) -> bool:
+        """There is an object with a ``psr``."""
+        told = peek_json(path)
+        objects = told.get("objs") if isinstance(told, Mapping) else told
+        return isinstance(objects, list) and any(
+            isinstance(item, Mapping) and "psr" in item for item in objects
+        )

@@ -1,0 +1,120 @@
+"""Where scans, labels and lists of frames lie in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from perception.data.own import DESCRIPTION_NAME, LabelFormat
+from perception.data.own.formats import recognised_format
+from perception.errors import DataError
+from perception.io.point_cloud import is_point_cloud, known_suffixes
+
+_DEEPEST = 3
+_MOST_FOLDERS = 500
+_LABEL_FILES = (".json", ".csv", ".xml")
+#: Of all frames that have labels, where fewer names agree, it is no label file of these scans.
+_LEAST_SHARED = 1
+
+
+class FoundScans(NamedTuple):
+    """The folder with the most scans.
+
+    Attributes:
+        folder: it.
+        paths: its scans in order.
+        others: further folders of scans.
+    """
+
+    folder: Path
+    paths: tuple[Path, ...]
+    others: tuple[Path, ...]
+
+
+class FoundLabels(NamedTuple):
+    """Labels of the scans.
+
+    Attributes:
+        path: of the folder or file.
+        kind: their format.
+        shared: scans that have labels.
+    """
+
+    path: Path
+    kind: type[LabelFormat]
+    shared: int
+
+
+def find_scans(root: Path) -> FoundScans:
+    """The scans of a folder, or of the folder below it that has the most.
+
+    Raises:
+        DataError: there are none.
+    """
+    found = {folder: tuple(sorted(filter(is_point_cloud, folder.iterdir()))) for folder in _folders(root)}
+    found = {folder: paths for folder, paths in found.items() if paths}
+    if not found:
+        raise DataError(
+            f"{root}: no {known_suffixes()} file in this folder or below; name the folder of data"
+        )
+    best = max(found, key=lambda folder: len(found[folder]))
+    return FoundScans(best, found[best], tuple(folder for folder in found if folder != best))
+
+
+def find_labels(root: Path, scans: FoundScans) -> FoundLabels | None:
+    """The labels that have the names of the most scans; None where no format is recognised."""
+    names = {path.stem for path in scans.paths}
+    best = None
+    for path in _label_places(root):
+        kind = recognised_format(path)
+        if kind is None:
+            continue
+        try:
+            shared = len(names & set(kind(path).frame_ids()))
+        except DataError:
+            continue
+        if shared >= _LEAST_SHARED and (best is None or shared > best.shared):
+            best = FoundLabels(path, kind, shared)
+    return best
+
+
+def find_lists(root: Path) -> Path | None:
+    """The folder that holds ``train.txt``: ``ImageSets``, ``splits`` or another one."""
+    return next((folder for folder in _folders(root) if (folder / "train.txt").is_file()), None)
+
+
+def relative(path: Path, root: Path) -> str:
+    """The path as written in a description in ``root``."""
+    return path.relative_to(root).as_posix()
+
+
+def _label_places(root: Path) -> Iterator[Path]:
+    for folder in _folders(root):
+        yield folder
+        for path in sorted(folder.iterdir()):
+            one_for_all = path.suffix.lower() in _LABEL_FILES and path.is_file()
+            if one_for_all and path.name != DESCRIPTION_NAME:
+                yield path
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """The folder and those below it, sorted, nearer ones first; hidden ones are left out."""
+    if not root.is_dir():
+        raise DataError(
+            f"{root}: {'not a folder' if root.exists() else 'no such folder'}; name a folder of data"
+        )
+    level, seen = [root], 0
+    for _ in range(_DEEPEST + 1):
+        below: list[Path] = []
+        for folder in level:
+            seen += 1
+            if seen > _MOST_FOLDERS:
+                return
+            yield folder
+            with os.scandir(folder) as entries:
+                below += [
+                    Path(entry) for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+                ]
+        level = sorted(below)

@@ -1,0 +1,227 @@
+"""Everything that is found out about a folder, and the files that say so."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perception.data.own import DESCRIPTION_NAME, Description, LabelPart, OwnDataSet, ScanPart
+from perception.data.own.written_description import description_text
+from perception.describe.evidence import Evidence
+from perception.describe.files import FoundLabels, FoundScans, find_labels, find_lists, find_scans, relative
+from perception.describe.labels import ClassFacts, MeasuredLabels, measure_written
+from perception.describe.scans import MeasuredScans, measure_scans
+from perception.describe.splits import in_time, split_frames
+from perception.describe.training import suggested_range_m, training_text
+from perception.errors import DataError
+from perception.io.point_cloud import read_raw_cloud
+from perception.io.raw import transformed
+from perception.io.text import write_text
+from perception.scans.facts import measure_scan
+
+TRAINING_NAME = "train.yaml"
+_SPLITS = "splits"
+#: Scans that are looked at.
+_SAMPLE = 20
+#: Of these, every so manieth is looked at with its labels, which takes longer.
+_EVERY_LABELLED = 2
+
+
+@dataclass(frozen=True)
+class Described:
+    """What was found out about a folder.
+
+    Attributes:
+        folder: it.
+        description: of it.
+        evidence: how each value was found.
+        scans: how many there are.
+        classes: boxes of each name in the labels.
+        lists: frames of each split to write; empty where lists were there, which are kept.
+        range_m: a range that holds the boxes.
+        training: text of ``train.yaml``; None without boxes.
+        remarks: what a user should know besides.
+    """
+
+    folder: Path
+    description: Description
+    evidence: tuple[Evidence, ...]
+    scans: int
+    classes: dict[str, ClassFacts]
+    lists: dict[str, list[str]]
+    range_m: tuple[float, ...]
+    training: str | None
+    remarks: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """``dataset.yaml``."""
+        reasons = {item.field: f"{item.sure}: {item.how}" for item in self.evidence}
+        return description_text(self.description, reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        return {
+            "folder": str(self.folder),
+            "scans": self.scans,
+            "found": [item._asdict() for item in self.evidence],
+            "classes": {name: asdict(facts) for name, facts in self.classes.items()},
+            "splits": {name: len(listed) for name, listed in self.lists.items()},
+            "range_m": list(self.range_m),
+            "remarks": list(self.remarks),
+        }
+
+
+def describe_folder(folder: str | Path, *, val_share: float = 0.2, seed: int = 0) -> Described:
+    """Look at a folder of one's own data; nothing is written.
+
+    Args:
+        folder: with scans and, in it or below, labels and lists of frames.
+        val_share: share of the frames for validation, where there are no lists.
+        seed: of the choice of these.
+
+    Raises:
+        DataError: there are no scans, or none can be read.
+        ValueError: a share that is not between 0 and 1.
+    """
+    if not 0 < val_share < 1:
+        raise ValueError(f"val_share must be between 0 and 1, got {val_share}")
+    root = Path(folder)
+    scans = find_scans(root)
+    looked = _spread_over(scans.paths)
+    measured = measure_scans(looked)
+    path = Evidence("scans.path", relative(scans.folder, root), f"{len(scans.paths)} scans there", "measured")
+    part = ScanPart(
+        path.value,
+        (measured.columns and tuple(measured.evidence[0].value)) or None,
+        measured.transform.scale,
+        measured.transform.axes or "x,y,z",
+        measured.transform.intensity_scale,
+        measured.transform.sensor_height_m,
+    )
+    description = Description(part)
+    remarks = _scan_remarks(scans, measured)
+    found = find_labels(root, scans)
+    if found is None:
+        remarks.append("no labels of a known format have the names of the scans")
+        reach, around = _reach(looked, measured)
+        bounds = suggested_range_m(np.zeros((0, 7)), reach, behind=around)
+        evidence = (path, *measured.evidence)
+        return Described(root, description, evidence, len(scans.paths), {}, {}, bounds, None, tuple(remarks))
+    labels, label_evidence = _label_part(root, scans, found)
+    data_set = OwnDataSet(root, None, "scan or labels", None, description=replace(description, labels=labels))
+    both = [path for path in scans.paths if path.stem in _labelled(found)]
+    written = measure_written(data_set, [path.stem for path in _spread_over(both)[::_EVERY_LABELLED]])
+    remarks += [f"cannot be read: {message}" for message in written.unreadable[:5]]
+    description = replace(description, labels=written.part, classes=written.classes)
+    lists, listed = _lists(root, scans, found, written, data_set, val_share, seed)
+    description = replace(description, splits=listed.value)
+    reach, around = _reach(looked, measured)
+    bounds = suggested_range_m(written.boxes, reach, behind=around)
+    names, training = description.class_names, None
+    if names:
+        training = training_text(names, bounds, len(lists.get("train", scans.paths)))
+    return Described(
+        root,
+        description,
+        (path, *measured.evidence, *label_evidence, *written.evidence, listed),
+        len(scans.paths),
+        written.facts,
+        lists,
+        bounds,
+        training,
+        tuple(remarks),
+    )
+
+
+def write_files(described: Described, *, force: bool = False) -> list[Path]:
+    """Write ``dataset.yaml``, lists of frames and ``train.yaml``; returns what was written.
+
+    Raises:
+        DataError: one of them is there already, and ``force`` is not said.
+    """
+    root = described.folder
+    texts = {root / DESCRIPTION_NAME: described.text}
+    if described.training is not None:
+        texts[root / TRAINING_NAME] = described.training
+    for split, listed in described.lists.items():
+        texts[root / _SPLITS / f"{split}.txt"] = "".join(f"{name}\n" for name in listed)
+    there = [path for path in texts if path.exists()]
+    if there and not force:
+        raise DataError(f"{there[0]}: is there already; --force overwrites it (force=True in Python)")
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, text)
+    return list(texts)
+
+
+def _spread_over(paths: tuple[Path, ...] | list[Path]) -> list[Path]:
+    """Some of the scans, over all of them."""
+    places = np.linspace(0, len(paths) - 1, min(len(paths), _SAMPLE)).round().astype(int)
+    return [paths[place] for place in dict.fromkeys(places.tolist())]
+
+
+def _labelled(found: FoundLabels) -> set[str]:
+    return set(found.kind(found.path).frame_ids())
+
+
+def _label_part(root: Path, scans: FoundScans, found: FoundLabels) -> tuple[LabelPart, list[Evidence]]:
+    where = relative(found.path, root)
+    how = f"{found.shared} of {len(scans.paths)} scans have labels there"
+    evidence = [Evidence("labels.path", where, how, "measured")]
+    evidence.append(
+        Evidence("labels.format", found.kind.name, f"recognised as {found.kind.tool}", "measured")
+    )
+    return LabelPart(where, found.kind.name), evidence
+
+
+def _scan_remarks(scans: FoundScans, measured: MeasuredScans) -> list[str]:
+    remarks = [f"{finding.message} {finding.fix}" for finding in measured.problems]
+    remarks += [f"cannot be read: {message}" for message in measured.unreadable[:5]]
+    if scans.others:
+        others = ", ".join(map(str, scans.others[:5]))
+        remarks.append(f"further folders of scans are left out (describe each by itself): {others}")
+    return remarks
+
+
+def _reach(paths: list[Path], measured: MeasuredScans) -> tuple[float, bool]:
+    """Distance in metres that most points are within, and whether they lie all around."""
+    reaches, behind = [], []
+    for path in paths:
+        try:
+            raw = transformed(read_raw_cloud(path, columns=measured.columns), measured.transform)
+        except DataError:
+            continue
+        facts = measure_scan("", raw, count_repeated=False)
+        reaches.append(facts.range_99)
+        behind.append(facts.low[0] < -0.1 * facts.range_99)
+    return max(reaches), bool(np.mean(behind) > 0.5)
+
+
+def _lists(
+    root: Path,
+    scans: FoundScans,
+    found: FoundLabels,
+    written: MeasuredLabels,
+    data_set: OwnDataSet,
+    share: float,
+    seed: int,
+) -> tuple[dict[str, list[str]], Evidence]:
+    field, there = "splits", find_lists(root)
+    if there is not None:
+        how = "lists of frames are there; without them new ones are made"
+        return {}, Evidence(field, relative(there, root), how, "measured")
+    both = [path.stem for path in scans.paths if path.stem in written.per_frame]
+    times = {name: data_set.frame(name).time_ns for name in both}
+    known = {name: time for name, time in times.items() if time is not None}
+    frames = in_time(both, known)
+    split = split_frames(frames, written.per_frame, share=share, seed=seed)
+    order = "times" if len(known) == len(frames) else "names"
+    how = (
+        f"{len(split.train)} frames to train on and {len(split.val)} to validate, whole blocks of"
+        f" {split.blocks} in the order of their {order}, so that neighbours are apart; seed {seed}"
+    )
+    return {"train": split.train, "val": split.val}, Evidence(field, _SPLITS, how, "likely")

@@ -1,0 +1,225 @@
+"""Conventions of labels, measured against the scans; classes, their counts and sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.data.own import LabelPart, OwnDataSet
+from perception.data.own.labels import Array, truth_of
+from perception.describe.evidence import Evidence, Surety
+from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels
+from perception.errors import DataError
+from perception.io.point_cloud import read_raw_cloud
+from perception.io.raw import transformed
+from perception.scans.facts import finite_xyz
+
+#: Fewer labelled boxes than this in the looked-at scans show no convention.
+_LEAST_BOXES = 3
+_DEGREES_FROM = 2 * np.pi + 0.01
+#: Boxes whose written height is that of the bottom seem to be sunk: by so much of half their height.
+_SUNK_SHARE = 0.6
+
+Facts = list[LabelFacts]
+
+
+@dataclass(frozen=True)
+class ClassFacts:
+    """Boxes of one name in the labels.
+
+    Attributes:
+        boxes: how many.
+        frames: in how many frames.
+        size_m: median length, width and height in metres.
+        points: median number of points inside, on the looked-at scans; None where none has such boxes.
+    """
+
+    boxes: int
+    frames: int
+    size_m: tuple[float, float, float]
+    points: float | None
+
+
+@dataclass(frozen=True)
+class MeasuredLabels:
+    """What was found out about labels.
+
+    Attributes:
+        evidence: of all fields of ``labels`` but path and format, and of ``classes``.
+        part: their conventions.
+        classes: name in the labels to class.
+        facts: by name in the labels, the most frequent first.
+        per_frame: names of the boxes by frame.
+        boxes: (M, 7) float64 all boxes in metres in the LiDAR frame.
+        unreadable: what is wrong with labels that cannot be read.
+    """
+
+    evidence: tuple[Evidence, ...]
+    part: LabelPart
+    classes: dict[str, str | None]
+    facts: dict[str, ClassFacts]
+    per_frame: dict[str, list[str]]
+    boxes: Array
+    unreadable: tuple[str, ...]
+
+
+def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabels:
+    """Measure labels.
+
+    Args:
+        data_set: with conventions as they usually are; all of its labels are read.
+        sample: frames whose scans are looked at.
+    """
+    angles = _angles(data_set)
+    data_set = _with(data_set, angles=angles.value)
+    height = _bottom(data_set, sample)
+    data_set = _with(data_set, z=height.value)
+    turn, facts = _turn(data_set, sample)
+    data_set = _with(data_set, turn_deg=turn.value)
+    per_frame, rows, unreadable = _all_boxes(data_set)
+    names = [name for listed in per_frame.values() for name in listed]
+    classes, spelling = _classes(names)
+    part = data_set.description.labels or LabelPart()
+    return MeasuredLabels(
+        (angles, turn, height, spelling),
+        part,
+        classes,
+        _class_facts(per_frame, names, rows, facts),
+        per_frame,
+        rows,
+        tuple(unreadable),
+    )
+
+
+def _with(data_set: OwnDataSet, **conventions: object) -> OwnDataSet:
+    part = replace(data_set.description.labels or LabelPart(), **conventions)  # type: ignore[arg-type]
+    description = replace(data_set.description, labels=part)
+    return OwnDataSet(data_set.folder, None, "scan or labels", None, description=description)
+
+
+def _angles(data_set: OwnDataSet) -> Evidence:
+    reader, largest, count = data_set.labels, 0.0, 0
+    assert reader is not None
+    for frame_id in reader.frame_ids():
+        try:
+            headings = reader.read(frame_id).boxes[:, 6]
+        except DataError:
+            continue
+        largest, count = max(largest, float(np.abs(headings).max(initial=0))), count + len(headings)
+    field = "labels.angles"
+    if largest > _DEGREES_FROM:
+        how = f"headings reach {largest:.4g}, beyond a turn in radians"
+        return Evidence(field, "degrees", how, "measured")
+    how = f"{count} headings lie within {largest:.3g}, less than a turn"
+    sure: Surety = "assumed" if count < _LEAST_BOXES or largest == 0 else "likely"
+    return Evidence(field, "radians", how, sure)
+
+
+def _bottom(data_set: OwnDataSet, sample: Sequence[str]) -> Evidence:
+    """Whether boxes stand on the ground only if their heights are those of their bottoms."""
+    field, facts = "labels.z", _measured(data_set, sample)
+    gaps = _joined(facts, lambda item: item.ground_gap_m)
+    heights = _joined(facts, lambda item: item.heights_m)
+    known = np.isfinite(gaps)
+    if known.sum() < _LEAST_BOXES:
+        return Evidence(field, "centre", "too few boxes on ground to tell", "assumed")
+    gap, half = float(np.median(gaps[known])), float(np.median(heights[known])) / 2
+    raised = _measured(_with(data_set, z="bottom"), sample)
+    inside, after = (_joined(found, lambda item: item.points).sum() for found in (facts, raised))
+    if gap < -_SUNK_SHARE * half and abs(gap + half) < abs(gap) and after > 0.8 * inside:
+        how = f"as centres, boxes would be sunk by {-gap:.2f} m, half of their height; as bottoms they stand"
+        return Evidence(field, "bottom", how, "measured")
+    how = f"as centres, the bottoms of the boxes lie {gap:+.2f} m from the ground around them (median)"
+    return Evidence(field, "centre", how, "measured" if abs(gap) < 0.5 * half else "likely")
+
+
+def _turn(data_set: OwnDataSet, sample: Sequence[str]) -> tuple[Evidence, Facts]:
+    field, facts = "labels.turn_deg", _measured(data_set, sample)
+    placed = [item for item in facts if len(item.points)]
+    found = better_turn(placed) if placed else None
+    if found is None:
+        elongated = sum(int((item.sizes[:, 0] > 1.3 * item.sizes[:, 1]).sum()) for item in placed)
+        how = "the boxes hold no more points when they are turned by 90 degrees or mirrored"
+        sure: Surety = "measured" if elongated >= _LEAST_BOXES else "assumed"
+        return Evidence(field, 0.0, how, sure), facts
+    if (TURNS[found.row].sign, TURNS[found.row].quarters) == (1, 1):
+        how = f"turned by 90 degrees the boxes hold {found.times:.1f} times the points; -90 would do as well"
+        turned = _with(data_set, turn_deg=90.0)
+        return Evidence(field, 90.0, how, "likely"), _measured(turned, sample)
+    how = f"no turn mends the headings: {TURNS[found.row].message} ({found.times:.1f} times as many)"
+    return Evidence(field, 0.0, how, "assumed"), facts
+
+
+def _measured(data_set: OwnDataSet, sample: Sequence[str]) -> Facts:
+    """The boxes of the looked-at frames against their scans; damaged files are passed over."""
+    found = []
+    for frame_id in sample:
+        try:
+            frame = data_set.frame(frame_id)
+            if frame.labelled and frame.source is not None:
+                raw = transformed(read_raw_cloud(frame.source, columns=frame.columns), frame.transform)
+                found.append(measure_labels(frame, finite_xyz(raw)))
+        except DataError:
+            continue
+    return found
+
+
+def _joined(facts: Facts, part: Callable[[LabelFacts], npt.NDArray[np.generic]]) -> Array:
+    return np.concatenate([np.zeros(0), *(part(item).astype(np.float64) for item in facts)])
+
+
+def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[str]]:
+    reader, part = data_set.labels, data_set.description.labels
+    assert reader is not None
+    assert part is not None
+    names: dict[str, list[str]] = {}
+    rows, unreadable = [np.zeros((0, 7))], []
+    for frame_id in sorted(reader.frame_ids()):
+        try:
+            boxes = truth_of(reader.read(frame_id), part, data_set.description.scans.transform, {}).boxes
+        except DataError as error:
+            unreadable.append(str(error))
+            continue
+        names[frame_id] = boxes.labels
+        rows.append(boxes.boxes.astype(np.float64))
+    return names, np.concatenate(rows), unreadable
+
+
+def _classes(names: Sequence[str]) -> tuple[dict[str, str | None], Evidence]:
+    """Every name is a class of its own; spellings that differ in their capitals are one."""
+    counts = Counter(names)
+    usual: dict[str, str] = {}
+    for name, _ in counts.most_common():
+        usual.setdefault(name.lower(), name)
+    found: dict[str, str | None] = {name: usual[name.lower()] for name, _ in counts.most_common()}
+    joined = [f"{name} is taken for {other}" for name, other in found.items() if name != other]
+    how = "name in the labels: class; write null to leave boxes out. " + ", ".join(
+        f"{name}: {count}" for name, count in counts.most_common()
+    )
+    how += " boxes" if counts else "There are no boxes"
+    how += f"; {'; '.join(joined)}" if joined else ""
+    return found, Evidence("classes", found, how, "likely" if joined else "measured")
+
+
+def _class_facts(
+    per_frame: dict[str, list[str]], names: Sequence[str], rows: Array, facts: Facts
+) -> dict[str, ClassFacts]:
+    inside: dict[str, list[int]] = {}
+    for item in facts:
+        placed = [name for name, place in zip(item.types, item.placed, strict=True) if place]
+        for name, count in zip(placed, item.points, strict=True):
+            inside.setdefault(name, []).append(int(count))
+    found = {}
+    for name, count in Counter(names).most_common():
+        sizes = np.median(rows[[other == name for other in names], 3:6], axis=0)
+        found[name] = ClassFacts(
+            count,
+            sum(name in listed for listed in per_frame.values()),
+            (round(float(sizes[0]), 2), round(float(sizes[1]), 2), round(float(sizes[2]), 2)),
+            float(np.median(inside[name])) if name in inside else None,
+        )
+    return found

@@ -1,0 +1,178 @@
+"""Unit, axes, intensity and height of scans, measured on some of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from perception.describe.columns import find_columns
+from perception.describe.evidence import Evidence
+from perception.doctor.check_scans import FEW_POINTS
+from perception.errors import DataError
+from perception.io.point_cloud import read_raw_cloud, usual_transform
+from perception.io.raw import RawCloud, transformed
+from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
+from perception.scans.facts import ScanFacts, measure_scan
+from perception.scans.finding import Finding
+from perception.scans.geometry import check_geometry
+
+#: Around the fullest layer, which is found in coarse steps, the ground is measured again.
+_GROUND_M = 0.25
+_LEAST_HEIGHT_M = 0.1
+_SMALL_UNITS = (0.001, 0.01)
+
+
+@dataclass(frozen=True)
+class MeasuredScans:
+    """What was found out about scans.
+
+    Attributes:
+        evidence: of all fields of ``scans`` but the path.
+        columns: of their files.
+        transform: what makes them metres, x forward, y left, z up; with the height.
+        problems: what no transform mends.
+        unreadable: what is wrong with scans that cannot be read.
+    """
+
+    evidence: tuple[Evidence, ...]
+    columns: tuple[str, ...] | None
+    transform: ScanTransform
+    problems: tuple[Finding, ...]
+    unreadable: tuple[str, ...]
+
+
+def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
+    """Measure scans of one folder, as they come.
+
+    Raises:
+        DataError: none can be read, or all are nearly empty.
+    """
+    columns = find_columns(paths)
+    names = None if columns.value is None else tuple(columns.value)
+    clouds, unreadable = _read(paths, names)
+    filled = [cloud for cloud in clouds if np.isfinite(cloud.xyz).all(axis=1).sum() >= FEW_POINTS]
+    if not filled:
+        said = unreadable[0] if unreadable else f"{paths[0].parent}: fewer than {FEW_POINTS} points a scan"
+        raise DataError(f"{said}; nothing can be measured on these scans")
+    known = ScanTransform(axes=usual_transform(paths[0], ScanTransform())[0].axes)
+    axes = known.axes is not None
+    facts = [_facts(transformed(cloud, known)) for cloud in filled]
+    geometry, transform = _mended(facts, known)
+    height = _height([transformed(cloud, transform) for cloud in filled])
+    for scale in _SMALL_UNITS if transform.scale in _SMALL_UNITS else ():
+        # Millimetres and centimetres of a small place look alike; the height above the ground tells them.
+        other = replace(transform, scale=scale)
+        seen = _height([transformed(cloud, other) for cloud in filled])
+        if _oddness(seen) < _oddness(height):
+            transform, height = other, seen
+    intensity = _intensity(facts)
+    found = ScanTransform(
+        transform.scale,
+        transform.axes or "x,y,z",
+        None if height.value is None else float(height.value),
+        intensity.value,
+    )
+    extent = median([float(np.abs([item.low, item.high]).max()) for item in facts])
+    return MeasuredScans(
+        (
+            columns,
+            _unit(geometry, found.scale, extent),
+            _axes(geometry, found.axes or "", facts, by_name=axes),
+            intensity,
+            height,
+        ),
+        names,
+        found,
+        tuple(finding for finding in geometry if finding.transform is None),
+        tuple(unreadable),
+    )
+
+
+def _mended(facts: Sequence[ScanFacts], known: ScanTransform) -> tuple[list[Finding], ScanTransform]:
+    """What is wrong with unit and axes, and all that mends it after what is known."""
+    geometry = [item for item in check_geometry(facts) if item.check != "ground"]
+    transform = known
+    for finding in geometry:
+        if finding.transform is not None:
+            transform = transform.then(finding.transform)
+    return geometry, transform
+
+
+def _oddness(height: Evidence) -> float:
+    """How unusual a height above the ground is; infinite where none was found."""
+    return abs(math.log(height.value / TRAINED_SENSOR_HEIGHT_M)) if height.value else math.inf
+
+
+def _read(paths: Sequence[Path], columns: tuple[str, ...] | None) -> tuple[list[RawCloud], list[str]]:
+    clouds, unreadable = [], []
+    for path in paths:
+        try:
+            clouds.append(read_raw_cloud(path, columns=columns))
+        except DataError as error:
+            unreadable.append(str(error))
+    return clouds, unreadable
+
+
+def _facts(cloud: RawCloud) -> ScanFacts:
+    return measure_scan("", cloud, count_repeated=False)
+
+
+def _unit(findings: Sequence[Finding], scale: float, extent: float) -> Evidence:
+    if any(finding.check == "units" for finding in findings):
+        unit = {0.01: "centimetres", 0.001: "millimetres"}.get(scale, "another unit")
+        how = f"points reach {extent:.0f} units, too far for metres; in {unit} reach and height are usual"
+        return Evidence("scans.scale", scale, how, "likely")
+    how = f"points reach {extent:.0f} units from the sensor, as metres would"
+    return Evidence("scans.scale", scale, how, "likely")
+
+
+def _axes(findings: Sequence[Finding], axes: str, facts: Sequence[ScanFacts], *, by_name: bool) -> Evidence:
+    said = [finding.message for finding in findings if finding.check == "axes"]
+    if by_name:
+        said = ["the name .pcd.bin is that of nuScenes, whose x points right and y forward", *said]
+    if said:
+        return Evidence("scans.axes", axes, " ".join(said), "likely")
+    around = median([item.concentration for item in facts]) < 0.6
+    if around:
+        how = "points are flat along z, so z is up; they lie all around: x is taken for forward"
+        return Evidence("scans.axes", axes, how, "assumed")
+    return Evidence("scans.axes", axes, "points are flat along z and lie towards +x", "measured")
+
+
+def _intensity(facts: Sequence[ScanFacts]) -> Evidence:
+    field = "scans.intensity_scale"
+    given = [item.intensity for item in facts if item.intensity is not None]
+    if not given:
+        return Evidence(field, None, "the scans have no intensity: it is zero for the detector", "measured")
+    low, high = min(row[0] for row in given), max(row[2] for row in given)
+    spans = f"values from {low:.4g} to {high:.4g} in {len(given)} scans"
+    divisors = {item.divisor for item in facts}
+    known = [divisor for divisor in divisors if divisor is not None]
+    if len(known) == len(divisors):
+        return Evidence(field, max(known), spans, "measured")
+    return Evidence(field, float(np.ceil(max(high, 1.0))), f"{spans}, a range of no known sensor", "assumed")
+
+
+def _height(clouds: Sequence[RawCloud]) -> Evidence:
+    """The height above the ground: the layer that most points are on, measured again around it."""
+    heights, field = [], "scans.sensor_height_m"
+    for cloud in clouds:
+        finite = cloud.xyz[np.isfinite(cloud.xyz).all(axis=1)]
+        # Indoors the ceiling may be the fullest layer of all.
+        below = finite[finite[:, 2] < -_LEAST_HEIGHT_M]
+        if len(below) >= FEW_POINTS:
+            layer = _facts(RawCloud(below, None)).layer
+            z = below[:, 2].astype(np.float64)
+            heights.append(-float(np.median(z[np.abs(z - layer) < _GROUND_M])))
+    if 2 * len(heights) <= len(clouds):
+        how = "too few points lie below the sensor: 1.73 m, as of the data that the weights were made of"
+        return Evidence(field, None, how, "assumed")
+    height = round(median(heights), 2)
+    spread = max(heights) - min(heights)
+    how = f"most points of {len(heights)} scans lie {height:.2f} m below the sensor, within {spread:.2f} m"
+    return Evidence(field, height, how, "measured" if spread < 0.3 else "likely")

@@ -1,0 +1,72 @@
+"""Lists of frames for training and validation, in blocks of time so that neighbours do not stand in both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+#: Frames of a block, where there are enough of them for ten blocks; and the fewest blocks.
+_BLOCK_FRAMES = 20
+_LEAST_BLOCKS = 5
+#: Choices of blocks that are tried for one in which every class occurs on both sides.
+_TRIES = 200
+
+
+class Split(NamedTuple):
+    """Frames of both lists, in order, and of how many blocks they are."""
+
+    train: list[str]
+    val: list[str]
+    blocks: int
+
+
+def split_frames(
+    frames: Sequence[str], names: Mapping[str, Sequence[str]], *, share: float, seed: int
+) -> Split:
+    """Choose blocks of following frames for validation.
+
+    Args:
+        frames: in the order of time.
+        names: of the boxes by frame; choices with every class on both sides are preferred.
+        share: of the frames, for validation.
+        seed: of the choice; the same gives the same lists.
+    """
+    if len(frames) < 2:
+        return Split(list(frames), [], len(frames))
+    count = min(len(frames), max(_LEAST_BLOCKS, len(frames) // _BLOCK_FRAMES))
+    blocks = np.array_split(np.arange(len(frames)), count)
+    held = min(count - 1, max(1, round(count * share)))
+    random = np.random.default_rng(seed)
+    best: tuple[int, list[int]] | None = None
+    for _ in range(_TRIES):
+        chosen = sorted(random.choice(count, held, replace=False).tolist())
+        val = {frames[row] for block in chosen for row in blocks[block]}
+        both = _names(val, names) & _names(set(frames) - val, names)
+        if best is None or len(both) > best[0]:
+            best = len(both), chosen
+    assert best is not None
+    held_rows = {int(row) for block in best[1] for row in blocks[block]}
+    return Split(
+        [name for row, name in enumerate(frames) if row not in held_rows],
+        [name for row, name in enumerate(frames) if row in held_rows],
+        count,
+    )
+
+
+def in_time(frames: Sequence[str], times_ns: Mapping[str, int]) -> list[str]:
+    """Frames by their times where all have one, else by their names, numbers in them as numbers."""
+    if all(name in times_ns for name in frames):
+        return sorted(frames, key=lambda name: times_ns[name])
+    return sorted(frames, key=_numbers_apart)
+
+
+def _numbers_apart(name: str) -> list[tuple[int, int, str]]:
+    parts = re.findall(r"\d{1,18}|\D+", name)
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def _names(frames: set[str], names: Mapping[str, Sequence[str]]) -> set[str]:
+    return {name for frame in frames for name in names.get(frame, ())}

@@ -1,0 +1,213 @@
+"""`perceive init` on a folder of known scans and labels, and on the same written in other conventions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from own_scene import BOXES, NAMES, WRITERS, describe_folder, points_on
+
+from perception.cli import main
+from perception.config import TrainConfig, load_config
+from perception.data import open_data_set
+from perception.describe import Described, write_files
+from perception.describe import describe_folder as look_at
+from perception.describe.splits import in_time, split_frames
+from perception.describe.training import suggested_range_m
+from perception.errors import DataError
+from perception.io.transform import ScanTransform
+
+HEIGHT_M = 1.7
+
+
+def undescribed(root: Path, label_format: str = "json") -> Path:
+    """The scans and labels alone."""
+    describe_folder(root, label_format)
+    (root / "dataset.yaml").unlink()
+    for path in (root / "splits").iterdir():
+        path.unlink()
+    return root
+
+
+def found(described: Described) -> dict[str, Any]:
+    """Values by field."""
+    return {item.field: item.value for item in described.evidence}
+
+
+def rewrite_labels(root: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Both frames with other numbers."""
+    for seed, frame_id in enumerate(("a1", "a2")):
+        boxes = BOXES + np.array([seed, 0, 0, 0, 0, 0, 0])
+        WRITERS["json"](root / "labels", frame_id, change(boxes), NAMES)
+
+
+def read_back(root: Path) -> np.ndarray:
+    """The boxes of the first frame by the written description."""
+    write_files(look_at(root))
+    return open_data_set(root)[0].boxes
+
+
+@pytest.mark.parametrize("label_format", WRITERS)
+def test_every_format_is_found_and_read(label_format: str, tmp_path: Path) -> None:
+    described = look_at(undescribed(tmp_path, label_format))
+    values = found(described)
+    assert (values["scans.path"], values["labels.path"]) == ("scans", "labels")
+    assert values["labels.format"] == label_format
+    assert (values["scans.scale"], values["scans.axes"]) == (1.0, "x,y,z")
+    assert values["scans.columns"] == ["x", "y", "z", "intensity"]
+    assert values["scans.intensity_scale"] == 1.0
+    assert values["scans.sensor_height_m"] == pytest.approx(HEIGHT_M, abs=0.02)
+    assert values["labels.angles"] == ("degrees" if label_format == "labelcloud" else "radians")
+    assert (values["labels.z"], values["labels.turn_deg"]) == ("centre", 0.0)
+    assert described.description.class_names == ("pallet", "forklift")
+    counts = {name: facts.boxes for name, facts in described.classes.items()}
+    assert counts == {"pallet": 4, "forklift": 2}
+    written = write_files(described)
+    assert [path.name for path in written] == ["dataset.yaml", "train.yaml", "train.txt", "val.txt"]
+    frame = open_data_set(tmp_path, "train")[0]
+    assert (frame.frame_id, frame.labels) == ("a1", NAMES)
+    np.testing.assert_allclose(frame.boxes[:, :6], BOXES[:, :6], atol=1e-5)
+    config = load_config(TrainConfig, tmp_path / "train.yaml")
+    assert config.detector.head.classes == ("pallet", "forklift")
+    assert "# measured: most points of 2 scans" in (tmp_path / "dataset.yaml").read_text()
+
+
+@pytest.mark.parametrize(("axes", "scale"), [("x,y,z", 0.001), ("z,-x,-y", 1.0), ("z,-x,-y", 0.001)])
+def test_unit_and_axes_are_measured(axes: str, scale: float, tmp_path: Path) -> None:
+    undescribed(tmp_path)
+    matrix = np.linalg.inv(ScanTransform(scale, axes).matrix)
+    for seed, frame_id in enumerate(("a1", "a2")):
+        points = points_on(BOXES, seed)
+        points[:, 0] = np.abs(points[:, 0])
+        own = np.column_stack([points[:, :3] @ matrix.T, points[:, 3]]).astype("<f4")
+        own.tofile(tmp_path / f"scans/{frame_id}.bin")
+    values = found(look_at(tmp_path))
+    assert (values["scans.scale"], values["scans.axes"]) == (scale, axes)
+    assert values["scans.sensor_height_m"] == pytest.approx(HEIGHT_M, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "change"),
+    [
+        ("labels.angles", "degrees", lambda boxes: np.column_stack([boxes[:, :6], np.degrees(boxes[:, 6])])),
+        ("labels.turn_deg", 90.0, lambda boxes: boxes - np.array([0, 0, 0, 0, 0, 0, np.pi / 2])),
+        ("labels.z", "bottom", lambda boxes: boxes - np.outer(boxes[:, 5] / 2, [0, 0, 1, 0, 0, 0, 0])),
+    ],
+)
+def test_conventions_of_labels_are_measured(
+    field: str, value: object, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path
+) -> None:
+    undescribed(tmp_path)
+    rewrite_labels(tmp_path, change)
+    assert found(look_at(tmp_path))[field] == value
+    boxes = read_back(tmp_path)
+    np.testing.assert_allclose(boxes[:, :6], BOXES[:, :6], atol=1e-5)
+    np.testing.assert_allclose(np.cos(2 * (boxes[:, 6] - BOXES[:, 6])), 1, atol=1e-5)
+
+
+def test_columns_are_recognised_by_their_numbers(tmp_path: Path) -> None:
+    undescribed(tmp_path)
+    random = np.random.default_rng(0)
+    for frame_id in ("a1", "a2"):
+        # Ring by ring, as sensors store them; then time and two more columns.
+        radius, turn = np.repeat(np.linspace(3, 20, 20), 180), np.tile(np.linspace(-3, 3, 180), 20)
+        xyz = np.column_stack([radius * np.cos(turn), radius * np.sin(turn), np.full(3600, -1.7)])
+        further = [np.linspace(0, 0.1, 3600), xyz[:, 0] * 7, -xyz[:, 1]]
+        table = np.column_stack([xyz, random.integers(0, 256, 3600), *further]).astype("<f4")
+        table.tofile(tmp_path / f"scans/{frame_id}.bin")
+    values = found(look_at(tmp_path))
+    assert values["scans.columns"] == ["x", "y", "z", "intensity", "_", "_", "_"]
+    assert values["scans.intensity_scale"] == 255
+    for path in (tmp_path / "scans").iterdir():
+        np.save(path.with_suffix(".npy"), np.fromfile(path, "<f4").reshape(-1, 7)[:, :6])
+        path.unlink()
+    assert found(look_at(tmp_path))["scans.columns"] == ["x", "y", "z", "intensity", "_", "_"]
+
+
+def test_spellings_are_joined_and_lists_are_kept(tmp_path: Path) -> None:
+    undescribed(tmp_path, "openpcdet")
+    WRITERS["openpcdet"](tmp_path / "labels", "a2", BOXES, ["Pallet", "forklift", "pallet"])
+    (tmp_path / "ImageSets").mkdir()
+    (tmp_path / "ImageSets/train.txt").write_text("a1\n")
+    described = look_at(tmp_path)
+    assert described.description.classes == {"pallet": "pallet", "forklift": "forklift", "Pallet": "pallet"}
+    assert (described.description.splits, described.lists) == ("ImageSets", {})
+    write_files(described)
+    assert open_data_set(tmp_path, "train").frame_ids == ["a1"]
+
+
+def test_a_folder_without_labels(tmp_path: Path) -> None:
+    undescribed(tmp_path)
+    for path in (tmp_path / "labels").iterdir():
+        path.write_text("[]")
+    described = look_at(tmp_path)
+    assert (described.training, described.description.labels) == (None, None)
+    assert [path.name for path in write_files(described)] == ["dataset.yaml"]
+    assert [frame.labelled for frame in open_data_set(tmp_path)] == [False, False]
+
+
+def test_damage_is_told(tmp_path: Path) -> None:
+    undescribed(tmp_path)
+    (tmp_path / "labels/a2.json").write_text('[{"class": "a", "box": [1]}]')
+    (tmp_path / "scans/a2.bin").write_bytes(b"123")
+    with pytest.raises(DataError, match=r"a2\.bin: truncated"):
+        look_at(tmp_path)
+    (tmp_path / "scans/a2.bin").unlink()
+    assert any("a2.json: object 0: field box" in remark for remark in look_at(tmp_path).remarks)
+    (tmp_path / "scans/a1.bin").write_bytes(b"")
+    with pytest.raises(DataError, match="fewer than 100 points"):
+        look_at(tmp_path)
+    with pytest.raises(DataError, match="no such folder"):
+        look_at(tmp_path / "nothing")
+    with pytest.raises(DataError, match="in this folder or below"):
+        look_at(tmp_path / "labels")
+    with pytest.raises(ValueError, match="val_share must be between"):
+        look_at(tmp_path, val_share=1.0)
+
+
+def test_the_command_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(undescribed(tmp_path))
+    assert main(["init", folder]) == 0
+    assert "perceive doctor" in capsys.readouterr().out
+    assert (tmp_path / "splits/train.txt").read_text() == "a1\n"
+    (tmp_path / "splits/train.txt").write_text("a2\n")
+    first = (tmp_path / "dataset.yaml").read_text()
+    (tmp_path / "dataset.yaml").write_text(first + "# mine\n")
+    assert main(["init", folder]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "dataset.yaml").read_text().endswith("# mine\n")
+    assert main(["init", folder, "--force", "--json"]) == 0
+    assert "# mine" not in (tmp_path / "dataset.yaml").read_text()
+    assert (tmp_path / "splits/train.txt").read_text() == "a2\n"
+    record = json.loads(capsys.readouterr().out)
+    assert (record["scans"], record["splits"]) == (2, {})
+    assert {item["sure"] for item in record["found"]} <= {"measured", "likely", "assumed"}
+
+
+def test_blocks_of_time_and_classes_on_both_sides() -> None:
+    frames = [f"{number}" for number in range(40)]
+    names = {frame: ["a", "b"] if 8 <= int(frame) < 24 else ["a"] for frame in frames}
+    split = split_frames(frames, names, share=0.2, seed=3)
+    assert sorted(split.train + split.val, key=int) == frames
+    assert (len(split.val), split.blocks) == (8, 5)
+    assert {name for frame in split.val for name in names[frame]} == {"a", "b"}
+    borders = sum((one in split.val) != (other in split.val) for one, other in itertools.pairwise(frames))
+    assert borders <= 2
+    assert split == split_frames(frames, names, share=0.2, seed=3)
+    assert split_frames(["x"], {}, share=0.5, seed=0).train == ["x"]
+    assert in_time(["b10", "b9", "a"], {}) == ["a", "b9", "b10"]
+    assert in_time(["b", "a"], {"a": 2, "b": 1}) == ["b", "a"]
+
+
+def test_ranges_are_whole_cells() -> None:
+    boxes = np.array([[15.0, -3, 0, 1, 1, 1, 0]])
+    low_x, low_y, low_z, high_x, high_y, high_z = suggested_range_m(boxes, 80, behind=True)
+    assert (low_x, low_y, low_z, high_z) == (-high_x, -high_y, -3, 1)
+    assert 19 <= high_x < 20.5
+    assert suggested_range_m(boxes, 80, behind=False)[0] == 0
+    assert suggested_range_m(np.zeros((0, 7)), 12.0, behind=False)[3] >= 12
