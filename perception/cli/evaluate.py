@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
+from perception.cli.evaluate_tracking import add_tracking_option, run_tracking
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.kitti import KittiResult, evaluate_kitti
@@ -39,11 +40,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, help="folder for result files, metrics.json and the PNG")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    add_tracking_option(parser)
     add_device_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Detect unless results are given, evaluate, print the table."""
+    if options.tracking is not None:
+        return run_tracking(options)
     from perception.evaluate.report import format_choices, format_table, plot_precision_recall
 
     if options.thresholds and options.results is not None:

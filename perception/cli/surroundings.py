@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perception.io.poses import ScanPoses
+from perception.io.poses import ScanPose, ScanPoses
 from perception.model.embedding import digest, embedding_path
 from perception.model.weights import resolve_weights
 from perception.types import Detections, PointCloud
@@ -72,7 +72,12 @@ class Surroundings:
         Raises:
             DataError: the scan has no pose.
         """
-        return {} if self._poses is None else {"pose": self._poses.find(name, position).to_dict()}
+        pose = self.scan_pose(name, position)
+        return {} if pose is None else {"pose": pose.to_dict()}
+
+    def scan_pose(self, name: str, position: int) -> ScanPose | None:
+        """The pose itself; arguments and errors are those of :meth:`pose_of`."""
+        return None if self._poses is None else self._poses.find(name, position)
 
     def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
         """Further fields of a record."""
