@@ -31,7 +31,7 @@ from perception.data.kitti.tracking import TrackRows, read_tracks
 from perception.track import TrackerConfig, track_recording
 from perception.track.evaluation import SequencePair, clear_measures, hota_measures
 from perception.track.folders import DetectionFolder, rows_of_tracks
-from perception.track.recording import MODES, Moment
+from perception.track.recording import MODES, Mode, Moment
 from sparse_core.table import Table, cell
 
 _LABEL = "Car"
@@ -53,9 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held = {name: _cars(folder.moments(name)) for name in names}
     config = TrackerConfig.for_log_odds()
     sides: dict[str, Follow] = {"baseline": _baseline}
-    sides |= {
-        mode: lambda frames, mode=mode: list(track_recording(frames, config, mode=mode)) for mode in MODES
-    }
+    sides |= {mode: _follow(config, mode) for mode in MODES}
     cases, pairs = {}, {}
     for side, follow in sides.items():
         pairs[side], seconds = _followed(folder, held, follow)
@@ -79,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _cars(moments: list[Moment]) -> list[Moment]:
     return [Moment(moment.detections.filter(labels=[_LABEL]), moment.pose) for moment in moments]
+
+
+def _follow(config: TrackerConfig, mode: Mode) -> Follow:
+    return lambda frames: list(track_recording(frames, config, mode=mode))
 
 
 def _baseline(frames: list[Moment]) -> list[Any]:
@@ -121,9 +123,7 @@ def _left_out(
     for choice in sorted(set(_CHOICES) - found.keys()):
         car = replace(config.classes[_LABEL], tell_from=choice)
         other = replace(config, classes={**config.classes, _LABEL: car})
-        found[choice], _ = _followed(
-            folder, held, lambda frames, other=other: list(track_recording(frames, other))
-        )
+        found[choice], _ = _followed(folder, held, _follow(other, "online"))
     chosen = []
     for number in range(len(held)):
         rest = {

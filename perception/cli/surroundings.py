@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from perception.data import Frame
 from perception.io.poses import ScanPose, ScanPoses
 from perception.model.embedding import digest, embedding_path
 from perception.model.weights import resolve_weights
@@ -29,7 +30,8 @@ def add_surroundings_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--poses",
         type=Path,
-        help="of the LiDAR in the map: rows of 3x4 matrices, or JSONL with frame x y z yaw (time)",
+        help="of the LiDAR in the map: rows of 3x4 matrices, or JSONL with frame x y z yaw (time); not needed"
+        " for scans in a data set that has poses",
     )
     group.add_argument(
         "--camera-poses",
@@ -62,22 +64,25 @@ class Surroundings:
         self._weights = options.weights
         self._encoder: str | None = None
 
-    def pose_of(self, name: str, position: int) -> dict[str, Any]:
-        """The field ``pose``, where there are poses.
+    def pose_of(self, name: str, position: int, beside: Frame | None = None) -> dict[str, Any]:
+        """The field ``pose``, where there are poses: those of the option, else of the scan's data set.
 
         Args:
             name: of the frame.
             position: of the scan, from 0.
+            beside: the frame of the data set in which the scan lies, if it does.
 
         Raises:
             DataError: the scan has no pose.
         """
-        pose = self.scan_pose(name, position)
+        pose = self.scan_pose(name, position, beside)
         return {} if pose is None else {"pose": pose.to_dict()}
 
-    def scan_pose(self, name: str, position: int) -> ScanPose | None:
+    def scan_pose(self, name: str, position: int, beside: Frame | None = None) -> ScanPose | None:
         """The pose itself; arguments and errors are those of :meth:`pose_of`."""
-        return None if self._poses is None else self._poses.find(name, position)
+        if self._poses is not None:
+            return self._poses.find(name, position)
+        return None if beside is None or beside.pose is None else ScanPose(beside.pose, beside.time_ns)
 
     def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
         """Further fields of a record."""

@@ -15,8 +15,10 @@ from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_opti
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import add_scan_options, columns_of, transform_of
 from perception.cli.surroundings import Surroundings, add_surroundings_options
+from perception.data import Frame, frame_beside
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
+from perception.io.transform import ScanTransform
 from perception.track.config import TrackerConfig
 from perception.track.poses import inverse
 from perception.track.recording import MODES, Moment, track_recording
@@ -101,13 +103,16 @@ def _run_scans(options: argparse.Namespace) -> int:
     waiting: deque[_Scan] = deque()
     failed: list[DataError] = []
 
-    def read(path: Path) -> PointCloud:
+    def read(path: Path, beside: Frame | None) -> PointCloud:
+        if beside is not None and columns is None and transform == ScanTransform():
+            return beside.cloud
         return load_point_cloud(path, columns=columns, transform=transform)
 
     def moments() -> Iterator[Moment]:
         for position, path in enumerate(paths):
             try:
-                cloud, pose = read(path), surroundings.scan_pose(path.stem, position)
+                beside = frame_beside(path)
+                cloud, pose = read(path, beside), surroundings.scan_pose(path.stem, position, beside)
             except DataError as error:
                 failed.append(error)
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
@@ -119,7 +124,8 @@ def _run_scans(options: argparse.Namespace) -> int:
             waiting.append(
                 _Scan(path.stem, path, kept, {} if pose is None else {"pose": pose.to_dict()}, elapsed_ms)
             )
-            time_ns = cloud.timestamp_ns if pose is None or pose.time_ns is None else pose.time_ns
+            times = (None if one is None else one.time_ns for one in (pose, beside))
+            time_ns = next((one for one in times if one is not None), cloud.timestamp_ns)
             yield Moment(found, None if pose is None else pose.map_from_lidar, time_ns)
 
     trails, ids = _Trails(), set[int]()
@@ -128,7 +134,7 @@ def _run_scans(options: argparse.Namespace) -> int:
         config = TrackerConfig(frame_s=1.0 / options.rate_hz)
         for tracks in track_recording(moments(), config, mode=options.mode):
             scan = waiting.popleft()
-            cloud = read(scan.path) if scan.cloud is None else scan.cloud
+            cloud = read(scan.path, frame_beside(scan.path)) if scan.cloud is None else scan.cloud
             trails.add(tracks)
             ids.update(tracks.track_id.tolist())
             if not options.no_pictures:

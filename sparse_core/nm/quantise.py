@@ -16,6 +16,7 @@ from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, dense_linear, own_copy, through_parts
+from sparse_core.nm.rounding import quantise_input
 
 _LARGEST = 127
 _RESULTS = (torch.float16, torch.bfloat16, torch.float32)
@@ -83,11 +84,6 @@ def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
     if scale.numel() != 1 or not bool(scale.isfinite().all() and (scale > 0).all()):
         raise ValueError(f"an activation scale is one positive number, got {source}")
     return scale.reshape(())
-
-
-def quantise_input(x: Tensor, scale: Tensor) -> Tensor:
-    """``x / scale`` rounded to int8, clipped to ±127."""
-    return torch.round(x.float() / scale).clamp_(-_LARGEST, _LARGEST).to(torch.int8)
 
 
 class SparseLinearInt8(PackedLayer):
@@ -178,12 +174,7 @@ class SparseLinearInt8(PackedLayer):
         """
         if x.is_nested:
             return through_parts(self, x)
-        if not x.is_floating_point():
-            raise TypeError(f"x must be floating point, it is rounded to int8 here; got {x.dtype}")
-        x = x.detach()
-        step = self.activation_scale
-        if step is None:
-            step = _dynamic_scale(x)
+        rounded, step = quantise_input(x, self.activation_scale)
         dense = None
         if torch.compiler.is_dynamo_compiling():
             packed = self._pack()
@@ -193,7 +184,7 @@ class SparseLinearInt8(PackedLayer):
             ready = self._current()
             packed, dense = ready.packed, ready.dense_copy() if ready.keeps_dense else None
         y = nm_linear(
-            quantise_input(x, step),
+            rounded,
             packed,
             None if self.bias is None else self.bias.detach(),
             activation=self.activation,
@@ -228,14 +219,6 @@ class SparseLinearInt8(PackedLayer):
                 self._buffers[name] = scale.to(moved.device)
                 self.dtype = moved.dtype
         return self
-
-
-def _dynamic_scale(x: Tensor) -> Tensor:
-    """() float32: the largest absolute value over 127, 1 where everything is zero; stays on the device."""
-    if not x.numel():
-        return torch.ones((), device=x.device)
-    scale = x.abs().amax().float() / _LARGEST
-    return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
 # The constructor's argument of the same name hides the function.

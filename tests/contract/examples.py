@@ -46,6 +46,7 @@ from sparse_core.linalg.structure import row_of_entry
 from sparse_core.nm import NMPattern, PackedNM, nm_mask
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.pack import prune_and_pack, prune_and_pack_both
+from sparse_core.nm.rounding import quantise_input
 
 GRID = PillarConfig(range_m=(0.0, -2.56, -3.0, 5.12, 2.56, 3.0), pillar_size_m=0.32)
 
@@ -314,6 +315,12 @@ EXAMPLES: dict[str, Example] = {
     "pillars": Example(cloud, pillars, (1, 7, 65)),
     # Tiles of 64 by 32 are packed, at least one.
     "prune_and_pack": Example(lambda n: (normal(64 * n, 64 * n).half(),), packed, (1, 3)),
+    "quantise_input": Example(
+        lambda n: (normal(n, 701) * 3,),
+        lambda impl, x: quantise_input(x, impl=impl),
+        (1, 7, 33),
+        tolerance=0.0,
+    ),
     "refine": Example(lambda n: (*cloud(33), *boxes_of(n)), refined, (0, 1, 7)),
     "rerank_top": Example(lambda n: (unit(50, 48), unit(n, 48), listed(n, 13, 50)), reranked, (0, 1, 7)),
     "scan_top": Example(lambda n: (unit(50, 32), unit(n, 32)), scanned, (0, 1, 7)),

@@ -1,0 +1,25 @@
+"""Rounding to int8 in plain torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LARGEST = 127
+
+
+def quantise_input(x: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+    """See the public function."""
+    if scale is None:
+        scale = _scale_of(x)
+    rounded = torch.round(x.float() / scale).clamp_(-_LARGEST, _LARGEST)
+    return rounded.nan_to_num_(0.0).to(torch.int8), scale
+
+
+def _scale_of(x: Tensor) -> Tensor:
+    if not x.numel():
+        return torch.ones((), device=x.device)
+    largest = x.abs().amax().float()
+    # A quotient by a Python number is a product with its reciprocal on CUDA, which rounds otherwise.
+    scale = largest / torch.full_like(largest, _LARGEST)
+    return torch.where(scale == 0, torch.ones_like(scale), scale)
