@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks import published_backbone, published_layers, published_product, published_sparse
+from benchmarks import (
+    published_backbone,
+    published_layers,
+    published_product,
+    published_sparse,
+    published_tracking,
+)
 from benchmarks.published_text import (
     Column,
     load_result,
@@ -36,4 +42,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
     **published_backbone.BLOCKS,
+    **published_tracking.BLOCKS,
 }

@@ -8,9 +8,10 @@ from sparse_core.waiting import load_torch
 load_torch()  # Before anything below does: frames are many short operations, and threads shall not spin.
 
 from perception.detector import Detector  # noqa: E402
+from perception.track import Tracker, Tracks  # noqa: E402
 from perception.types import Boxes3D, Detection, Detections, PointCloud, drawing  # noqa: E402
 
-__all__ = ["Boxes3D", "Detection", "Detections", "Detector", "PointCloud"]
+__all__ = ["Boxes3D", "Detection", "Detections", "Detector", "PointCloud", "Tracker", "Tracks"]
 
 
 def _draw_bev(*drawn: Any, **options: Any) -> Path:

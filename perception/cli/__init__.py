@@ -1,4 +1,4 @@
-"""Console command ``perceive``: init, detect, eval, train, simulate, convert, doctor, bench."""
+"""Console command ``perceive``: init, detect, track, eval, train, simulate, convert, doctor, bench and others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perception.cli import bench, convert, detect, doctor, evaluate, init, pseudo_label, simulate, train
+from perception.cli import bench, convert, detect, doctor, evaluate, init, pseudo_label, simulate, track, train
 from perception.errors import PerceptionError
 from sparse_core import __version__
 from sparse_core.errors import SparseError
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (init, detect, evaluate, train, pseudo_label, simulate, convert, doctor, bench):
+    for module in (init, detect, track, evaluate, train, pseudo_label, simulate, convert, doctor, bench):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

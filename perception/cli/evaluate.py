@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
+from perception.cli.evaluate_tracking import add_tracking_option, run_tracking
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.thresholds import ScoreChoice
@@ -89,11 +90,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    add_tracking_option(parser)
     add_device_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Detect unless results are given, judge, compare, print the tables."""
+    if options.tracking is not None:
+        return run_tracking(options)
     import tempfile
 
     from perception.evaluate.data_set import judge_of

@@ -75,11 +75,14 @@ class Surroundings:
         Raises:
             DataError: the scan has no pose.
         """
+        pose = self.scan_pose(name, position, beside)
+        return {} if pose is None else {"pose": pose.to_dict()}
+
+    def scan_pose(self, name: str, position: int, beside: Frame | None = None) -> ScanPose | None:
+        """The pose itself; arguments and errors are those of :meth:`pose_of`."""
         if self._poses is not None:
-            return {"pose": self._poses.find(name, position).to_dict()}
-        if beside is None or beside.pose is None:
-            return {}
-        return {"pose": ScanPose(beside.pose, beside.time_ns).to_dict()}
+            return self._poses.find(name, position)
+        return None if beside is None or beside.pose is None else ScanPose(beside.pose, beside.time_ns)
 
     def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
         """Further fields of a record."""

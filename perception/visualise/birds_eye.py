@@ -7,6 +7,7 @@ depends on how many there are.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def draw_bev(
     range_m: ViewRange | None = None,
     title: str | None = None,
     score_threshold: float = 0.0,
+    trails: Sequence[FloatArray] = (),
 ) -> Path:
     """Draw a frame from above: points by height, boxes with heading and score, range rings.
 
@@ -79,6 +81,7 @@ def draw_bev(
             widened where the picture would get too narrow. Without it the view fits the frame.
         title: first line of the picture; the name of the cloud's source if None.
         score_threshold: detections with a lower score are not drawn.
+        trails: where things were before: (n, 2) x and y in metres of each, LiDAR frame, oldest first.
 
     Returns:
         The path of the file.
@@ -95,6 +98,7 @@ def draw_bev(
     axes.imshow(point_image(points, view, heights_m), extent=view.extent, origin="upper", aspect="auto")
     axes.set(xlim=(view.y_max, view.y_min), ylim=(view.x_min, view.x_max))
     _draw_rings(axes, view)
+    _draw_trails(axes, trails)
     _draw_boxes(axes, found)
     _draw_truth(axes, truth)
     _draw_scores(axes, view, found)
@@ -283,6 +287,11 @@ def _draw_rings(axes: Axes, view: Viewport) -> None:
                 va="center", clip_on=True, path_effects=_HALO, zorder=2.0,
             )  # fmt: skip
     axes.plot(0.0, 0.0, marker="^", color=_TEXT, markersize=11, markeredgecolor=BACKGROUND, zorder=6)
+
+
+def _draw_trails(axes: Axes, trails: Sequence[FloatArray]) -> None:
+    lines = [np.asarray(trail)[:, [1, 0]] for trail in trails if len(trail) > 1]
+    axes.add_collection(LineCollection(lines, colors=_TEXT, linewidths=1.4, alpha=0.55), autolim=False)
 
 
 def _draw_boxes(axes: Axes, found: DrawnBoxes) -> None:

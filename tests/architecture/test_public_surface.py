@@ -334,7 +334,7 @@ PUBLIC = {
         "ImplementationError",
         "SparseError",
     },
-    "perception": {"Boxes3D", "Detection", "Detections", "Detector", "PointCloud"},
+    "perception": {"Boxes3D", "Detection", "Detections", "Detector", "PointCloud", "Tracker", "Tracks"},
     "perception.boxes": {"rotated_iou_3d", "rotated_iou_bev"},
     "perception.budget": {
         "BudgetedDetector",

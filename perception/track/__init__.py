@@ -1,0 +1,18 @@
+"""Things over time: identities, speeds and histories from a detector's boxes, frame by frame."""
+
+from __future__ import annotations
+
+from perception.track.config import ClassConfig, TrackerConfig
+from perception.track.recording import DelayedTracker, Moment, track_recording
+from perception.track.tracker import Tracker
+from perception.track.tracks import Tracks
+
+__all__ = [
+    "ClassConfig",
+    "DelayedTracker",
+    "Moment",
+    "Tracker",
+    "TrackerConfig",
+    "Tracks",
+    "track_recording",
+]

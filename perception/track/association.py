@@ -1,0 +1,92 @@
+"""Which box belongs to which track: gates, costs of the pairs within, and the best assignment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+
+from perception.track.state import Float64Array, Int64Array
+
+#: Beyond so many entries pairs come from a tree and not from a table.
+_TABLE = 1 << 14
+#: Groups of tracks and boxes larger than this are matched greedily.
+_LARGEST = 256
+_FAR = 1e6
+
+
+class Pairs(NamedTuple):
+    """Tracks and boxes within the gates, (P,) rows of each."""
+
+    track: Int64Array
+    box: Int64Array
+
+
+def near_pairs(tracks: Float64Array, boxes: Float64Array, gates: Float64Array) -> Pairs:
+    """Pairs that are near on the ground.
+
+    Args:
+        tracks: (N, 2) expected centres.
+        boxes: (M, 2) centres.
+        gates: (N,) metres.
+    """
+    if len(tracks) * len(boxes) <= _TABLE:
+        offset = tracks[:, None, :] - boxes[None, :, :]
+        distance = (offset * offset).sum(2)
+        return Pairs(*np.nonzero(distance <= (gates * gates)[:, None]))
+    found = cKDTree(boxes).query_ball_point(tracks, gates, return_sorted=True)
+    counts = np.fromiter(map(len, found), np.int64, len(found))
+    columns = np.concatenate([np.zeros(0, np.int64), *[np.asarray(row, np.int64) for row in found if row]])
+    return Pairs(np.repeat(np.arange(len(tracks)), counts), columns)
+
+
+def assign(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:
+    """Pairs of least cost, each track and each box at most once: as many as can be.
+
+    Small problems are solved exactly; in large ones the cheapest pair is taken again and again.
+
+    Args:
+        pairs: that may be.
+        cost: (P,) of each; finite.
+        tracks, boxes: how many there are.
+    """
+    if tracks <= _LARGEST and boxes <= _LARGEST:
+        table = np.full((tracks, boxes), _FAR)
+        table[pairs.track, pairs.box] = cost
+        row, column = linear_sum_assignment(table)
+        fine = table[row, column] < _FAR
+        return Pairs(row[fine], column[fine])
+    return _greedy(pairs, cost, tracks, boxes)
+
+
+def _greedy(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:
+    order = np.lexsort((pairs.box, pairs.track, cost))
+    partner = np.full(tracks, -1, np.int64)
+    taken = np.zeros(boxes, np.bool_).tolist()
+    matched = partner.tolist()
+    for track, box in zip(pairs.track[order].tolist(), pairs.box[order].tolist(), strict=True):
+        if matched[track] < 0 and not taken[box]:
+            matched[track], taken[box] = box, True
+    partner = np.array(matched, np.int64)
+    (rows,) = np.nonzero(partner >= 0)
+    return Pairs(rows, partner[rows])
+
+
+def distance_cost(
+    tracks: Float64Array, boxes: Float64Array, gates: Float64Array, turn: Float64Array, size: Float64Array
+) -> Float64Array:
+    """(P,) costs of aligned rows of boxes: distance over the gate, and what heading and size are off.
+
+    Args:
+        tracks, boxes: (P, 7) in the map.
+        gates: (P,) metres.
+        turn: (P,) cost of a quarter turn; a half turn costs nothing.
+        size: (P,) cost of a size that is off by half.
+    """
+    offset = tracks[:, :3] - boxes[:, :3]
+    distance = np.sqrt((offset * offset).sum(1)) / gates
+    larger, smaller = np.maximum(tracks[:, 3:6], boxes[:, 3:6]), np.minimum(tracks[:, 3:6], boxes[:, 3:6])
+    unlike = 1.0 - (smaller / np.maximum(larger, 1e-9)).min(1)
+    return np.asarray(distance + turn * np.abs(np.sin(tracks[:, 6] - boxes[:, 6])) + 2 * size * unlike)

@@ -1,0 +1,294 @@
+"""CLEAR MOT averaged over recall, as AB3DMOT defines it: sAMOTA, AMOTA, AMOTP, and MOTA at its best score.
+
+Weng et al., "3D Multi-Object Tracking: A Baseline and New Evaluation Metrics" (IROS 2020), and the program
+that belongs to it, of which this keeps what decides figures: a result's score is the mean of its track; a
+result that was matched at a lower threshold is never excused at a higher one; labels that do not count
+(truncated, largely hidden, of the neighbouring class) match all the same, and their results are no false
+alarms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+
+from perception.data.camera import DONT_CARE
+from perception.track.evaluation.table import Float64Array, SequencePair
+
+#: Class to the class that looks like it: neither a find nor a false alarm.
+NEIGHBOURS: Mapping[str, str] = {"car": "van", "pedestrian": "person_sitting"}
+#: Least overlap in space of a find.
+LEAST_OVERLAP = 0.25
+#: Results of no more than so many pixels' height are excused.
+LEAST_HEIGHT_PX = 25.0
+#: Labels count up to this occlusion and truncation.
+MOST_OCCLUSION, MOST_TRUNCATION = 2, 0
+
+_SAMPLES = 40
+_NOT = 1e9
+_ALL = -10000.0
+#: So that rounding of a mean does not decide at the threshold that was taken from it.
+_ABOVE = 1.0 + 1e-12
+
+
+@dataclass(frozen=True)
+class ClearMeasures:
+    """What AB3DMOT's evaluation tells of a class; shares, not percent.
+
+    Attributes:
+        samota: scaled MOTA averaged over 40 recall positions; the figure that trackers are ranked by.
+        amota: MOTA averaged over them.
+        amotp: MOTP averaged over them.
+        mota: at the threshold where it is greatest; minus infinity without labels.
+        motp: mean overlap in space there.
+        recall, precision, f1: there.
+        mostly_tracked, partly_tracked, mostly_lost: shares of the labelled tracks there.
+        id_switches: labelled things that change the track.
+        fragments: labelled things whose track breaks.
+        true_positives, false_positives, false_negatives: boxes there.
+        labels: boxes that count there.
+        threshold: mean score of a track from which on it is counted.
+    """
+
+    samota: float
+    amota: float
+    amotp: float
+    mota: float
+    motp: float
+    recall: float
+    precision: float
+    f1: float
+    mostly_tracked: float
+    partly_tracked: float
+    mostly_lost: float
+    id_switches: int
+    fragments: int
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    labels: int
+    threshold: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+
+def clear_measures(sequences: Sequence[SequencePair], label: str) -> ClearMeasures:
+    """The measures of a class over all sequences.
+
+    Args:
+        sequences: labels and results.
+        label: class name, in any case.
+    """
+    held = [_Sequence(pair, label.lower()) for pair in sequences]
+    every = _count(held, _ALL)
+    thresholds, recalls = _thresholds(every.scores * _ABOVE, every.true_positives + every.false_negatives)
+    best, best_threshold, sums = 0.0, _ALL, np.zeros(3)
+    for threshold, recall in zip(thresholds, recalls, strict=True):
+        counts = _count(held, threshold)
+        sums += counts.scaled_mota(recall), counts.mota, counts.motp
+        if counts.mota > best:
+            best, best_threshold = counts.mota, threshold
+    final = _count(held, best_threshold)
+    samota, amota, amotp = (float(value) for value in sums / _SAMPLES)
+    return final.measures(samota, amota, amotp, best_threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """Labels and results of a frame: rows of the sequence's arrays, and overlaps between them."""
+
+    labels: npt.NDArray[np.int64]
+    results: npt.NDArray[np.int64]
+    overlap: Float64Array
+
+
+class _Sequence:
+    """What of a sequence does not depend on the threshold, and which results were ever matched."""
+
+    def __init__(self, pair: SequencePair, label: str) -> None:
+        labels, results = pair.labels, pair.results
+        kinds = (label, NEIGHBOURS.get(label, label))
+        types, found = np.char.lower(labels.type), np.char.lower(results.type)
+        things = np.isin(types, kinds) & (labels.track_id != -1)
+        wanted = np.isin(found, kinds) & (results.track_id != -1)
+        self.excused_labels = (
+            (labels.occluded > MOST_OCCLUSION)
+            | (np.trunc(labels.truncated) > MOST_TRUNCATION)
+            | (types != label)
+        )
+        small = np.abs(results.box_2d[:, 1] - results.box_2d[:, 3]) <= LEAST_HEIGHT_PX
+        self.excusable = small | (found != label) | _covered(pair, types == DONT_CARE.lower())
+        self.matched_once = np.zeros(len(results), np.bool_)
+        self.label_ids, self.result_ids = labels.track_id, results.track_id
+        overlap = pair.matrix("3d")
+        rows = [np.flatnonzero(mask) for mask in (things, wanted)]
+        parts = [
+            np.split(row, np.searchsorted(frame[row], np.arange(1, pair.frames)))
+            for row, frame in zip(rows, (labels.frame, results.frame), strict=True)
+        ]
+        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in zip(*parts, strict=True)]
+        identities, which = np.unique(results.track_id[rows[1]], return_inverse=True)
+        sums = np.bincount(which, results.score[rows[1]], len(identities))
+        self.mean_score = np.full(len(results), -np.inf)
+        self.mean_score[rows[1]] = (sums / np.bincount(which, minlength=len(identities)))[which]
+
+
+def _covered(pair: SequencePair, region: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which results lie by more than half in a region that is not labelled."""
+    overlaps = pair.overlaps
+    inside = region[overlaps.label] & (overlaps.over_detection["2d"] > 0.5)
+    covered = np.zeros(len(pair.results), np.bool_)
+    covered[overlaps.detection[inside]] = True
+    return covered
+
+
+@dataclass
+class _Counts:
+    """Sums over all frames at one threshold."""
+
+    labels: int = 0
+    true_positives: int = 0
+    false_positives: int = 0
+    false_negatives: int = 0
+    overlap: float = 0.0
+    id_switches: int = 0
+    fragments: int = 0
+    tracked: tuple[int, int, int] = (0, 0, 0)
+    tracks: int = 0
+    scores: Float64Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def _errors(self) -> int:
+        return self.false_negatives + self.false_positives + self.id_switches
+
+    @property
+    def mota(self) -> float:
+        return 1 - self._errors / self.labels if self.labels else -np.inf
+
+    @property
+    def motp(self) -> float:
+        return self.overlap / self.true_positives if self.true_positives else 0.0
+
+    def scaled_mota(self, recall: float) -> float:
+        """MOTA of those that this recall can reach, in [0, 1]."""
+        if not self.labels:
+            return -np.inf
+        ratio = 1.0 - (self._errors - (1.0 - recall) * self.labels) / (recall * self.labels)
+        return min(1.0, max(0.0, ratio))
+
+    def measures(self, samota: float, amota: float, amotp: float, threshold: float) -> ClearMeasures:
+        found, wanted = self.true_positives + self.false_positives, self.true_positives + self.false_negatives
+        recall = self.true_positives / wanted if found and wanted else 0.0
+        precision = self.true_positives / found if found and wanted else 0.0
+        f1 = 2 * precision * recall / (precision + recall) if abs(recall + precision) >= 1e-6 else 0.0
+        mostly, partly, lost = (count / self.tracks if self.tracks else 0.0 for count in self.tracked)
+        return ClearMeasures(
+            samota, amota, amotp, self.mota, self.motp, recall, precision, f1, mostly, partly, lost,
+            self.id_switches, self.fragments, self.true_positives, self.false_positives, self.false_negatives,
+            self.labels, threshold,
+        )  # fmt: skip
+
+
+def _count(sequences: Sequence[_Sequence], threshold: float) -> _Counts:
+    total = _Counts()
+    scores: list[Float64Array] = []
+    for sequence in sequences:
+        histories: dict[int, list[tuple[int, bool]]] = {}
+        for frame in sequence.frames:
+            scores.append(_count_frame(sequence, frame, threshold, total, histories))
+        for history in histories.values():
+            _count_history([track for track, _ in history], [excused for _, excused in history], total)
+    return replace(total, scores=np.concatenate([np.zeros(0), *scores]))
+
+
+def _count_frame(
+    sequence: _Sequence,
+    frame: _Frame,
+    threshold: float,
+    total: _Counts,
+    histories: dict[int, list[tuple[int, bool]]],
+) -> Float64Array:
+    """Add a frame; the scores of the results that were matched."""
+    kept = ~(sequence.mean_score[frame.results] < threshold)
+    results, overlap = frame.results[kept], frame.overlap[:, kept]
+    label, result = _assign(overlap)
+    matched = results[result]
+    sequence.matched_once[matched] = True
+    excused_results = sequence.excusable[results] & ~sequence.matched_once[results]
+    excused = sequence.excused_labels[frame.labels]
+    tracks = np.full(len(frame.labels), -1, np.int64)
+    tracks[label] = sequence.result_ids[matched]
+    missed = tracks == -1
+    total.labels += int((~excused).sum())
+    total.true_positives += len(label)
+    total.false_positives += len(results) - len(label) - int(excused_results.sum())
+    total.false_negatives += int((missed & ~excused).sum())
+    total.overlap += float(overlap[label, result].sum())
+    identities = sequence.label_ids[frame.labels].tolist()
+    for identity, track, skip in zip(identities, tracks.tolist(), excused.tolist(), strict=True):
+        histories.setdefault(identity, []).append((track, skip))
+    return sequence.mean_score[matched]
+
+
+def _assign(overlap: Float64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Pairs of rows and columns: as many as can be, of those the ones that overlap most."""
+    if not overlap.size:
+        none = np.zeros(0, np.int64)
+        return none, none
+    cost = 1 - overlap
+    near = cost <= 1 - LEAST_OVERLAP
+    row, column = linear_sum_assignment(np.where(near, cost, _NOT))
+    fine = near[row, column]
+    return row[fine], column[fine]
+
+
+def _count_history(tracks: list[int], excused: list[bool], total: _Counts) -> None:
+    """Switches and fragments of a labelled thing, and how much of it was tracked."""
+    if all(excused):
+        return
+    total.tracks += 1
+    mostly, partly, lost = total.tracked
+    if all(track == -1 for track in tracks):
+        total.tracked = mostly, partly, lost + 1
+        return
+    last, found = tracks[0], int(tracks[0] >= 0)
+    end = len(tracks) - 1
+    for at in range(1, end + 1):
+        if excused[at]:
+            last = -1
+            continue
+        now, before = tracks[at], tracks[at - 1]
+        if now != -1 and last != -1:
+            total.id_switches += last != now and before != -1
+            total.fragments += at < end and before != now and tracks[at + 1] != -1
+        if now != -1:
+            found, last = found + 1, now
+    if end and tracks[end - 1] != tracks[end] and last != -1 and tracks[end] != -1 and not excused[end]:
+        total.fragments += 1
+    share = found / (len(tracks) - sum(excused))
+    total.tracked = mostly + (share > 0.8), partly + (0.2 <= share <= 0.8), lost + (share < 0.2)
+
+
+def _thresholds(scores: Float64Array, wanted: int) -> tuple[list[float], list[float]]:
+    """Scores at which recall comes nearest to 1/40, 2/40, ..., and those positions."""
+    descending = np.sort(scores)[::-1].tolist()
+    thresholds: list[float] = []
+    recalls: list[float] = []
+    position = 0.0
+    last = len(descending) - 1
+    for at, score in enumerate(descending):
+        here = (at + 1) / wanted
+        following = (at + 2) / wanted if at < last else here
+        if following - position < position - here and at < last:
+            continue
+        thresholds.append(score)
+        recalls.append(position)
+        position += 1 / _SAMPLES
+    return thresholds[1:], recalls[1:]

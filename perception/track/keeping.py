@@ -1,0 +1,102 @@
+"""A tracker between frames, in a file: what it does next is the same to the bit.
+
+The file is a ``.npz`` of the arrays of its tracks and a line of JSON with the rest; no code is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perception.errors import DataError
+from perception.track.config import ClassConfig, Parameters, TrackerConfig
+from perception.track.lifecycle import Waiting
+from perception.track.poses import SensorPath
+from perception.track.state import COUNTS, NUMBERS, TrackState
+from perception.track.tracker import Tracker
+from perception.types import EMBEDDING_DIM
+
+_VERSION = 1
+
+
+def save_tracker(tracker: Tracker, path: str | Path) -> None:
+    """Write a tracker; the folder must be there.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    config, path_of = tracker.config, tracker.path
+    about = {
+        "version": _VERSION,
+        "classes": {name: asdict(one) for name, one in config.classes.items()},
+        "other": asdict(config.other),
+        "frame_s": config.frame_s,
+        "names": tracker.parameters.names,
+        "next_id": tracker.next_id,
+        "time_ns": tracker.time_ns,
+        "sector": list(tracker.sector),
+        "seconds": path_of.seconds,
+        "given": path_of.given,
+        "placed": path_of.pose is not None,
+    }
+    arrays: dict[str, Any] = {"motion": path_of.motion}
+    arrays["pose"] = np.eye(4) if path_of.pose is None else path_of.pose
+    for name, state in (("tracks", tracker.state), ("waiting", tracker.waiting.state)):
+        for part in ("numbers", "counts", "embeddings"):
+            arrays[f"{name}_{part}"] = getattr(state, part)
+    try:
+        with Path(path).open("wb") as stream:
+            np.savez(stream, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+    except OSError as error:
+        raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
+
+
+def load_tracker(path: str | Path) -> Tracker:
+    """The tracker that a file holds.
+
+    Raises:
+        DataError: the file is missing or damaged, or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+        about = json.loads(arrays["about"].tobytes())
+        if about["version"] != _VERSION:
+            raise DataError(f"{path}: version {about['version']}, expected {_VERSION}; start a new Tracker")
+        return _tracker(about, arrays)
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file ({error.strerror or error})") from error
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: holds no tracker ({error}); save one with save_tracker") from error
+
+
+def _tracker(about: dict[str, Any], arrays: dict[str, Any]) -> Tracker:
+    config = TrackerConfig(
+        classes={name: ClassConfig(**one) for name, one in about["classes"].items()},
+        other=ClassConfig(**about["other"]),
+        frame_s=about["frame_s"],
+    )
+    tracker = Tracker(config)
+    tracker.parameters = Parameters(config, about["names"])
+    tracker.state, tracker.waiting = _state(arrays, "tracks"), Waiting(_state(arrays, "waiting"))
+    tracker.path = SensorPath(
+        arrays["pose"] if about["placed"] else None, arrays["motion"], about["seconds"], about["given"]
+    )
+    tracker.next_id, tracker.time_ns = about["next_id"], about["time_ns"]
+    tracker.sector = about["sector"][0], about["sector"][1]
+    return tracker
+
+
+def _state(arrays: dict[str, Any], name: str) -> TrackState:
+    numbers, counts, vectors = (arrays[f"{name}_{part}"] for part in ("numbers", "counts", "embeddings"))
+    shapes = numbers.shape, counts.shape, vectors.shape
+    if shapes != ((len(counts), NUMBERS), (len(counts), COUNTS), (len(counts), EMBEDDING_DIM)):
+        raise ValueError(f"arrays of tracks have shapes {shapes}")
+    return TrackState(numbers, counts, vectors)

@@ -1,0 +1,137 @@
+"""Where the sensor is at each frame: poses that are given, missing, or jump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perception.track.filter import wrapped
+from perception.track.state import CENTRE, VELOCITY, YAW, Float64Array
+
+#: A sensor that moves by more than this and the way at this speed was put elsewhere.
+_SLACK_M, _FASTEST_M_S = 5.0, 100.0
+
+
+class Placed(NamedTuple):
+    """The pose of a frame, (4, 4) float64 map_from_lidar.
+
+    Attributes:
+        pose: to be used.
+        shift: (4, 4) what tracks are to be moved by, where the map begins anew; else None.
+        warning: what a user should know; else None.
+    """
+
+    pose: Float64Array
+    shift: Float64Array | None = None
+    warning: str | None = None
+
+
+@dataclass
+class SensorPath:
+    """What is known of the way of the sensor.
+
+    Attributes:
+        pose: (4, 4) of the last frame; None before the first.
+        speed: (4, 4) its motion over the last frame, and
+        seconds: how long that took.
+        given: poses were given so far.
+    """
+
+    pose: Float64Array | None = None
+    motion: Float64Array = field(default_factory=lambda: np.eye(4))
+    seconds: float = 0.0
+    given: bool = False
+
+    def place(self, pose: Any, seconds: float) -> Placed:
+        """The pose of the next frame.
+
+        Without any pose the map is the frame of the sensor itself. Where poses stop, the sensor is taken to
+        move on as it did; where they jump, or begin late, tracks keep their place relative to the sensor.
+
+        Args:
+            pose: (4, 4) map_from_lidar, or None.
+            seconds: since the last frame.
+
+        Raises:
+            ValueError: the pose is no rigid motion.
+        """
+        given = None if pose is None else checked_pose(pose)
+        if self.pose is None:
+            placed = Placed(np.eye(4) if given is None else given)
+        elif given is None:
+            warning = (
+                "no pose for this frame: the sensor is taken to move on as before" if self.given else None
+            )
+            placed = Placed(self._expected(seconds), warning=warning)
+        elif not self.given or self._jumps(given, seconds):
+            shift = given @ inverse(self._expected(seconds))
+            words = "the pose jumps: tracks keep their place relative to the sensor"
+            placed = Placed(given, shift, words if self.given else "poses begin: tracks go over to their map")
+        else:
+            placed = Placed(given)
+        if self.pose is not None and placed.shift is None and given is not None and seconds > 0:
+            self.motion, self.seconds = inverse(self.pose) @ given, seconds
+        self.pose, self.given = placed.pose, self.given or given is not None
+        return placed
+
+    def _jumps(self, given: Float64Array, seconds: float) -> bool:
+        assert self.pose is not None
+        way = given[:3, 3] - self.pose[:3, 3]
+        return float(way @ way) > (_SLACK_M + _FASTEST_M_S * seconds) ** 2
+
+    def _expected(self, seconds: float) -> Float64Array:
+        """The last motion carried on: its shift, and its turn about z."""
+        assert self.pose is not None
+        if self.seconds == 0 or seconds == 0:
+            return self.pose
+        share = seconds / self.seconds
+        step = np.eye(4)
+        yaw = share * np.arctan2(self.motion[1, 0], self.motion[0, 0])
+        step[:2, :2] = [[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]]
+        step[:3, 3] = share * self.motion[:3, 3]
+        return self.pose @ step
+
+
+def checked_pose(pose: Any) -> Float64Array:
+    """A pose as (4, 4) float64.
+
+    Raises:
+        ValueError: it is no rigid motion.
+    """
+    matrix = np.array(pose, np.float64)
+    if matrix.shape != (4, 4):
+        raise ValueError(f"pose must have shape (4, 4), map_from_lidar; got {matrix.shape}")
+    turn = matrix[:3, :3]
+    rigid = bool(np.isfinite(matrix).all()) and np.abs(turn @ turn.T - np.eye(3)).max() <= 1e-2
+    if not rigid or np.linalg.det(turn) <= 0 or np.abs(matrix[3] - (0, 0, 0, 1)).max() > 1e-6:
+        raise ValueError(
+            "pose must be map_from_lidar, a rotation and a shift in metres above a row 0 0 0 1;"
+            f" got {matrix.tolist()}"
+        )
+    return matrix
+
+
+def moved_boxes(boxes: Float64Array, transform: Float64Array) -> Float64Array:
+    """(M, 7) boxes in another frame: centres exactly, headings about z."""
+    found = boxes.copy()
+    found[:, :3] = boxes[:, :3] @ transform[:3, :3].T + transform[:3, 3]
+    found[:, 6] = wrapped(boxes[:, 6] + np.arctan2(transform[1, 0], transform[0, 0]))
+    return found
+
+
+def move_tracks(numbers: Float64Array, transform: Float64Array) -> None:
+    """Tracks in another map, in place: (N, 18) of a :class:`~perception.track.state.TrackState`."""
+    turn = transform[:3, :3]
+    numbers[:, CENTRE] = numbers[:, CENTRE] @ turn.T + transform[:3, 3]
+    numbers[:, VELOCITY] = numbers[:, VELOCITY] @ turn.T
+    numbers[:, YAW] = wrapped(numbers[:, YAW] + np.arctan2(transform[1, 0], transform[0, 0]))
+
+
+def inverse(pose: Float64Array) -> Float64Array:
+    """Of a rigid motion."""
+    found = np.eye(4)
+    found[:3, :3] = pose[:3, :3].T
+    found[:3, 3] = -(pose[:3, :3].T @ pose[:3, 3])
+    return found
