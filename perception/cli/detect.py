@@ -38,7 +38,8 @@ def add_parser(commands: Any) -> None:
         "paths",
         nargs="+",
         type=Path,
-        help="files (.bin .npy .pcd .ply) or folders of them; ROS 2 bags and .mcap files (extra 'ros')",
+        help="files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; bags of ROS and .mcap"
+        " files (extra 'ros')",
     )
     parser.add_argument("--topic", help="of point clouds, in bags that have several")
     parser.add_argument(

@@ -17,7 +17,7 @@ def add_scan_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--columns",
         metavar="NAMES",
-        help="of .bin and .npy files: x,y,z,intensity,ring (with _ for others), or how many",
+        help="of .bin, .npy and text files: x,y,z,intensity,ring (with _ for others), or how many",
     )
     group.add_argument("--scale", type=float, metavar="METRES", help="in a unit: 0.001 for millimetres")
     group.add_argument(

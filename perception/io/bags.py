@@ -7,7 +7,6 @@ be installed: ``rosbags`` reads the folders and SQLite files, ``mcap`` single MC
 from __future__ import annotations
 
 import io
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perception.errors import DataError
+from perception.io.bounded import BoundedReader
 
 #: Suffixes of single files that are recordings, lower case.
 BAG_SUFFIXES = (".mcap", ".db3")
 _INSTALL = "pip install 'sparsight[ros]'"
 _MOST_CHARACTERS = 1000
-#: Reads of more bytes than this are held against what the file has left.
-_LARGE_READ = 1 << 20
 
 
 class Topic(NamedTuple):
@@ -154,15 +152,6 @@ def _open_rosbag(path: Path) -> Iterator[Bag]:
         reader.close()
 
 
-class _BoundedReader(io.BufferedReader):
-    """A file that is never asked for more than it has: a damaged length would be allocated first."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _LARGE_READ:
-            size = min(size, os.fstat(self.fileno()).st_size - self.tell())
-        return super().read(size)
-
-
 @dataclass(frozen=True, eq=False)
 class _McapBag(Bag):
     stream: Any
@@ -188,7 +177,7 @@ def _open_mcap(path: Path) -> Iterator[Bag]:
         from mcap.reader import make_reader
     except ImportError as error:
         raise ImportError(f"reading MCAP files needs mcap: {_INSTALL}") from error
-    with _BoundedReader(io.FileIO(path)) as stream:
+    with BoundedReader(io.FileIO(path)) as stream:
         with _damage(path):
             summary = make_reader(stream).get_summary()
             indexed = summary is not None and bool(summary.chunk_indexes) and summary.statistics is not None
