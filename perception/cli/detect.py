@@ -172,7 +172,7 @@ def _scans(
         if is_bag(path)
     }
     if options.topic is not None and not bags:
-        raise DataError(f"--topic {options.topic} is for ROS 2 bags and MCAP files; none is given")
+        raise DataError(f"--topic {options.topic} is for bags of ROS and MCAP files; none is given")
     rest = [path for path in options.paths if path not in bags]
     paths = find_point_clouds(rest) if rest or not bags else []
 

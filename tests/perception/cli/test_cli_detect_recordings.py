@@ -111,7 +111,7 @@ def test_the_topic_is_chosen(perceive: Perceive, street: Street, tiny_weights: P
     street(0).points.astype("<f4").tofile(tmp_path / "a.bin")
     no_bag = perceive("detect", tmp_path / "a.bin", *arguments, "--topic", "/points")
     assert no_bag.status == 2
-    assert "--topic /points is for ROS 2 bags" in no_bag.remarks
+    assert "--topic /points is for bags of ROS" in no_bag.remarks
 
 
 def test_recordings_are_written(
