@@ -72,13 +72,19 @@ def add_parser(commands: Any) -> None:
 class _Scan:
     """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
 
-    Its position is among the files, or in its recording, from 0.
+    Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
     """
 
     path: Path
     name: str
     position: int
     read: PointCloud | DataError | None = None
+    sensor: str = ""
+
+    @property
+    def bag(self) -> Path | None:
+        """The recording that it is out of."""
+        return None if self.read is None else self.path
 
     @property
     def source(self) -> str:
@@ -111,8 +117,8 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None and (not options.json or options.overwrite or options.resume):
         raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
     with ExitStack() as stack:
-        surroundings = Surroundings(options)
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
+        surroundings = Surroundings(options, transform)
         crops = Crops(options, transform)
         total, scans = _scans(options, transform, stack)
         records = None
@@ -136,7 +142,10 @@ def run(options: argparse.Namespace) -> int:
                 bar.advance(task)
                 continue
             try:
-                pose, cloud = surroundings.pose_of(scan.name, scan.position), _read(scan, columns, transform)
+                cloud = surroundings.timed(_read(scan, columns, transform), scan.name, scan.position)
+                pose = surroundings.pose_of(
+                    scan.name, scan.position, cloud.timestamp_ns, bag=scan.bag, sensor=scan.sensor
+                )
                 frame = _detect(detector, budget, scan, cloud, least_scores, pose, profile=options.profile)
                 _report(frame, scan.name, options, records, surroundings, crops)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
@@ -196,8 +205,8 @@ def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
         except DataError as error:
             yield _Scan(path, stem, 0, error)
             return
-        cloud = read if isinstance(read, DataError) else read.cloud
-        yield _Scan(path, f"{stem}-{number:06d}", number, cloud)
+        cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
+        yield _Scan(path, f"{stem}-{number:06d}", number, cloud, sensor)
 
 
 def _recordings(options: argparse.Namespace) -> Any:
