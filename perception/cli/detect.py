@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perception.cli.budget import Budget, add_budget_options, budget_of
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
@@ -25,6 +25,8 @@ from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
 from perception.io.bag_scans import BagScans
 from perception.io.bags import is_bag, open_bag
+from perception.io.rig import read_rig
+from perception.io.rig_scans import RigScans
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -42,6 +44,9 @@ def add_parser(commands: Any) -> None:
         " files (extra 'ros')",
     )
     parser.add_argument("--topic", help="of point clouds, in bags that have several")
+    parser.add_argument(
+        "--sensors", type=Path, metavar="RIG.yaml", help="merge the LiDARs of a folder or bag (docs/scans.md)"
+    )
     parser.add_argument(
         "--out", type=Path, help="folder for detections.jsonl, PNG and HTML files; not needed with --json"
     )
@@ -68,6 +73,9 @@ def add_parser(commands: Any) -> None:
     add_scan_options(parser)
 
 
+_Read = TypeVar("_Read")
+
+
 @dataclass(frozen=True, eq=False)
 class _Scan:
     """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
@@ -84,7 +92,7 @@ class _Scan:
     @property
     def bag(self) -> Path | None:
         """The recording that it is out of."""
-        return None if self.read is None else self.path
+        return self.path if self.read is not None and is_bag(self.path) else None
 
     @property
     def source(self) -> str:
@@ -120,7 +128,10 @@ def run(options: argparse.Namespace) -> int:
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
         surroundings = Surroundings(options, transform)
         crops = Crops(options, transform)
-        total, scans = _scans(options, transform, stack)
+        if options.sensors is None:
+            total, scans = _scans(options, transform, stack)
+        else:
+            total, scans = _merged_scans(options, transform, surroundings)
         records = None
         if options.out is not None:
             records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
@@ -194,19 +205,45 @@ def _scans(
     return len(paths) + sum(map(len, bags.values())), scans()
 
 
+def _merged_scans(
+    options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings
+) -> tuple[int, Iterator[_Scan]]:
+    """The same for the sensors of a robot, merged."""
+    rig = read_rig(options.sensors)
+    if options.topic is not None or options.columns is not None or transform.options:
+        raise ValueError(
+            "with --sensors topics, columns, unit and axes are said in its file, for each sensor"
+        )
+    found = {
+        path: RigScans(rig, path, surroundings.way(path, rig.frame)) for path in dict.fromkeys(options.paths)
+    }
+
+    def scans() -> Iterator[_Scan]:
+        for (path, merged), stem in zip(found.items(), _output_names(list(found)), strict=True):
+            for position, scan in enumerate(_attempts(merged.attempts())):
+                if isinstance(scan, DataError):
+                    yield _Scan(path, stem, position, scan)
+                    continue
+                name = f"{stem}-{scan.number:06d}" if is_bag(path) else scan.name
+                name = name if len(found) == 1 or is_bag(path) else f"{stem}-{name}"
+                yield _Scan(path, name, position, scan.cloud, rig.frame)
+
+    return sum(map(len, found.values())), scans()
+
+
 def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
     """The scans of a recording, until it is over or too damaged to go on."""
-    attempts = enumerate(found.attempts())
-    while True:
-        try:
-            number, read = next(attempts)
-        except StopIteration:
-            return
-        except DataError as error:
-            yield _Scan(path, stem, 0, error)
-            return
+    for number, read in enumerate(_attempts(found.attempts())):
         cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
         yield _Scan(path, f"{stem}-{number:06d}", number, cloud, sensor)
+
+
+def _attempts(scans: Iterator[_Read | DataError]) -> Iterator[_Read | DataError]:
+    """All of them; an error that ends them is the last."""
+    try:
+        yield from scans
+    except DataError as error:
+        yield error
 
 
 def _recordings(options: argparse.Namespace) -> Any:

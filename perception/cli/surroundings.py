@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.bag_poses import BagPoses
@@ -133,6 +135,21 @@ class Surroundings:
             )
         # The recording tells where the sensor's own axes are, not those that the scan was turned to.
         return {"pose": ScanPose(matrix @ self._turn, time_ns).to_dict()}
+
+    def way(self, recording: Path, frame: str) -> Callable[[int], npt.NDArray[np.float64] | None] | None:
+        """Where a frame was at any time, (4, 4) map_from_frame; None where poses are not known by time.
+
+        Args:
+            recording: that is detected.
+            frame: what a recording calls it.
+
+        Raises:
+            DataError: a recording has no poses, or several.
+        """
+        if self._poses is not None:
+            return self._poses.at if self._poses.by_time else None
+        source = recording if self._bag is None and self._pose_topic is not None else self._bag
+        return None if source is None else self._poses_in(source, frame).at
 
     def _poses_in(self, bag: Path, sensor: str) -> BagPoses:
         """The poses of a recording, which is read through once, by a handle of its own."""

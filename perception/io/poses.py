@@ -139,20 +139,25 @@ class ScanPoses:
             )
         return self._rows[row]
 
+    def at(self, time_ns: int) -> npt.NDArray[np.float64] | None:
+        """(4, 4) map_from_lidar at a time; None where poses have no times, or none is within a second."""
+        matrix = None if self._trajectory is None else self._trajectory.at(time_ns)
+        return _from_camera(matrix) if matrix is not None and self._camera else matrix
+
     def _at(self, trajectory: Trajectory, name: str, time_ns: int | None) -> ScanPose:
         if time_ns is None:
             raise DataError(
                 f"{self.path}: poses are found by time, and scan {name!r} has none; give a time a line with"
                 " --times, or name scans by their time (1305031102.175304.bin)"
             )
-        matrix = trajectory.at(time_ns)
+        matrix = self.at(time_ns)
         if matrix is None:
             first, last = (moment / 1e9 for moment in trajectory.span_ns)
             raise DataError(
                 f"{self.path}: no pose within {MAX_GAP_S:g} s of scan {name!r}, {time_ns / 1e9:.3f} s; poses"
                 f" are from {first:.3f} to {last:.3f} s: are the clocks of sensor and poses the same?"
             )
-        return ScanPose(_from_camera(matrix) if self._camera else matrix, time_ns)
+        return ScanPose(matrix, time_ns)
 
 
 def _timed(place: str, words: list[str]) -> StampedTransform:
