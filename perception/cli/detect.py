@@ -25,6 +25,8 @@ from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
 from perception.io.bag_scans import BagScans
 from perception.io.bags import is_bag, open_bag
+from perception.io.packets import PacketScans
+from perception.io.pcap import is_pcap
 from perception.io.rig import read_rig
 from perception.io.rig_scans import RigScans
 from perception.io.transform import ScanTransform
@@ -41,9 +43,9 @@ def add_parser(commands: Any) -> None:
         nargs="+",
         type=Path,
         help="files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; bags of ROS and .mcap"
-        " files (extra 'ros')",
+        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets')",
     )
-    parser.add_argument("--topic", help="of point clouds, in bags that have several")
+    parser.add_argument("--topic", help="of point clouds, in bags that have several; a sensor's address:port")
     parser.add_argument(
         "--sensors", type=Path, metavar="RIG.yaml", help="merge the LiDARs of a folder or bag (docs/scans.md)"
     )
@@ -128,6 +130,7 @@ def run(options: argparse.Namespace) -> int:
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
         surroundings = Surroundings(options, transform)
         crops = Crops(options, transform)
+        total: int | None
         if options.sensors is None:
             total, scans = _scans(options, transform, stack)
         else:
@@ -181,28 +184,34 @@ def run(options: argparse.Namespace) -> int:
 
 def _scans(
     options: argparse.Namespace, transform: ScanTransform, stack: ExitStack
-) -> tuple[int, Iterator[_Scan]]:
-    """How many scans there are, and all of them; bags stay open until the stack is closed.
+) -> tuple[int | None, Iterator[_Scan]]:
+    """How many scans there are, if known, and all of them; bags stay open until the stack is closed.
 
     What is missing or has no such topic is an error here, before the detector is loaded.
     """
+    captures = {
+        path: PacketScans(path, options.topic, transform=transform)
+        for path in dict.fromkeys(options.paths)
+        if is_pcap(path)
+    }
     bags = {
         path: BagScans(stack.enter_context(open_bag(path)), options.topic, transform=transform)
         for path in dict.fromkeys(options.paths)
         if is_bag(path)
     }
-    if options.topic is not None and not bags:
-        raise DataError(f"--topic {options.topic} is for bags of ROS and MCAP files; none is given")
-    rest = [path for path in options.paths if path not in bags]
-    paths = find_point_clouds(rest) if rest or not bags else []
+    recordings = {**bags, **captures}
+    if options.topic is not None and not recordings:
+        raise DataError(f"--topic {options.topic} is for bags of ROS, MCAP files and captures; none is given")
+    rest = [path for path in options.paths if path not in recordings]
+    paths = find_point_clouds(rest) if rest or not recordings else []
 
     def scans() -> Iterator[_Scan]:
         for position, (path, name) in enumerate(zip(paths, _output_names(paths), strict=True)):
             yield _Scan(path, name, position)
-        for (path, found), stem in zip(bags.items(), _output_names(list(bags)), strict=True):
+        for (path, found), stem in zip(recordings.items(), _output_names(list(recordings)), strict=True):
             yield from _scans_of(path, stem, found)
 
-    return len(paths) + sum(map(len, bags.values())), scans()
+    return None if captures else len(paths) + sum(map(len, bags.values())), scans()
 
 
 def _merged_scans(
@@ -231,7 +240,7 @@ def _merged_scans(
     return sum(map(len, found.values())), scans()
 
 
-def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
+def _scans_of(path: Path, stem: str, found: BagScans | PacketScans) -> Iterator[_Scan]:
     """The scans of a recording, until it is over or too damaged to go on."""
     for number, read in enumerate(_attempts(found.attempts())):
         cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
