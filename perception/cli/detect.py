@@ -156,11 +156,19 @@ def run(options: argparse.Namespace) -> int:
                 bar.advance(task)
                 continue
             try:
-                cloud = surroundings.timed(_read(scan, columns, transform), scan.name, scan.position)
+                beside = frame_beside(scan.path) if scan.read is None else None
+                cloud = surroundings.timed(_read(scan, beside, columns, transform), scan.name, scan.position)
                 pose = surroundings.pose_of(
-                    scan.name, scan.position, cloud.timestamp_ns, bag=scan.bag, sensor=scan.sensor
+                    scan.name,
+                    scan.position,
+                    cloud.timestamp_ns,
+                    beside,
+                    bag=scan.bag,
+                    sensor=scan.sensor,
                 )
-                frame = _detect(detector, budget, scan, cloud, least_scores, pose, profile=options.profile)
+                frame = _detect(
+                    detector, budget, scan, cloud, beside, least_scores, pose, profile=options.profile
+                )
                 _report(frame, scan.name, options, records, surroundings, crops)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
@@ -271,11 +279,16 @@ def _record(recordings: Any, frame: _Frame, number: int) -> None:
     recordings.numbers({"objects": len(frame.detections), "points": len(frame.cloud)}, moment)
 
 
-def _read(scan: _Scan, columns: tuple[str, ...] | None, transform: ScanTransform) -> PointCloud:
+def _read(
+    scan: _Scan, beside: Frame | None, columns: tuple[str, ...] | None, transform: ScanTransform
+) -> PointCloud:
+    """The scan, as its data set places it unless options say what the file is."""
     if isinstance(scan.read, DataError):
         raise scan.read
     if scan.read is not None:
         return scan.read
+    if beside is not None and columns is None and transform == ScanTransform():
+        return beside.cloud
     return load_point_cloud(scan.path, columns=columns, transform=transform)
 
 
@@ -284,6 +297,7 @@ def _detect(
     budget: Budget | None,
     scan: _Scan,
     cloud: PointCloud,
+    beside: Frame | None,
     least_scores: dict[str, float],
     pose: dict[str, Any],
     *,
@@ -298,7 +312,6 @@ def _detect(
     # Levels are measured in the first call, which is not the frame's time.
     elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
     stages_ms = used.profile(cloud, repeats=10) if profile else {}
-    beside = frame_beside(scan.path) if scan.read is None else None
     title = scan.path.name if scan.read is None else scan.name
     facts, told = ({}, "") if budget is None else (budget.record(), budget.told())
     return _Frame(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perception.data import Frame
 from perception.errors import DataError
 from perception.io.bag_poses import BagPoses
 from perception.io.bags import is_bag, open_bag
@@ -38,7 +39,7 @@ def add_surroundings_options(parser: argparse.ArgumentParser) -> None:
         "--poses",
         type=Path,
         help="of the LiDAR in the map: rows of 3x4 matrices (KITTI) or of time x y z qx qy qz qw (TUM), JSONL"
-        " with frame x y z yaw (time), or a bag",
+        " with frame x y z yaw (time), or a bag; not needed for scans in a data set that has poses",
     )
     group.add_argument(
         "--times", type=Path, help="of scans in files, a line each: seconds, or date and time (UTC)"
@@ -106,14 +107,22 @@ class Surroundings:
         return cloud if time_ns is None else replace(cloud, timestamp_ns=time_ns)
 
     def pose_of(
-        self, name: str, position: int, time_ns: int | None, *, bag: Path | None = None, sensor: str = ""
+        self,
+        name: str,
+        position: int,
+        time_ns: int | None,
+        beside: Frame | None = None,
+        *,
+        bag: Path | None = None,
+        sensor: str = "",
     ) -> dict[str, Any]:
-        """The field ``pose``, where there are poses.
+        """The field ``pose``, where there are poses: those of the options, else of the scan's data set.
 
         Args:
             name: of the frame.
             position: of the scan, from 0.
             time_ns: of the scan, if known.
+            beside: the frame of the data set in which the scan lies, if it does.
             bag: the recording in which the scan is.
             sensor: what the recording calls its frame.
 
@@ -124,7 +133,9 @@ class Surroundings:
             return {"pose": self._poses.find(name, position, time_ns).to_dict()}
         source = bag if self._bag is None and self._pose_topic is not None else self._bag
         if source is None:
-            return {}
+            if beside is None or beside.pose is None:
+                return {}
+            return {"pose": ScanPose(beside.pose, beside.time_ns).to_dict()}
         poses = self._poses_in(source, sensor)
         matrix = None if time_ns is None else poses.at(time_ns)
         if time_ns is None or matrix is None:

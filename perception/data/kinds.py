@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perception.data.argoverse import ArgoverseDataSet
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
+from perception.data.nuscenes.data_set import NuScenesDataSet
 from perception.data.scans import ScanFolder
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
 
 #: In the order in which they are asked whether they recognise a folder.
-KINDS: tuple[type[DataSet], ...] = (KittiSequence, KittiDataSet, ScanFolder)
+KINDS: tuple[type[DataSet], ...] = (
+    NuScenesDataSet,
+    ArgoverseDataSet,
+    KittiSequence,
+    KittiDataSet,
+    ScanFolder,
+)
 
 
 def open_data_set(
-    folder: str | Path, split: str | None = None, *, having: Part = "scan", scans: str | None = None
+    folder: str | Path,
+    split: str | None = None,
+    *,
+    having: Part = "scan",
+    scans: str | None = None,
+    sweeps: int = 0,
 ) -> DataSet:
     """The frames of a folder, whatever its kind; nothing is read but the names of its files.
 
@@ -25,10 +38,11 @@ def open_data_set(
         having: what each frame must have. Other frames are left out of all, and an error in a split.
         scans: name of the scans, where a data set holds several for a frame (KITTI: ``velodyne_reduced``,
             the points that the camera sees, or ``velodyne``, whole turns); None: the first of them.
+        sweeps: how many scans from before a frame are added to it, moved by the poses (nuScenes).
 
     Raises:
-        DataError: there is no such folder or split, no kind recognises the folder, or what a frame must have
-            is missing.
+        DataError: there is no such folder or split, no kind recognises the folder, what a frame must have
+            is missing, or sweeps are asked for where there are none.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -36,7 +50,9 @@ def open_data_set(
         raise DataError(f"{folder}: {wrong}; name the folder of a data set")
     for kind in KINDS:
         if kind.recognises(folder):
-            return kind(folder, split, having, scans)
+            if sweeps and not kind.has_sweeps:
+                raise DataError(f"{folder}: a {kind.kind} has no sweeps between its frames; leave out sweeps")
+            return kind(folder, split, having, scans, sweeps)
     looked = "; ".join(f"no {kind.layout} ({kind.kind})" for kind in KINDS)
     raise DataError(f"{folder}: not a data set of a known kind: {looked}")
 

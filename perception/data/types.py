@@ -14,7 +14,10 @@ import numpy.typing as npt
 
 from perception.data.camera import CameraCalibration, CameraObject
 from perception.errors import DataError
-from perception.io.point_cloud import load_point_cloud
+from perception.io.columns import Columns
+from perception.io.point_cloud import load_point_cloud, read_raw_cloud, usual_transform
+from perception.io.raw import RawCloud, transformed
+from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
 from perception.types import Boxes3D, FloatArray, PointCloud
 
@@ -62,10 +65,30 @@ class Frame:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
         return load_point_cloud(self.source)
 
+    def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
+        """The scan in the LiDAR frame with intensity in the file's own range, and the height of its sensor.
+
+        Args:
+            columns, transform: as somebody says that the file is to be read.
+        """
+        if self.source is None:
+            raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
+        whole, _ = usual_transform(self.source, transform)
+        raw = transformed(read_raw_cloud(self.source, columns=columns), whole)
+        return raw, whole.sensor_height_m
+
     @cached_property
     def truth(self) -> Boxes3D:
         """The labelled boxes in the LiDAR frame."""
         return Boxes3D(np.zeros((0, 7), np.float32), [])
+
+    @cached_property
+    def velocities(self) -> FloatArray | None:
+        """(M, 2) float32: of the labelled boxes, m/s along x and y of the LiDAR frame, over the ground.
+
+        NaN where a box has none; None where the data set has none.
+        """
+        return None
 
     @cached_property
     def calibration(self) -> CameraCalibration:
@@ -109,6 +132,8 @@ class DataSet(Sequence[Frame]):
         neighbours: class to the class that looks like it: in training and evaluation neither a find nor a
             false alarm.
         evaluation: the protocol that judges detections on it; None without labels.
+        has_sweeps: scans between the frames can be added to them.
+        sweeps: how many earlier ones each frame gets.
         frame_ids: names of the frames.
     """
 
@@ -116,10 +141,13 @@ class DataSet(Sequence[Frame]):
     layout: ClassVar[str]
     classes: ClassVar[tuple[str, ...]] = ()
     neighbours: ClassVar[Mapping[str, str]] = {}
-    evaluation: ClassVar[Literal["kitti"] | None] = None
+    evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
+    has_sweeps: ClassVar[bool] = False
 
-    def __init__(self, folder: Path, split: str | None, having: Part, scans: str | None) -> None:
-        self.folder, self.scans = folder, scans
+    def __init__(
+        self, folder: Path, split: str | None, having: Part, scans: str | None, sweeps: int = 0
+    ) -> None:
+        self.folder, self.scans, self.sweeps = folder, scans, sweeps
         there = set(self.frames_having(having))
         self.frame_ids = sorted(there) if split is None else self.split_ids(split)
         missing = [frame_id for frame_id in self.frame_ids if frame_id not in there]

@@ -17,8 +17,6 @@ from perception.doctor.label_facts import Array, LabelFacts, measure_labels
 from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_findings
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
-from perception.io.point_cloud import NUSCENES_AXES, NUSCENES_TRANSFORM, has_other_axes, read_raw_cloud
-from perception.io.raw import transformed
 from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding, with_frames
@@ -35,7 +33,7 @@ class _Survey:
 
     columns: Columns | None
     transform: ScanTransform
-    turned: list[str] = field(default_factory=list)
+    sensor_height_m: float | None = None
     scans: list[ScanFacts] = field(default_factory=list)
     labels: list[LabelFacts] = field(default_factory=list)
     calibrations: list[tuple[str, CameraCalibration]] = field(default_factory=list)
@@ -102,11 +100,9 @@ def _survey_frame(frame: Frame, survey: _Survey) -> None:
     xyz: Array = np.zeros((0, 3))
     if frame.source is not None:
         with survey.noting(frame):
-            raw = transformed(read_raw_cloud(frame.source, columns=survey.columns), survey.transform)
+            raw, survey.sensor_height_m = frame.stored(survey.columns, survey.transform)
             survey.scans.append(measure_scan(frame.frame_id, raw))
             xyz = finite_xyz(raw)
-            if has_other_axes(frame.source, survey.transform):
-                survey.turned.append(frame.frame_id)
     placed = False
     if frame.calibrated:
         with survey.noting(frame):
@@ -126,11 +122,7 @@ def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Fi
 
 
 def _judge(survey: _Survey, classes: Sequence[str], data_set: DataSet) -> list[Finding]:
-    findings = check_scans(survey.scans, sensor_height_m=survey.transform.sensor_height_m)
-    if survey.turned and not any(item.transform and item.transform.axes for item in findings):
-        fix = f"{NUSCENES_TRANSFORM.instruction}, or say --axes x,y,z if that has been done."
-        ids = tuple(survey.turned)
-        findings.append(Finding("warning", "axes", f"{NUSCENES_AXES}.", fix, ids, NUSCENES_TRANSFORM))
+    findings = check_scans(survey.scans, sensor_height_m=survey.sensor_height_m)
     astray = any(item.severity == "error" and item.check in PLACEMENT_CHECKS for item in findings)
     calibration = _calibration_findings(survey.calibrations)
     known = data_set.classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +44,8 @@ _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
 
 #: Suffixes that ``load_point_cloud`` knows, lower case; ``save_point_cloud`` writes all but LAS.
 SUPPORTED_SUFFIXES = (*_TABLE_READERS, *_NAMED_READERS)
-NUSCENES_AXES = "nuScenes' sensor has x to the right and y forward, the detector x forward and y left"
-NUSCENES_TRANSFORM = ScanTransform(axes="y,-x,z")
+#: What nuScenes' files are, by the data set's own calibration: x right, y forward, on the roof.
+NUSCENES_TRANSFORM = ScanTransform(axes="y,-x,z", sensor_height_m=1.84)
 
 
 def load_point_cloud(
@@ -71,8 +72,9 @@ def load_point_cloud(
         transform: unit, axes, height and intensity of the scan, where they are not what a detector expects.
 
     Returns:
-        (N, 4) float32 points in frame ``"lidar"``, without a timestamp; ``source`` is the path. A
-        ``.pcd.bin`` file without a transform of its axes comes with a warning: nuScenes has x to the right.
+        (N, 4) float32 points in frame ``"lidar"``, without a timestamp; ``source`` is the path. Of a
+        ``.pcd.bin`` file without a transform of its axes x is to the right and y forward, 1.84 m above the
+        ground, as nuScenes has it; a warning says so.
 
     Raises:
         DataError: the file is missing, of an unknown kind, damaged or has the wrong columns; the message
@@ -81,25 +83,32 @@ def load_point_cloud(
         ValueError, TypeError: no such columns.
     """
     path = Path(path)
-    transform = transform or ScanTransform()
+    transform, told = usual_transform(path, transform or ScanTransform())
     raw = transformed(read_raw_cloud(path, columns=columns), transform)
     advice = (
         ": rescale it or leave it out, or say what it is: the columns (--columns x,y,z,intensity,ring) or the"
         " value that stands for 1 (--intensity-scale 255)"
     )
     intensity, _ = unit_intensity(f"{path}: field", raw, advice=advice)
-    mended = f"; mended by {NUSCENES_TRANSFORM.options} (say --axes x,y,z if that has been done)"
     return PointCloud(
         np.column_stack([raw.xyz, intensity]),
         source=str(path),
         sensor_height_m=transform.sensor_height_m,
-        warnings=(NUSCENES_AXES + mended,) if has_other_axes(path, transform) else (),
+        warnings=told,
     )
 
 
-def has_other_axes(path: Path, transform: ScanTransform) -> bool:
-    """Whether the name of a file tells of nuScenes' axes, and the transform says nothing of them."""
-    return transform.axes is None and path.name.lower().endswith(NUSCENES_SUFFIX)
+def usual_transform(path: Path, transform: ScanTransform) -> tuple[ScanTransform, tuple[str, ...]]:
+    """A transform with what the name of a file tells, where it says nothing of it, and words of that."""
+    if transform.axes is not None or not path.name.lower().endswith(NUSCENES_SUFFIX):
+        return transform, ()
+    height_m = transform.sensor_height_m
+    height_m = NUSCENES_TRANSFORM.sensor_height_m if height_m is None else height_m
+    told = (
+        f"read as nuScenes' files are, x to the right, y forward, {height_m:g} m above the ground; say"
+        " --axes x,y,z where x is forward already"
+    )
+    return replace(transform, axes=NUSCENES_TRANSFORM.axes, sensor_height_m=height_m), (told,)
 
 
 def read_raw_cloud(path: Path, *, columns: Columns | None = None) -> RawCloud:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.sparse import SparseSemiStructuredTensor, to_sparse_semi_structured
 
 from sparse_core.formats import NM
 from sparse_core.nm.bits import pack_bits, packed_bytes, unpack_bits
@@ -96,6 +97,46 @@ class PackedNM:
             (out, columns),
             pattern,
         )
+
+    @classmethod
+    def from_torch(cls, tensor: Tensor) -> PackedNM:
+        """The weight of one of torch's semi-structured tensors (``to_sparse_semi_structured``), 2:4.
+
+        torch reads its compressed values by a product with the identity, in which every number stays as it
+        is, but that -0 becomes 0; an infinity or NaN spoils its row there.
+
+        Args:
+            tensor: two-dimensional, from cuSPARSELt or CUTLASS.
+
+        Raises:
+            TypeError: a tensor of another layout.
+            ValueError: not two-dimensional, or its numbers are not finite.
+        """
+        if not isinstance(tensor, SparseSemiStructuredTensor):
+            raise TypeError(
+                "expected a semi-structured tensor, which torch.sparse.to_sparse_semi_structured"
+                f" makes; got {type(tensor).__name__}: a dense weight is packed by from_dense"
+            )
+        dense = tensor.detach().to_dense()
+        if not bool(dense.isfinite().all()):
+            raise ValueError("the tensor holds infinity or NaN, which torch cannot read from its own layout")
+        return cls.from_dense(dense)
+
+    def to_torch(self) -> SparseSemiStructuredTensor:
+        """The same 2:4 weight as torch's semi-structured tensor, for ``torch.nn.Linear`` and ``torch.mm``.
+
+        Raises:
+            ValueError: the pattern is not 2:4, or the weight is not on a GPU.
+            RuntimeError: torch refuses its type or shape, which differs by version and back end.
+        """
+        if self.pattern != TWO_FOUR:
+            raise ValueError(f"torch's semi-structured tensors are 2:4; this weight is {self.pattern}")
+        if self.device.type != "cuda":
+            raise ValueError(
+                f"torch's semi-structured tensors live on a GPU; this weight is on {self.device}"
+            )
+        made: SparseSemiStructuredTensor = to_sparse_semi_structured(self.to_dense().detach())
+        return made
 
     def index(self) -> Tensor:
         """(out, groups, n) uint8, position of each value within its group."""

@@ -122,6 +122,15 @@ def test_nms_result_holds_both_sides_and_they_agree(
     assert all(row["equal"] for row in values["cases"])
 
 
+def test_claims_result_holds_a_training_step(load: Any, tmp_path: Path) -> None:
+    out = tmp_path / "claims.json"
+    assert load("bench_claims").main(["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]) == 0
+    values = json.loads(out.read_text())
+    _check_frame(values, "claims")
+    assert [(row["width"], row["rows"]) for row in values["steps"]] == [(64, 128)]
+    assert values["steps"][0]["sides"].keys() == {"dense", "2:4"}
+
+
 def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "spmv.json"
     arguments = ["--quick", "--rounds", "2", "--threads", "1", "--out", str(out)]

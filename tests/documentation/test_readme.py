@@ -70,7 +70,7 @@ def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results(repository: P
     names = ("frame-cuda", "frame-alone-cuda")
     results = [repository / "benchmarks/results" / f"{name}.json" for name in names]
     cases, alone = (json.loads(path.read_text())["cases"] for path in results)
-    assert len(cases) == 7
+    assert len(cases) == 9
     assert f"one takes {alone[0]['sides']['sparse']['p50_ms']:.3f} ms" in TEXT
     for case in cases:
         for side in case["sides"].values():

@@ -228,20 +228,22 @@ def test_nuscenes_columns_and_axes(
     points[:, 3] = (255 * points[:, 3]).round() / 255
     points.astype("<f4").tofile(tmp_path / "street.bin")
     arguments = ("--weights", tiny_weights, "--no-pictures", "--score", 0.0)
-    doubted = perceive("detect", tmp_path / "sweep.pcd.bin", "--out", tmp_path / "a", *arguments)
-    assert "x to the right" in doubted.output
-    assert "--axes y,-x,z" in doubted.output
+    told = perceive("detect", tmp_path / "sweep.pcd.bin", "--out", tmp_path / "a", *arguments)
+    assert "read as nuScenes' files are, x to the right, y forward, 1.84 m above" in told.output
     found = [
         perceive("detect", path, "--out", tmp_path / path.name[:2], *arguments, "--json", *options)
         for path, options in (
             (tmp_path / "sweep.pcd.bin", ("--axes", "y,-x,z", "--columns", "5", "--intensity-scale", 255)),
-            (tmp_path / "street.bin", ()),
+            (tmp_path / "sweep.pcd.bin", ("--overwrite",)),
+            (tmp_path / "street.bin", ("--sensor-height", 1.84)),
+            (tmp_path / "street.bin", ("--overwrite",)),
         )
     ]
-    ours, theirs = (json.loads(done.output) for done in found)
-    assert ours["warnings"] == []
-    assert ours["labels"] == theirs["labels"]
-    np.testing.assert_allclose(ours["boxes"], theirs["boxes"], atol=1e-3)
+    given, by_name, raised, plain = (json.loads(done.output) for done in found)
+    assert given["warnings"] == []
+    for ours, theirs in ((given, plain), (by_name, raised)):
+        assert ours["labels"] == theirs["labels"]
+        np.testing.assert_allclose(ours["boxes"], theirs["boxes"], atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from perception.errors import DataError
 from perception.io import load_point_cloud
 from perception.io.columns import parse_columns
+from perception.io.transform import ScanTransform
 
 RINGS = 32
 
@@ -22,6 +23,11 @@ def scan(count: int, seed: int = 0) -> np.ndarray:
     rows[:, 3] = random.integers(0, 256, count)
     rows[:, 4] = np.arange(count) % RINGS
     return rows.astype(np.float32)
+
+
+def turned(rows: np.ndarray) -> np.ndarray:
+    """x, y, z as the detector has them, of rows with x to the right and y forward."""
+    return np.column_stack([rows[:, 1], -rows[:, 0], rows[:, 2]])
 
 
 def write(path: Path, rows: np.ndarray) -> Path:
@@ -36,16 +42,20 @@ def test_five_columns_with_rings_are_recognised(name: str, count: int, tmp_path:
     rows = scan(count)
     rows[-1, 3] = 255
     loaded = load_point_cloud(write(tmp_path / name, rows))
-    np.testing.assert_array_equal(loaded.points[:, :3], rows[:, :3])
+    by_name = name.lower().endswith(".pcd.bin")
+    np.testing.assert_array_equal(loaded.points[:, :3], turned(rows) if by_name else rows[:, :3])
     np.testing.assert_array_equal(loaded.points[:, 3], rows[:, 3] / np.float32(255))
-    assert (len(loaded.warnings) == 1) == name.lower().endswith(".pcd.bin")
+    assert (len(loaded.warnings), loaded.sensor_height_m) == ((1, 1.84) if by_name else (0, None))
 
 
 @pytest.mark.parametrize("count", [20, 400, 405, 5, 1])
 @pytest.mark.parametrize("name", ["scan.bin", "scan.pcd.bin"])
 def test_four_columns_stay_four(name: str, count: int, tmp_path: Path) -> None:
     rows = scan(count)[:, :4] / np.float32([1, 1, 1, 255])
-    np.testing.assert_array_equal(load_point_cloud(write(tmp_path / name, rows)).points, rows)
+    loaded = load_point_cloud(write(tmp_path / name, rows), transform=ScanTransform(axes="x,y,z"))
+    np.testing.assert_array_equal(loaded.points, rows)
+    assert loaded.warnings == ()
+    assert loaded.sensor_height_m is None
 
 
 def test_where_both_would_do_the_name_decides(tmp_path: Path) -> None:
@@ -60,7 +70,7 @@ def test_what_is_neither_asks_for_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "scan.pcd.bin", rows)
     with pytest.raises(DataError, match=r"scan\.pcd\.bin: .* the fifth is no ring .*--columns"):
         load_point_cloud(path)
-    np.testing.assert_array_equal(load_point_cloud(path, columns=5).points[:, :3], rows[:, :3])
+    np.testing.assert_array_equal(load_point_cloud(path, columns=5).points[:, :3], turned(rows))
     write(path, scan(400)[:, [3, 0, 1, 2, 2]])
     with pytest.raises(DataError, match=r"field intensity spans -.*--columns x,y,z,intensity,ring"):
         load_point_cloud(path)
@@ -117,7 +127,7 @@ def test_real_scans_are_told_apart(data_directory: Path) -> None:
         rows = np.fromfile(path, "<f4").reshape(-1, 5)
         assert rows[:, 4].max() == RINGS - 1
         loaded = load_point_cloud(path).points
-        np.testing.assert_array_equal(loaded[:, :3], rows[:, :3])
+        np.testing.assert_array_equal(loaded[:, :3], turned(rows))
         np.testing.assert_array_equal(loaded[:, 3], rows[:, 3] / np.float32(255))
     for path in [path for path in kitti if path.stat().st_size % 20 == 0][:5]:
         np.testing.assert_array_equal(load_point_cloud(path).points, np.fromfile(path, "<f4").reshape(-1, 4))

@@ -135,3 +135,13 @@ def test_bad_input_is_named() -> None:
 )
 def test_bits_of_a_slot(pattern: NMPattern, bits: int) -> None:
     assert slot_bits(pattern) == bits
+
+
+def test_what_torch_cannot_hold_is_named() -> None:
+    packed = PackedNM.from_dense(torch.eye(8, 16))
+    with pytest.raises(ValueError, match="live on a GPU; this weight is on cpu"):
+        packed.to_torch()
+    with pytest.raises(ValueError, match="are 2:4; this weight is 1:4"):
+        PackedNM.from_dense(torch.eye(8, 16), NMPattern(1, 4)).to_torch()
+    with pytest.raises(TypeError, match="got Tensor: a dense weight is packed by from_dense"):
+        PackedNM.from_torch(torch.eye(8))

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.sparse import (
+    SparseSemiStructuredTensor,
+    SparseSemiStructuredTensorCUSPARSELT,
+    SparseSemiStructuredTensorCUTLASS,
+)
 
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt import library
@@ -126,6 +131,19 @@ def test_against_torch_semi_structured(cuda: torch.device, dtype: torch.dtype, r
     for impl in ("vendor", "auto"):
         ours = nm_linear(x, packed, bias, impl=impl)
         assert float((ours.double() - theirs.double()).abs().max()) <= 0.02 * float(theirs.abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8])
+@pytest.mark.parametrize("backend", [SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that its own layout is a prototype
+def test_to_torch_and_back(cuda: torch.device, dtype: torch.dtype, backend: Any) -> None:
+    packed = packed_weight(256, 512, dtype, cuda)
+    theirs = packed.to_torch()
+    assert isinstance(theirs, SparseSemiStructuredTensor)
+    for tensor in (theirs, backend.from_dense(packed.to_dense())):
+        back = PackedNM.from_torch(tensor)
+        assert back.dtype == dtype
+        assert torch.equal(back.to_dense(), packed.to_dense())
 
 
 @pytest.mark.parametrize("rows", [1, 16, 40, 333])

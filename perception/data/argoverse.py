@@ -1,0 +1,261 @@
+"""Argoverse 2 sensor data as a data set: scans, labels and poses in feather files (extra ``parquet``).
+
+Source: the Argoverse 2 user guide (Wilson et al., NeurIPS Datasets and Benchmarks 2021). Points and labels
+lie in the vehicle's frame (x forward, y left, z up, origin between the rear wheels, a wheel above the
+road); here the origin is the upper of the two LiDARs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.transform import Rotation
+
+from perception.data.types import DataSet, Frame, Part
+from perception.errors import DataError
+from perception.io.columns import Columns
+from perception.io.raw import RawCloud
+from perception.io.transform import ScanTransform
+from perception.types import Boxes3D, PointCloud
+
+Matrix = npt.NDArray[np.float64]
+
+CLASSES = (
+    "REGULAR_VEHICLE", "LARGE_VEHICLE", "BUS", "BOX_TRUCK", "TRUCK", "VEHICULAR_TRAILER", "TRUCK_CAB",
+    "SCHOOL_BUS", "ARTICULATED_BUS", "MESSAGE_BOARD_TRAILER", "PEDESTRIAN", "WHEELED_RIDER", "BICYCLE",
+    "BICYCLIST", "MOTORCYCLE", "MOTORCYCLIST", "WHEELED_DEVICE", "WHEELCHAIR", "STROLLER", "DOG",
+    "CONSTRUCTION_CONE", "CONSTRUCTION_BARREL", "STOP_SIGN", "BOLLARD", "MOBILE_PEDESTRIAN_CROSSING_SIGN",
+)  # fmt: skip
+_SENSOR, _SCANS = "up_lidar", Path("sensors/lidar")
+#: Of the vehicle's origin above the ground: the radius of the wheels.
+_ORIGIN_ABOVE_GROUND_M = 0.33
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArgoverseFrame(Frame):
+    """A scan of both LiDARs, motion taken out.
+
+    Attributes:
+        known: the labels.
+        origin_m: (3,) float64: the upper LiDAR in the vehicle's frame.
+        point_counts: (M,) int64: points inside each box, as the labels say.
+    """
+
+    known: Boxes3D
+    origin_m: Matrix
+    point_counts: npt.NDArray[np.int64]
+
+    @cached_property
+    def cloud(self) -> PointCloud:
+        """The scan; intensity is stored in bytes."""
+        assert self.source is not None
+        columns = _columns(self.source, ("x", "y", "z", "intensity"))
+        points = np.stack([columns[name].astype(np.float32) for name in ("x", "y", "z", "intensity")], axis=1)
+        points[:, :3] -= self.origin_m.astype(np.float32)
+        points[:, 3] /= 255
+        return PointCloud(
+            points,
+            timestamp_ns=self.time_ns,
+            source=str(self.source),
+            sensor_height_m=float(self.origin_m[2]) + _ORIGIN_ABOVE_GROUND_M,
+        )
+
+    @cached_property
+    def truth(self) -> Boxes3D:
+        """The labels."""
+        return self.known
+
+    def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
+        """The scan as the calibration places it; what somebody else says of it does not count."""
+        return RawCloud(self.points[:, :3], self.points[:, 3]), self.cloud.sensor_height_m
+
+
+class ArgoverseDataSet(DataSet):
+    """The scans of a log, or of a folder of logs; a split is a log's name."""
+
+    kind = "Argoverse 2"
+    layout = "city_SE3_egovehicle.feather beside sensors/lidar, or folders of these"
+    classes = CLASSES
+    evaluation = "boxes"
+
+    @cached_property
+    def _logs(self) -> dict[str, Path]:
+        return {log.name: log for log in _logs(self.folder)}
+
+    @cached_property
+    def _scans(self) -> dict[str, Path]:
+        return {
+            f"{name}__{scan.stem}": scan
+            for name, log in self._logs.items()
+            for scan in sorted((log / _SCANS).glob("*.feather"))
+        }
+
+    @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """There is a log."""
+        return next(iter(_logs(folder)), None) is not None
+
+    def frames_having(self, part: Part) -> Iterable[str]:
+        """Every scan; of logs with labels all are labelled."""
+        if part != "labels":
+            return self._scans
+        return [name for name, scan in self._scans.items() if _labels_of(scan).is_file()]
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The logs."""
+        return sorted(self._logs)
+
+    def split_ids(self, split: str) -> list[str]:
+        """The frames of a log."""
+        if split not in self._logs:
+            raise DataError(f"{self.folder}: no log {split!r}; there are {', '.join(self.splits[:9])}")
+        return [name for name in self._scans if name.startswith(f"{split}__")]
+
+    def frame(self, frame_id: str) -> ArgoverseFrame:
+        """One scan."""
+        if frame_id not in self._scans:
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+        scan = self._scans[frame_id]
+        log = _log(str(scan.parents[2]))
+        try:
+            time_ns = int(scan.stem)
+        except ValueError as error:
+            raise DataError(f"{scan}: the name of a scan is its time in nanoseconds") from error
+        boxes, labels, identities, counts = log.labels(time_ns)
+        boxes[:, :3] -= log.origin_m
+        pose = log.pose(time_ns)
+        if pose is not None:
+            pose[:3, 3] += pose[:3, :3] @ log.origin_m
+        return ArgoverseFrame(
+            frame_id=frame_id,
+            source=scan,
+            labelled=_labels_of(scan).is_file(),
+            track_ids=identities,
+            pose=pose,
+            time_ns=time_ns,
+            known=Boxes3D(boxes.astype(np.float32), labels),
+            origin_m=log.origin_m,
+            point_counts=counts,
+        )
+
+    @classmethod
+    def frame_beside(cls, scan: Path) -> ArgoverseFrame | None:
+        """The frame of a scan in a log."""
+        folder = scan.resolve().parent
+        if (
+            scan.suffix != ".feather"
+            or folder.parts[-2:] != _SCANS.parts
+            or not cls.recognises(folder.parents[1])
+        ):
+            return None
+        log = folder.parents[1]
+        return cls(log, None, "scan", None).frame(f"{log.name}__{scan.stem}")
+
+
+class _Log:
+    """Labels, poses and calibration of a log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def origin_m(self) -> Matrix:
+        """(3,): the upper LiDAR in the vehicle's frame."""
+        path = self.folder / "calibration/egovehicle_SE3_sensor.feather"
+        columns = _columns(path, ("sensor_name", "tx_m", "ty_m", "tz_m"))
+        row = np.flatnonzero(columns["sensor_name"] == _SENSOR)
+        if not len(row):
+            raise DataError(f"{path}: no sensor {_SENSOR!r}; copy the calibration again")
+        return np.array([float(columns[name][row[0]]) for name in ("tx_m", "ty_m", "tz_m")])
+
+    @cached_property
+    def _poses(self) -> dict[int, Matrix]:
+        path = self.folder / "city_SE3_egovehicle.feather"
+        columns = _columns(path, ("timestamp_ns", *_TURN, *_PLACE))
+        made = np.tile(np.eye(4), (len(columns["timestamp_ns"]), 1, 1))
+        if len(made):
+            made[:, :3, :3] = _turns(path, columns).as_matrix()
+            made[:, :3, 3] = np.stack([columns[name] for name in _PLACE], axis=1)
+        return dict(zip(columns["timestamp_ns"].tolist(), made, strict=True))
+
+    def pose(self, time_ns: int) -> Matrix | None:
+        """City from the vehicle, or None."""
+        found = self._poses.get(time_ns)
+        return None if found is None else found.copy()
+
+    @cached_property
+    def _labels(self) -> dict[str, npt.NDArray[Any]]:
+        path = self.folder / "annotations.feather"
+        names = ("timestamp_ns", "track_uuid", "category", "num_interior_pts", *_SIZE, *_TURN, *_PLACE)
+        if not path.is_file():
+            return {name: np.zeros(0) for name in names} | {
+                "yaw": np.zeros(0),
+                "identity": np.zeros(0, np.int64),
+            }
+        columns = _columns(path, names)
+        forward = _turns(path, columns).as_matrix()[:, :, 0] if len(columns["category"]) else np.zeros((0, 3))
+        columns["yaw"] = np.arctan2(forward[:, 1], forward[:, 0])
+        columns["identity"] = np.unique(columns["track_uuid"].astype(str), return_inverse=True)[1].astype(
+            np.int64
+        )
+        return columns
+
+    def labels(self, time_ns: int) -> tuple[Matrix, list[str], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Boxes (M, 7) in the vehicle's frame, classes, identities and counts of points of a scan."""
+        columns = self._labels
+        rows = np.flatnonzero(columns["timestamp_ns"] == time_ns)
+        parts = [columns[name][rows].astype(np.float64) for name in (*_PLACE, *_SIZE, "yaw")]
+        return (
+            np.stack(parts, axis=1),
+            [str(name) for name in columns["category"][rows]],
+            columns["identity"][rows],
+            columns["num_interior_pts"][rows].astype(np.int64),
+        )
+
+
+_TURN, _PLACE, _SIZE = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m"), ("length_m", "width_m", "height_m")
+
+
+@lru_cache(maxsize=8)
+def _log(folder: str) -> _Log:
+    return _Log(Path(folder))
+
+
+def _logs(folder: Path) -> Iterable[Path]:
+    found = [folder] if (folder / "city_SE3_egovehicle.feather").is_file() else []
+    found += sorted(path.parent for path in folder.glob("*/city_SE3_egovehicle.feather"))
+    return [log for log in found if (log / _SCANS).is_dir()]
+
+
+def _labels_of(scan: Path) -> Path:
+    return scan.parents[2] / "annotations.feather"
+
+
+def _turns(path: Path, columns: dict[str, npt.NDArray[Any]]) -> Rotation:
+    w, x, y, z = (columns[name].astype(np.float64) for name in _TURN)
+    try:
+        return Rotation.from_quat(np.stack([x, y, z, w], axis=1))
+    except ValueError as error:
+        raise DataError(f"{path}: fields qw, qx, qy, qz: {error}") from error
+
+
+def _columns(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    try:
+        from pyarrow import ArrowException, feather
+    except ImportError as error:
+        raise DataError(f"{path}: feather files need pyarrow: pip install 'sparsight[parquet]'") from error
+    try:
+        table = feather.read_table(path, columns=list(names))
+    except (OSError, ArrowException) as error:
+        raise DataError(f"{path}: cannot read the columns {', '.join(names)}: {str(error)[:200]}") from error
+    missing = [name for name in names if name not in table.column_names]
+    if missing:
+        raise DataError(f"{path}: no column {missing[0]!r}; copy the file again")
+    return {name: table[name].to_numpy() for name in names}

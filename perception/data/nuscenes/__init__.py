@@ -1,0 +1,5 @@
+"""nuScenes as a data set, read from its own tables."""
+
+from perception.data.nuscenes.data_set import NuScenesDataSet, NuScenesFrame
+
+__all__ = ["NuScenesDataSet", "NuScenesFrame"]

@@ -1,0 +1,296 @@
+"""nuScenes as a data set: key frames of the LiDAR, labels of the ten detection classes, poses, sweeps.
+
+The frame of a scan is level: origin at the sensor, axes of the vehicle (x forward, y left, z up). The axes of
+the sensor, in which its files are written, are x right and y forward, and some degrees off level.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.transform import Rotation
+
+from perception.data.camera import CameraCalibration
+from perception.data.nuscenes.classes import CLASSES
+from perception.data.nuscenes.splits import MINI, VALIDATION
+from perception.data.nuscenes.tables import CAMERA, LIDAR, Matrix, Sight, Tables, tables_of
+from perception.data.types import DataSet, Frame, Part
+from perception.errors import DataError
+from perception.io.columns import Columns
+from perception.io.point_cloud import load_point_cloud
+from perception.io.raw import RawCloud
+from perception.io.transform import ScanTransform
+from perception.types import Boxes3D, FloatArray, PointCloud
+
+_SUFFIX = ".pcd.bin"
+_AS_STORED = ScanTransform(axes="x,y,z")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NuScenesFrame(Frame):
+    """A key frame.
+
+    Attributes:
+        sample_token: of the sample in the tables, which result files name.
+        sensor_height_m: of the LiDAR above the ground.
+        parts: files of the scan and of the sweeps before it, the transform of each (4, 4) float64 from its
+            sensor's axes to the frame's, metres, and how many seconds it is older than the scan.
+        known: the labels, LiDAR frame.
+        known_velocities: (M, 2) float32, m/s, axes of the frame; NaN where unknown.
+        attributes: M names such as ``vehicle.parked``, empty where there is none.
+        point_counts: (M,) int64: LiDAR and radar points inside each box, as the tables say.
+        camera: the front camera.
+    """
+
+    sample_token: str
+    sensor_height_m: float
+    parts: tuple[tuple[Path, Matrix, float], ...]
+    known: Boxes3D
+    known_velocities: FloatArray
+    attributes: tuple[str, ...]
+    point_counts: npt.NDArray[np.int64]
+    camera: CameraCalibration | None
+
+    @cached_property
+    def cloud(self) -> PointCloud:
+        """The scan, behind it the points of earlier sweeps where they were asked for."""
+        return PointCloud(
+            np.concatenate(self._clouds),
+            timestamp_ns=self.time_ns,
+            source=str(self.source),
+            sensor_height_m=self.sensor_height_m,
+        )
+
+    def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
+        """The scan as the tables place it; what somebody else says of it does not count."""
+        points = self.points
+        return RawCloud(points[:, :3], points[:, 3]), self.sensor_height_m
+
+    @cached_property
+    def ages_s(self) -> FloatArray:
+        """(N,) float32: how many seconds each point of ``cloud`` is older than the scan."""
+        ages = np.array([age for _, _, age in self.parts], np.float32)
+        return np.repeat(ages, [len(points) for points in self._clouds])
+
+    @cached_property
+    def _clouds(self) -> list[FloatArray]:
+        return [
+            _moved(load_point_cloud(path, transform=_AS_STORED), change) for path, change, _ in self.parts
+        ]
+
+    @cached_property
+    def truth(self) -> Boxes3D:
+        """The labels of the ten classes."""
+        return self.known
+
+    @cached_property
+    def velocities(self) -> FloatArray:
+        """(M, 2) float32, m/s."""
+        return self.known_velocities
+
+    @cached_property
+    def calibration(self) -> CameraCalibration:
+        """The front camera, at the moment of its picture."""
+        return super().calibration if self.camera is None else self.camera
+
+
+class NuScenesDataSet(DataSet):
+    """The key frames of a folder with the tables of one version (``v1.0-mini`` …) and ``samples/LIDAR_TOP``.
+
+    Frames are named by their scans, so they stand in the order of logs and time. A split is one of the
+    official ones, one of ``splits.json`` beside the tables, or the name of a scene.
+    """
+
+    kind = "nuScenes"
+    layout = "v1.0-*/sample.json"
+    classes = CLASSES
+    evaluation = "nuscenes"
+    has_sweeps: ClassVar[bool] = True
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables."""
+        return tables_of(_version(self.folder).resolve())
+
+    @cached_property
+    def _root(self) -> Path:
+        return _version(self.folder).parent
+
+    @cached_property
+    def _frames(self) -> dict[str, str]:
+        """Name of a frame to the token of its sample, for scans that are there."""
+        found = {}
+        for sample, channels in self.tables.key_sights.items():
+            if LIDAR in channels:
+                file = self.tables.sight(channels[LIDAR]).file
+                found[_name(file)] = sample
+        return found
+
+    @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """The tables are there."""
+        return bool(_versions(folder))
+
+    def frames_having(self, part: Part) -> Iterable[str]:
+        """Those whose scan is there, and all where labels alone are wanted."""
+        if part == "labels" and not self.tables.labelled:
+            raise DataError(f"{self.tables.folder}: this version has no labels; take another one")
+        if part != "scan":
+            return self._frames
+        there = {_name(path.name) for path in (self._root / "samples" / LIDAR).glob(f"*{_SUFFIX}")}
+        return [name for name in self._frames if name in there]
+
+    def frame(self, frame_id: str) -> NuScenesFrame:
+        """A key frame."""
+        if frame_id not in self._frames:
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+        sample = self._frames[frame_id]
+        sights = {name: self.tables.sight(token) for name, token in self.tables.key_sights[sample].items()}
+        scan = sights[LIDAR]
+        pose = _level(scan)
+        inverse = np.linalg.inv(pose).astype(np.float64)
+        labels = self.tables.labels(sample)
+        centres = labels.centres @ inverse[:3, :3].T + inverse[:3, 3]
+        headings = _turned(inverse[:3, :3], labels.rotations)
+        boxes = np.column_stack([centres, labels.sizes, headings])
+        image = self._root / sights[CAMERA].file if CAMERA in sights else None
+        # The vehicle's origin is on the ground.
+        height = float((np.linalg.inv(scan.global_from_ego) @ pose)[2, 3])
+        return NuScenesFrame(
+            frame_id=frame_id,
+            source=self._root / scan.file,
+            labelled=self.tables.labelled,
+            calibrated=CAMERA in sights,
+            image=image if image is not None and image.is_file() else None,
+            track_ids=labels.instances,
+            pose=pose,
+            time_ns=scan.time_ns,
+            sample_token=sample,
+            sensor_height_m=height,
+            parts=tuple(self._parts(scan, inverse)),
+            known=Boxes3D(boxes.astype(np.float32), labels.classes),
+            known_velocities=(labels.velocities @ inverse[:3, :3].T)[:, :2].astype(np.float32),
+            attributes=tuple(labels.attributes),
+            point_counts=labels.points,
+            camera=_camera(sights[CAMERA], pose) if CAMERA in sights else None,
+        )
+
+    def _parts(self, scan: Sight, frame_from_global: Matrix) -> Iterable[tuple[Path, Matrix, float]]:
+        """The scan and as many sweeps before it as were asked for, as far as they are linked and there."""
+        sight: Sight | None = scan
+        for number in range(self.sweeps + 1):
+            if sight is None or not (number == 0 or (self._root / sight.file).is_file()):
+                return
+            age_s = (scan.time_ns - sight.time_ns) * 1e-9
+            yield self._root / sight.file, frame_from_global @ sight.global_from_sensor, age_s
+            sight = self.tables.sight(sight.before) if sight.before else None
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Names of the lists of scenes."""
+        return sorted(self._lists) + sorted(set(self.tables.scene_names.values()) - set(self._lists))
+
+    @cached_property
+    def _lists(self) -> dict[str, frozenset[str]]:
+        """Scenes by split, of those that are here."""
+        here = frozenset(self.tables.scene_names.values())
+        lists = {"train": here - VALIDATION, "val": here & VALIDATION, **MINI}
+        path = self.tables.folder / "splits.json"
+        if path.is_file():
+            try:
+                own = json.loads(path.read_bytes())
+                lists |= {str(name): frozenset(map(str, scenes)) for name, scenes in own.items()}
+            except (ValueError, AttributeError, TypeError) as error:
+                raise DataError(f"{path}: expected lists of scenes by split ({error})") from error
+        return {name: scenes & here for name, scenes in lists.items() if scenes & here}
+
+    def split_ids(self, split: str) -> list[str]:
+        """The frames of a list of scenes, or of a scene."""
+        names = self.tables.scene_names
+        scenes = self._lists.get(split, frozenset({split}) & frozenset(names.values()))
+        if not scenes:
+            raise DataError(
+                f"{self.tables.folder}: no split {split!r}; there are {', '.join(map(repr, self.splits[:9]))}"
+                f"{', ...' if len(self.splits) > 9 else ''}"
+            )
+        samples = self.tables.samples
+        rows = self.tables.sample_rows
+        return sorted(
+            name
+            for name, sample in self._frames.items()
+            if names.get(samples[rows[sample]]["scene_token"]) in scenes
+        )
+
+    @classmethod
+    def frame_beside(cls, scan: Path) -> NuScenesFrame | None:
+        """The key frame of a file in ``samples/LIDAR_TOP`` beside tables."""
+        folder = scan.resolve().parent
+        if not scan.name.endswith(_SUFFIX) or folder.parts[-2:] != ("samples", LIDAR):
+            return None
+        root = folder.parent.parent
+        if not _versions(root):
+            return None
+        data_set = cls(root, None, "scan or labels", None)
+        name = scan.name.removesuffix(_SUFFIX)
+        return data_set.frame(name) if name in data_set._frames else None
+
+
+def _versions(folder: Path) -> list[Path]:
+    if (folder / "sample.json").is_file() and (folder / "sample_data.json").is_file():
+        return [folder]
+    return sorted(path.parent for path in folder.glob("v1.0-*/sample.json"))
+
+
+def _version(folder: Path) -> Path:
+    found = _versions(folder)
+    if len(found) > 1:
+        raise DataError(
+            f"{folder}: tables of {', '.join(path.name for path in found)}; name one of them:"
+            f" {folder / found[0].name}"
+        )
+    return found[0]
+
+
+def _name(file: str) -> str:
+    return Path(file).name.removesuffix(_SUFFIX)
+
+
+def _level(scan: Sight) -> Matrix:
+    """(4, 4): global frame from the level frame of a scan."""
+    pose: Matrix = scan.global_from_ego.copy()
+    pose[:3, 3] = scan.global_from_sensor[:3, 3]
+    return pose
+
+
+def _turned(turn: Matrix, rotations: Matrix) -> Matrix:
+    """(M,) headings in radians of boxes with rotations x, y, z, w (M, 4), turned."""
+    if not len(rotations):
+        return np.zeros(0)
+    forward = (Rotation.from_matrix(turn) * Rotation.from_quat(rotations)).as_matrix()[:, :, 0]
+    headings: Matrix = np.arctan2(forward[:, 1], forward[:, 0])
+    return headings
+
+
+def _camera(picture: Sight, pose: Matrix) -> CameraCalibration:
+    """The camera at the moment of its picture, seen from the frame of the scan."""
+    assert picture.intrinsics is not None
+    return CameraCalibration(
+        image_from_camera=np.column_stack([picture.intrinsics, np.zeros(3)]),
+        rectification=np.eye(3),
+        camera_from_lidar_raw=(np.linalg.inv(picture.global_from_sensor) @ pose)[:3],
+    )
+
+
+def _moved(cloud: PointCloud, change: Matrix) -> FloatArray:
+    """(N, 4) points in another frame; what is not finite stays so."""
+    points: FloatArray = cloud.points.copy()
+    with np.errstate(invalid="ignore", over="ignore"):
+        points[:, :3] = cloud.points[:, :3].astype(np.float64) @ change[:3, :3].T + change[:3, 3]
+    return points
