@@ -6,11 +6,10 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from perception.cli.budget import Budget, add_budget_options, budget_of
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
@@ -18,17 +17,12 @@ from perception.cli.crops import Crops, add_crop_options
 from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
+from perception.cli.scan_source import Scan, all_scans, merged_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
-from perception.io import find_point_clouds, load_point_cloud
-from perception.io.bag_scans import BagScans
-from perception.io.bags import is_bag, open_bag
-from perception.io.packets import PacketScans
-from perception.io.pcap import is_pcap
-from perception.io.rig import read_rig
-from perception.io.rig_scans import RigScans
+from perception.io import load_point_cloud
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -75,34 +69,6 @@ def add_parser(commands: Any) -> None:
     add_scan_options(parser)
 
 
-_Read = TypeVar("_Read")
-
-
-@dataclass(frozen=True, eq=False)
-class _Scan:
-    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
-
-    Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
-    """
-
-    path: Path
-    name: str
-    position: int
-    read: PointCloud | DataError | None = None
-    sensor: str = ""
-
-    @property
-    def bag(self) -> Path | None:
-        """The recording that it is out of."""
-        return self.path if self.read is not None and is_bag(self.path) else None
-
-    @property
-    def source(self) -> str:
-        """As the record of the frame names it."""
-        cloud = self.read
-        return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
-
-
 @dataclass(frozen=True, eq=False)
 class _Frame:
     title: str
@@ -132,9 +98,9 @@ def run(options: argparse.Namespace) -> int:
         crops = Crops(options, transform)
         total: int | None
         if options.sensors is None:
-            total, scans = _scans(options, transform, stack)
+            total, scans = all_scans(options, transform, stack)
         else:
-            total, scans = _merged_scans(options, transform, surroundings)
+            total, scans = merged_scans(options, transform, surroundings)
         records = None
         if options.out is not None:
             records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
@@ -190,79 +156,6 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _scans(
-    options: argparse.Namespace, transform: ScanTransform, stack: ExitStack
-) -> tuple[int | None, Iterator[_Scan]]:
-    """How many scans there are, if known, and all of them; bags stay open until the stack is closed.
-
-    What is missing or has no such topic is an error here, before the detector is loaded.
-    """
-    captures = {
-        path: PacketScans(path, options.topic, transform=transform)
-        for path in dict.fromkeys(options.paths)
-        if is_pcap(path)
-    }
-    bags = {
-        path: BagScans(stack.enter_context(open_bag(path)), options.topic, transform=transform)
-        for path in dict.fromkeys(options.paths)
-        if is_bag(path)
-    }
-    recordings = {**bags, **captures}
-    if options.topic is not None and not recordings:
-        raise DataError(f"--topic {options.topic} is for bags of ROS, MCAP files and captures; none is given")
-    rest = [path for path in options.paths if path not in recordings]
-    paths = find_point_clouds(rest) if rest or not recordings else []
-
-    def scans() -> Iterator[_Scan]:
-        for position, (path, name) in enumerate(zip(paths, _output_names(paths), strict=True)):
-            yield _Scan(path, name, position)
-        for (path, found), stem in zip(recordings.items(), _output_names(list(recordings)), strict=True):
-            yield from _scans_of(path, stem, found)
-
-    return None if captures else len(paths) + sum(map(len, bags.values())), scans()
-
-
-def _merged_scans(
-    options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings
-) -> tuple[int, Iterator[_Scan]]:
-    """The same for the sensors of a robot, merged."""
-    rig = read_rig(options.sensors)
-    if options.topic is not None or options.columns is not None or transform.options:
-        raise ValueError(
-            "with --sensors topics, columns, unit and axes are said in its file, for each sensor"
-        )
-    found = {
-        path: RigScans(rig, path, surroundings.way(path, rig.frame)) for path in dict.fromkeys(options.paths)
-    }
-
-    def scans() -> Iterator[_Scan]:
-        for (path, merged), stem in zip(found.items(), _output_names(list(found)), strict=True):
-            for position, scan in enumerate(_attempts(merged.attempts())):
-                if isinstance(scan, DataError):
-                    yield _Scan(path, stem, position, scan)
-                    continue
-                name = f"{stem}-{scan.number:06d}" if is_bag(path) else scan.name
-                name = name if len(found) == 1 or is_bag(path) else f"{stem}-{name}"
-                yield _Scan(path, name, position, scan.cloud, rig.frame)
-
-    return sum(map(len, found.values())), scans()
-
-
-def _scans_of(path: Path, stem: str, found: BagScans | PacketScans) -> Iterator[_Scan]:
-    """The scans of a recording, until it is over or too damaged to go on."""
-    for number, read in enumerate(_attempts(found.attempts())):
-        cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
-        yield _Scan(path, f"{stem}-{number:06d}", number, cloud, sensor)
-
-
-def _attempts(scans: Iterator[_Read | DataError]) -> Iterator[_Read | DataError]:
-    """All of them; an error that ends them is the last."""
-    try:
-        yield from scans
-    except DataError as error:
-        yield error
-
-
 def _recordings(options: argparse.Namespace) -> Any:
     if options.rerun is None and options.mcap is None:
         return nullcontext()
@@ -280,7 +173,7 @@ def _record(recordings: Any, frame: _Frame, number: int) -> None:
 
 
 def _read(
-    scan: _Scan, beside: Frame | None, columns: tuple[str, ...] | None, transform: ScanTransform
+    scan: Scan, beside: Frame | None, columns: tuple[str, ...] | None, transform: ScanTransform
 ) -> PointCloud:
     """The scan, as its data set places it unless options say what the file is."""
     if isinstance(scan.read, DataError):
@@ -295,7 +188,7 @@ def _read(
 def _detect(
     detector: Detector,
     budget: Budget | None,
-    scan: _Scan,
+    scan: Scan,
     cloud: PointCloud,
     beside: Frame | None,
     least_scores: dict[str, float],
@@ -377,14 +270,3 @@ def _stages(frame: _Frame) -> Table:
     stages = {**frame.stages_ms, "all": sum(frame.stages_ms.values())}
     rows = [(stage, cell(value, ".3f")) for stage, value in stages.items()]
     return Table(("stage", "ms"), rows, title="median of 10", ends=[len(rows) - 2])
-
-
-def _output_names(paths: list[Path]) -> list[str]:
-    """File stems, with the folder's name in front (or a number behind) where stems repeat."""
-    stems = [path.stem for path in paths]
-    if len(set(stems)) == len(stems):
-        return stems
-    names = [f"{path.parent.name}-{path.stem}" for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name}-{position:06d}" for position, name in enumerate(names)]

@@ -49,7 +49,7 @@ def said_time(name: str) -> int | None:
         return int(found.group(1)) * _SECOND_NS + int(found.group(2).ljust(9, "0"))
     if found := _WHOLE.search(name):
         digits = found.group(1)
-        return int(digits) * 10 ** (19 - len(digits))
+        return int(digits.ljust(19, "0"))
     return None
 
 
