@@ -23,6 +23,8 @@ from perception.types import PointCloud
 
 _INSTALL = "pip install 'sparsight[packets]'"
 _VELODYNE_BYTES = 1206
+#: No sensor sees so far; the library's own limit is 200 m.
+_FARTHEST_M = 1000.0
 #: Datagrams of the beginning from which the sensors of a capture are known.
 _BEGINNING = 2000
 #: An HDL-64E tells its calibration in so many packets, again and again.
@@ -105,6 +107,7 @@ class PacketScans:
         with _damage(self.path):
             config = velodyne_decoder.Config()
             config.timestamp_first_packet = True
+            config.max_range = _FARTHEST_M
             self._calibrate(velodyne_decoder, config)
             decoder = velodyne_decoder.StreamDecoder(config)
         first_ns: int | None = None
