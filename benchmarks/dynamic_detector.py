@@ -143,7 +143,7 @@ def _config(run: DetectorRun) -> TrainConfig:
 
 @lru_cache(maxsize=2)
 def _frames(data: str, split: str, classes: tuple[str, ...]) -> list[TrainingFrame]:
-    return load_frames(open_data_set(data, split), classes)
+    return list(load_frames(open_data_set(data, split), classes))
 
 
 #: Batches of the last schedule: all rows of a seed see the same, and making one takes longer than a step.

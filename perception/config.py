@@ -215,14 +215,23 @@ class HeadConfig:
         top_k: proposals kept per frame before NMS.
         channels: width of the head's hidden layers.
         iou_weight: exponent of the predicted IoU in the score: score^(1 - w) * iou^w.
+        sizes_m: by class, the length, width and height that its sizes are coded relative to, between an
+            eighth and eight times of them. What is left out of KITTI's classes is theirs; of others
+            ``perceive train`` fills in the means of the training boxes.
     """
 
     classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
     top_k: int = 100
     channels: int = 96
     iou_weight: float = 0.5
+    sizes_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        unknown = self.sizes_m.keys() - set(self.classes)
+        _check(not unknown, "head.sizes_m", f"of classes among {self.classes}", sorted(unknown))
+        for name, sizes in self.sizes_m.items():
+            good = len(sizes) == 3 and all(0 < value < math.inf for value in sizes)
+            _check(good, f"head.sizes_m of {name}", "three positive lengths", sizes)
         _check(len(self.classes) > 0, "head.classes", "at least one name", self.classes)
         _check(len(set(self.classes)) == len(self.classes), "head.classes", "distinct names", self.classes)
         _check(self.top_k > 0, "head.top_k", "positive", self.top_k)
@@ -354,6 +363,17 @@ class DetectorConfig:
         """The same detector in another range, or in none; see :meth:`PillarConfig.with_range`."""
         return dataclasses.replace(self, pillars=self.pillars.with_range(range_m))
 
+    def with_classes(self, classes: Sequence[str]) -> DetectorConfig:
+        """The same detector for other classes; what is set for classes that both know stays."""
+        names = tuple(classes)
+        sizes = {name: size for name, size in self.head.sizes_m.items() if name in names}
+        thresholds = {name: score for name, score in self.nms.report_thresholds.items() if name in names}
+        return dataclasses.replace(
+            self,
+            head=dataclasses.replace(self.head, classes=names, sizes_m=sizes),
+            nms=dataclasses.replace(self.nms, report_thresholds=thresholds),
+        )
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -366,8 +386,21 @@ class AugmentConfig:
         translation_m: shift the scene by a normal vector of this deviation.
         paste: objects of other frames pasted in until a frame holds this many, per class.
         object_noise_rad, object_noise_m: turn and shift each object on its own (deviation).
+        paste_rest: the same for each class that ``paste`` does not name.
+        paste_view_rad: half of the view around x that pasted objects are swung to; 0.7 is what KITTI's camera
+            sees, pi all around.
+        paste_extra_below: of classes with fewer objects than this in the main frames, those of the extra
+            frames are pasted too; 0: only what the main frames hold.
+        paste_shadows: points behind a pasted object, as seen from the origin, are removed; an object that
+            loses all of its points is neither a find nor a false alarm.
         drop_points: at most this share of all points is dropped.
         thin_objects: probability to thin a pasted object to what a farther one would return.
+        drop_beams: probability to keep only every second or fourth beam of the sensor.
+        beam_gap_rad: angle between two beams, by which they are told apart; 0.4 degrees of 64 beams.
+        sensor_height_m: the sensor is raised or lowered by up to this much.
+        range_noise_m: points move along their rays (deviation).
+        intensity_scale: intensities are multiplied by a factor in 1 +- scale, one a frame.
+        drop_intensity: probability that a frame has no intensity: all zero.
     """
 
     flip: bool = True
@@ -377,16 +410,36 @@ class AugmentConfig:
     paste: dict[str, int] = field(default_factory=lambda: {"Car": 15, "Pedestrian": 8, "Cyclist": 8})
     object_noise_rad: float = 0.15
     object_noise_m: float = 0.25
+    paste_rest: int = 0
+    paste_view_rad: float = 0.7
+    paste_extra_below: int = 100
+    paste_shadows: bool = False
     drop_points: float = 0.1
     thin_objects: float = 0.3
+    drop_beams: float = 0.0
+    beam_gap_rad: float = 0.007
+    sensor_height_m: float = 0.0
+    range_noise_m: float = 0.0
+    intensity_scale: float = 0.0
+    drop_intensity: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("rotation_rad", "translation_m", "object_noise_rad", "object_noise_m"):
+        for name in (
+            "rotation_rad", "translation_m", "object_noise_rad", "object_noise_m", "sensor_height_m",
+            "range_noise_m",
+        ):  # fmt: skip
             value = getattr(self, name)
             _check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
         for name in ("scale", "drop_points"):
             _check(0 <= getattr(self, name) < 1, f"augment.{name}", "in [0, 1)", getattr(self, name))
-        _check(0 <= self.thin_objects <= 1, "augment.thin_objects", "in [0, 1]", self.thin_objects)
+        for name in ("paste_rest", "paste_extra_below"):
+            _check(getattr(self, name) >= 0, f"augment.{name}", "not negative", getattr(self, name))
+        _check(
+            0 <= self.paste_view_rad <= math.pi, "augment.paste_view_rad", "in [0, pi]", self.paste_view_rad
+        )
+        for name in ("thin_objects", "drop_beams", "intensity_scale", "drop_intensity"):
+            _check(0 <= getattr(self, name) <= 1, f"augment.{name}", "in [0, 1]", getattr(self, name))
+        _check(0 < self.beam_gap_rad < 1, "augment.beam_gap_rad", "in (0, 1)", self.beam_gap_rad)
         _check(min(self.paste.values(), default=0) >= 0, "augment.paste", "counts by class", self.paste)
 
 
@@ -407,6 +460,8 @@ class TrainConfig:
         extra_share: share of the frames taken from the extra data sets, if any are given.
         extra_until: fraction of the steps after which only the main data set is used.
         workers: processes that prepare frames.
+        memory_gb: of points that are kept in memory, which the processes share; frames beyond are read again
+            whenever they are used.
         checkpoint_every: steps between checkpoints.
         seed: of everything random.
     """
@@ -423,13 +478,14 @@ class TrainConfig:
     extra_share: float = 0.3
     extra_until: float = 0.8
     workers: int = 4
+    memory_gb: float = 4.0
     checkpoint_every: int = 500
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):
             _check(getattr(self, name) > 0, name, "positive", getattr(self, name))
-        for name in ("workers", "weight_decay", "seed"):
+        for name in ("workers", "memory_gb", "weight_decay", "seed"):
             _check(getattr(self, name) >= 0, name, "not negative", getattr(self, name))
         _check(0 <= self.average_decay < 1, "average_decay", "in [0, 1)", self.average_decay)
         _check(0 <= self.extra_until <= 1, "extra_until", "in [0, 1]", self.extra_until)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perception.cli import bench, detect, doctor, evaluate, simulate, train
+from perception.cli import bench, detect, doctor, evaluate, pseudo_label, simulate, train
 from perception.errors import PerceptionError
 from sparse_core import __version__
 from sparse_core.errors import SparseError
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (detect, evaluate, train, simulate, doctor, bench):
+    for module in (detect, evaluate, train, pseudo_label, simulate, doctor, bench):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -18,10 +18,23 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--frames", type=int, default=10, help="number of frames (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first frame (default: 0)")
     parser.add_argument(
-        "--beams", choices=("64", "32", "16"), default="64", help="sensor model (default: 64)"
+        "--beams", choices=("128", "64", "32", "16"), default="64", help="sensor model (default: 64)"
     )
     parser.add_argument(
-        "--full-turn", action="store_true", help="keep all 360 degrees, not the camera's view"
+        "--sensor-height",
+        metavar="M",
+        help="height of the sensor above the ground in metres, or LOW,HIGH: drawn for each frame"
+        " (default: 1.73)",
+    )
+    parser.add_argument(
+        "--classes",
+        choices=("kitti", "nuscenes"),
+        default="kitti",
+        help="what stands on the streets, and its names: cars, vans, pedestrians and cyclists as in KITTI, or"
+        " the ten classes of nuScenes (default: kitti)",
+    )
+    parser.add_argument(
+        "--full-turn", action="store_true", help="keep and label all 360 degrees, not the camera's view"
     )
     parser.add_argument(
         "--hold-out",
@@ -34,11 +47,15 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the frames."""
-    from perception.simulate import SensorModel, export_kitti
+    from perception.simulate import NUSCENES_DENSITY, SceneConfig, SensorModel, export_kitti
 
     if options.frames < 1 or options.seed < 0:
         raise ValueError("--frames must be at least 1 and --seed not negative")
     sensor = None if options.beams == "64" else SensorModel.preset(options.beams)
+    scene = None
+    if options.classes == "nuscenes":
+        scene = SceneConfig(further_per_100m=NUSCENES_DENSITY, naming="nuscenes")
+    height_m = None if options.sensor_height is None else _heights(options.sensor_height)
     if options.hold_out < 0 or options.hold_out == 1:
         raise ValueError("--hold-out must be 0 or at least 2")
     with progress_bar() as bar:
@@ -47,9 +64,25 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             range(options.seed, options.seed + options.frames),
             field_of_view_only=not options.full_turn,
+            scene=scene,
             sensor=sensor,
+            height_m=height_m,
             hold_out=options.hold_out,
             progress=lambda done, total: bar.update(task, completed=done),
         )
     OUTPUT.print(f"{len(names)} frames in {options.out}", soft_wrap=True)
     return 0
+
+
+def _heights(text: str) -> tuple[float, float]:
+    """One height, or the least and the largest.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        low, *rest = (float(part) for part in text.split(","))
+        (high,) = rest or (low,)
+    except ValueError:
+        raise ValueError(f"--sensor-height must be one number or LOW,HIGH in metres, got {text!r}") from None
+    return low, high

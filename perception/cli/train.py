@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option
+from perception.cli.ranges import add_range_option, range_of
 from perception.cli.train_embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
@@ -22,7 +23,11 @@ CONFIG_DIRECTORY = Path(__file__).parents[1] / "configs"
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(
-        commands, "train", "Train a detector; run the same command again to go on where it stopped.", run
+        commands,
+        "train",
+        "Train a detector; run the same command again to go on where it stopped. With several GPUs:"
+        " torchrun --nproc-per-node N -m perception.cli train ...",
+        run,
     )
     parser.add_argument(
         "config",
@@ -50,7 +55,12 @@ def add_parser(commands: Any) -> None:
         "--from",
         dest="start",
         metavar="WEIGHTS",
-        help="fine-tune shipped weights or a file of this configuration",
+        help="fine-tune shipped weights or a file of this configuration; where its classes are others, what"
+        " stands for them starts anew",
+    )
+    parser.add_argument(
+        "--classes",
+        help="comma-separated class names of the labels to learn (default: the configuration's)",
     )
     parser.add_argument(
         "--masks", choices=("2:4",), help="with --from: prune to 2:4 first, and keep the zeros while training"
@@ -60,6 +70,12 @@ def add_parser(commands: Any) -> None:
         help="with --from: train the weights as they will be stored, and write them so: int8, int4/64,"
         " codebook64 …",
     )
+    add_range_option(parser)
+    parser.add_argument(
+        "--skip-damaged",
+        action="store_true",
+        help="leave frames out that cannot be read, and name them (default: stop at the first)",
+    )
     parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
@@ -68,20 +84,26 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train, then say where the weights are and how good they are."""
     from perception.train.fine_tune import FineTune
+    from perception.train.ranks import first_of_environment
     from perception.train.run import train
 
-    path = resolve_config(options.config)
+    path, first = resolve_config(options.config), first_of_environment()
     if trains_embedding(path):
         return run_embedding(options, path)
     config = load_config(TrainConfig, path)
     wanted = {name: getattr(options, name) for name in ("workers", "steps", "learning_rate")}
     config = replace(config, **{name: value for name, value in wanted.items() if value is not None})
+    if options.classes is not None:
+        names = [name.strip() for name in options.classes.split(",") if name.strip()]
+        config = replace(config, detector=config.detector.with_classes(names))
+    if options.range is not None:
+        config = replace(config, detector=config.detector.with_range(range_of(options.range)))
     fine_tune = None
     if options.start is not None:
         fine_tune = FineTune(options.start, options.masks, options.coding)
     elif options.masks or options.coding:
         raise ValueError("--masks and --coding need --from WEIGHTS: there is nothing to prune or store yet")
-    if not REMARKS.is_terminal:
+    if first and not REMARKS.is_terminal:
         REMARKS.print(f"training {config.steps} steps on {options.device}", highlight=False)
     outcome = train(
         config,
@@ -92,8 +114,12 @@ def run(options: argparse.Namespace) -> int:
         max_seconds=options.max_seconds,
         show_progress=REMARKS.is_terminal,
         on_log=None if REMARKS.is_terminal else _LossLines(),
+        on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
         fine_tune=fine_tune,
+        skip_damaged=options.skip_damaged,
     )
+    if not first:
+        return 0
     if options.json:
         print(json.dumps(asdict(outcome), default=str))
         return 0

@@ -17,7 +17,7 @@ from perception.model.listed_map import ListedMap
 #: dx, dy (cells), z (metres), log length, width, height (over the class's mean), sin yaw, cos yaw.
 BOX_CODE = 8
 #: Length, width, height in metres that sizes are coded relative to; KITTI's class means.
-MEAN_SIZES_M = {
+MEAN_SIZES_M: dict[str, tuple[float, ...]] = {
     "Car": (3.9, 1.6, 1.56),
     "Van": (5.0, 1.9, 2.2),
     "Truck": (10.0, 2.6, 3.2),
@@ -62,7 +62,8 @@ class CentreHead(nn.Module):
         self.box_hidden = nn.Linear(in_channels * 9, width)
         self.box_middle = nn.Linear(width, width)
         self.box = nn.Linear(width, len(config.classes) * BOX_CODE)
-        sizes = [MEAN_SIZES_M.get(name, _OTHER_SIZE_M) for name in config.classes]
+        known = MEAN_SIZES_M | config.sizes_m
+        sizes = [known.get(name, _OTHER_SIZE_M) for name in config.classes]
         self.register_buffer("mean_sizes", torch.tensor(sizes), persistent=False)
         self.mean_sizes: Tensor
 

@@ -47,7 +47,7 @@ def linear_rows(layer: nn.Linear, rows: Tensor) -> Tensor:
 
 def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
     """Batch norm of rows (N, C). A lone row has no spread to learn from: it takes the running statistics."""
-    if len(rows) == 1 and norm.training and isinstance(norm, nn.BatchNorm1d):
+    if len(rows) == 1 and norm.training and type(norm) is nn.BatchNorm1d:
         scale, shift = norm_scale_shift(norm)
         return rows * scale + shift
     normalised: Tensor = norm(rows)

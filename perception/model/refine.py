@@ -225,7 +225,10 @@ class RefineStage(nn.Module):
         self.classes = classes
         widths = [POINT_FEATURES, *config.channels]
         self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
-        pooled = widths[-1] + 5 * map_channels + classes + 4
+        before = widths[-1] + 5 * map_channels
+        pooled = before + classes + 4
+        #: Inputs of the first hidden layer that say which class a proposal has.
+        self.class_columns = slice(before, before + classes)
         self.hidden = nn.Sequential(PointUnit(pooled, HIDDEN), PointUnit(HIDDEN, HIDDEN))
         self.out = nn.Linear(HIDDEN, OUTPUTS)
         nn.init.zeros_(self.out.bias)

@@ -7,6 +7,7 @@ Casting rays needs Open3D (``pip install sparsight[simulate]``); it is imported 
 """
 
 from perception.simulate.export import export_kitti
+from perception.simulate.further import FURTHER, NUSCENES_DENSITY
 from perception.simulate.ground import Spot, Street
 from perception.simulate.scan import Scanner, SimulatedScan, SweepMotion, simulate_scan
 from perception.simulate.scene import Scene, SceneConfig, build_scene
@@ -15,6 +16,8 @@ from perception.simulate.sequence import scan_along, simulate_sequence
 from perception.simulate.traffic import SceneObject
 
 __all__ = [
+    "FURTHER",
+    "NUSCENES_DENSITY",
     "Scanner",
     "Scene",
     "SceneConfig",

@@ -25,6 +25,7 @@ def export_kitti(
     field_of_view_only: bool = True,
     scene: SceneConfig | None = None,
     sensor: SensorModel | None = None,
+    height_m: tuple[float, float] | None = None,
     hold_out: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -37,10 +38,11 @@ def export_kitti(
     Args:
         directory: made if missing.
         seeds: one a frame, not negative.
-        field_of_view_only: keep the points that the camera of ``CameraCalibration.default()`` would see;
-            otherwise whole turns.
+        field_of_view_only: keep the points that the camera of ``CameraCalibration.default()`` would see, and
+            label the objects in its image; otherwise whole turns, with labels all around.
         scene: what the scenes hold.
         sensor: a 64-beam sensor with a range of 80 m if left out.
+        height_m: least and largest height of the sensor, drawn by the seed of each frame; None: its own.
         hold_out: every so manieth frame is for validation: listed in ``val`` and not in ``train``. Of fewer
             frames all are in both lists, as they are with 0.
         progress: called with (frames done, frames in all) after every frame.
@@ -50,11 +52,13 @@ def export_kitti(
 
     Raises:
         ImportError: Open3D is missing.
-        ValueError: a seed is negative, or ``hold_out`` is negative or 1.
+        ValueError: a seed or height is negative, or ``hold_out`` is negative or 1.
         DataError: a file cannot be written.
     """
     if any(seed < 0 for seed in seeds):
         raise ValueError("seeds must not be negative: they name the frames")
+    if height_m is not None and not 0 < height_m[0] <= height_m[1]:
+        raise ValueError(f"height_m must be the least and the largest height above 0, got {height_m}")
     if hold_out < 0 or hold_out == 1:
         raise ValueError(f"hold_out must be 0 or at least 2, as frames to train on are left; got {hold_out}")
     writer = KittiWriter(Path(directory), CAMERA_SCANS if field_of_view_only else WHOLE_SCANS)
@@ -63,7 +67,8 @@ def export_kitti(
     names = [f"{seed:06d}" for seed in seeds]
     for done, (seed, name) in enumerate(zip(seeds, names, strict=True), 1):
         if not writer.holds(name):
-            _write_frame(writer, name, simulate_scan(seed, scene=scene, sensor=model), field_of_view_only)
+            placed = model if height_m is None else replace(model, height_m=_drawn(seed, height_m))
+            _write_frame(writer, name, simulate_scan(seed, scene=scene, sensor=placed), field_of_view_only)
         if progress is not None:
             progress(done, len(names))
     held = set(names[hold_out - 1 :: hold_out]) if hold_out else set()
@@ -77,22 +82,33 @@ def _write_frame(writer: KittiWriter, name: str, scan: SimulatedScan, field_of_v
     points = scan.cloud.points
     seen = in_image(points, calibration)
     cloud = replace(scan.cloud, points=points[seen]) if field_of_view_only else scan.cloud
-    writer.write(name, cloud, visible_objects(scan, calibration), calibration)
+    labels = visible_objects(scan, calibration, all_around=not field_of_view_only)
+    writer.write(name, cloud, labels, calibration)
 
 
-def visible_objects(scan: SimulatedScan, calibration: CameraCalibration) -> list[CameraObject]:
-    """KITTI labels of the objects that the camera's part of the scan shows.
+def _drawn(seed: int, height_m: tuple[float, float]) -> float:
+    return float(np.random.default_rng([seed, 3]).uniform(*height_m))
+
+
+def visible_objects(
+    scan: SimulatedScan, calibration: CameraCalibration, *, all_around: bool = False
+) -> list[CameraObject]:
+    """KITTI labels of the objects that the camera's part of the scan shows, or the whole scan.
 
     An object is labelled if at least one of its points lies in the image and its centre is in front of the
     camera. Like in KITTI, objects that the border of the image cuts are labelled too, as truncated: their
-    points are in the cloud.
+    points are in the cloud. All around, one point anywhere is enough.
     """
-    seen = in_image(scan.cloud.points, calibration)
+    seen = slice(None) if all_around else in_image(scan.cloud.points, calibration)
     owners = scan.point_object[seen]
     counts = np.bincount(owners[owners >= 0], minlength=len(scan.boxes))
     rows = np.flatnonzero(counts > 0)
     labels = [scan.boxes.labels[row] for row in rows]
     objects = objects_from_boxes(scan.boxes.boxes[rows], labels, None, calibration)
     levels = scan.occlusion_level[rows]
-    ahead = [(item, int(level)) for item, level in zip(objects, levels, strict=True) if item.location[2] > 0]
+    ahead = [
+        (item, int(level))
+        for item, level in zip(objects, levels, strict=True)
+        if all_around or item.location[2] > 0
+    ]
     return [replace(item, occluded=level) for item, level in ahead]

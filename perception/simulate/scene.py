@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from perception.simulate.frontage import build_frontage
+from perception.simulate.further import FURTHER, Naming, add_further, renamed
 from perception.simulate.ground import Ground, Spot
 from perception.simulate.layout import CHARACTERS, SceneLayout, plan_layout
 from perception.simulate.mesh import Mesh, merge_meshes
@@ -32,6 +35,9 @@ class SceneConfig:
         turning_share: chance that the robot stands at an angle, as if it were turning.
         pitch_deg: mean pitch of the sensor in single scans; positive is nose down.
         tilt_deg: standard deviation of its pitch and roll.
+        further_per_100m: of further kinds (``FURTHER``: truck, bus, trailer, construction_vehicle,
+            motorcycle, barrier, traffic_cone), the mean per 100 m of street; none by default.
+        naming: what labels call them: as KITTI does, or by nuScenes' ten names.
         car_speed_m_s, cyclist_speed_m_s, pedestrian_speed_m_s: speeds of what moves.
 
     Raises:
@@ -52,6 +58,8 @@ class SceneConfig:
     turning_share: float = 0.15
     pitch_deg: float = 0.35
     tilt_deg: float = 0.15
+    further_per_100m: Mapping[str, float] = field(default_factory=dict)
+    naming: Naming = "kitti"
     car_speed_m_s: float = 8.0
     cyclist_speed_m_s: float = 4.5
     pedestrian_speed_m_s: float = 1.3
@@ -60,6 +68,14 @@ class SceneConfig:
         unknown = sorted(set(self.characters) - set(CHARACTERS))
         if unknown or not self.characters:
             raise ValueError(f"characters must be chosen from {', '.join(CHARACTERS)}; got {self.characters}")
+        unknown = sorted(self.further_per_100m.keys() - FURTHER.keys())
+        if unknown or min(self.further_per_100m.values(), default=0.0) < 0:
+            raise ValueError(
+                f"further_per_100m must give numbers that are not negative of {', '.join(FURTHER)};"
+                f" got {dict(self.further_per_100m)}"
+            )
+        if self.naming not in typing.get_args(Naming):
+            raise ValueError(f"naming must be 'kitti' or 'nuscenes', got {self.naming!r}")
         if self.extent_m <= 0:
             raise ValueError(f"extent_m must be positive, got {self.extent_m}")
         for name in ("parked_fill", "moving_cars_per_100m", "pedestrians_per_100m", "cyclists_per_100m",
@@ -106,12 +122,14 @@ def build_scene(seed: int, config: SceneConfig | None = None) -> Scene:
         config: what the scene holds.
     """
     settings = SceneConfig() if config is None else config
-    streams = np.random.SeedSequence(seed).spawn(4)
-    plan_rng, start_rng, traffic_rng, frontage_rng = (np.random.default_rng(stream) for stream in streams)
+    streams = [np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(5)]
+    plan_rng, start_rng, traffic_rng, frontage_rng, further_rng = streams
     layout = plan_layout(settings.extent_m, settings.slope, settings.bend_m, settings.characters, plan_rng)
     start = _start(layout, settings, start_rng)
     layout.taken.claim(start, 5.5, 2.6)
-    objects = _populate(layout, settings, traffic_rng)
+    traffic = TrafficBuilder(layout, further_rng)
+    add_further(traffic, settings.further_per_100m, settings.car_speed_m_s)
+    objects = renamed(_populate(layout, settings, traffic_rng, traffic.objects), settings.naming)
     ground = layout.ground.mesh(settings.extent_m + 10.0)
     scenery = build_frontage(
         layout,
@@ -122,8 +140,10 @@ def build_scene(seed: int, config: SceneConfig | None = None) -> Scene:
     return Scene(layout.ground, merge_meshes([ground, *scenery]), len(ground), objects, start)
 
 
-def _populate(layout: SceneLayout, config: SceneConfig, rng: np.random.Generator) -> tuple[SceneObject, ...]:
-    traffic = TrafficBuilder(layout, rng)
+def _populate(
+    layout: SceneLayout, config: SceneConfig, rng: np.random.Generator, there: list[SceneObject]
+) -> tuple[SceneObject, ...]:
+    traffic = TrafficBuilder(layout, rng, there)
     traffic.drive_cars(config.moving_cars_per_100m, config.car_speed_m_s)
     traffic.park_cars(config.parked_fill)
     traffic.add_cyclists(config.cyclists_per_100m, config.cyclist_speed_m_s)

@@ -99,8 +99,8 @@ class SensorModel:
         """A known sensor.
 
         Args:
-            name: "64" (like the HDL-64E of KITTI), "32" (HDL-32E), "16" (VLP-16), or "long" (128 beams of
-                0.2 degrees that see 300 m).
+            name: "64" (like the HDL-64E of KITTI), "32" (HDL-32E of nuScenes), "16" (VLP-16), "128" (Alpha
+                Prime, beams densest around the horizon), or "long" (128 beams of 0.2 degrees that see 300 m).
             azimuth_deg: part of the turn to simulate.
 
         Raises:
@@ -203,5 +203,6 @@ _PRESETS: dict[str, tuple[tuple[float, ...], float]] = {
     "64": (_evenly(2.3, -7.8, 32) + _evenly(-8.4, -23.6, 32), 1 / 6),
     "32": (_evenly(10.67, -30.67, 32), 0.17),
     "16": (_evenly(15.0, -15.0, 16), 0.2),
+    "128": (_evenly(15.0, 2.0, 24) + _evenly(1.5, -5.5, 64) + _evenly(-6.0, -25.0, 40), 0.2),
     "long": (_evenly(3.0, -2.0, 84) + _evenly(-2.5, -24.0, 44), 0.2),
 }

@@ -84,7 +84,7 @@ class TrafficBuilder:
                 along = float(self.rng.uniform(-self.layout.extent_m, self.layout.extent_m))
                 if not moving and self.layout.in_junction(street, along, 4.0):
                     continue
-                self._place_car(self._lane_spot(street, along), speed_m_s if moving else 0.0, gap_m=2.0)
+                self._place_car(self.lane_spot(street, along), speed_m_s if moving else 0.0, gap_m=2.0)
 
     def add_cyclists(self, per_100m: float, speed_m_s: float) -> None:
         """Cyclists near the kerb or on the pavement."""
@@ -94,7 +94,7 @@ class TrafficBuilder:
             lateral = side * (street.half_width_m + float(self.rng.choice([-0.9, -0.6, 1.0])))
             heading = (0.0 if side < 0 else np.pi) + float(self.rng.normal(0.0, 0.08))
             moving = speed_m_s if street.axis == "u" else 0.0
-            self._place("Cyclist", sample_cyclist(self.rng), street.spot(along, lateral, heading), moving)
+            self.place("Cyclist", sample_cyclist(self.rng), street.spot(along, lateral, heading), moving)
 
     def add_pedestrians(self, per_100m: float, speed_m_s: float) -> None:
         """Pedestrians on pavements, alone or in small groups, a few crossing the street."""
@@ -118,7 +118,7 @@ class TrafficBuilder:
             heading = float(self.rng.uniform(-np.pi, np.pi))
         mesh = sample_pedestrian(self.rng, walking=walking)
         speed = speed_m_s * float(self.rng.uniform(0.7, 1.2)) if walking else 0.0
-        self._place("Pedestrian", mesh, street.spot(along_m, float(lateral), heading), speed)
+        self.place("Pedestrian", mesh, street.spot(along_m, float(lateral), heading), speed)
 
     def _populated(self, per_100m: float) -> Iterator[Street]:
         mean = per_100m * self.layout.character.people * self.layout.extent_m / 50.0
@@ -143,7 +143,8 @@ class TrafficBuilder:
                 lateral += side * 0.9  # two wheels on the pavement
             self._place_car(street.spot(along, lateral, direction + float(jitter(0, 0.025))), 0.0)
 
-    def _lane_spot(self, street: Street, along_m: float) -> Spot:
+    def lane_spot(self, street: Street, along_m: float) -> Spot:
+        """A place in the lane of either direction."""
         side = float(self.rng.choice([-1.0, 1.0]))
         lateral = side * float(street.lanes_m / 2 + self.rng.normal(0, 0.2))
         heading = (0.0 if side < 0 else np.pi) + float(self.rng.normal(0, 0.02))
@@ -155,9 +156,10 @@ class TrafficBuilder:
         label, mesh = sample_vehicle(self.rng)
         if off_road and not self.layout.plots.is_free(spot.u, spot.v, 1.0, 1.0):
             return
-        self._place(label, mesh, spot, speed_m_s, gap_m)
+        self.place(label, mesh, spot, speed_m_s, gap_m)
 
-    def _place(self, label: str, mesh: Mesh, spot: Spot, speed_m_s: float, gap_m: float = 0.15) -> None:
+    def place(self, label: str, mesh: Mesh, spot: Spot, speed_m_s: float, gap_m: float = 0.15) -> None:
+        """Add an object where there is room for it and ``gap_m`` around it; otherwise nothing changes."""
         length, width, _ = mesh.vertices.max(0) - mesh.vertices.min(0)
         if max(abs(spot.u), abs(spot.v)) > self.layout.extent_m:
             return

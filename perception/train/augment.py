@@ -8,12 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from perception.config import AugmentConfig
-from perception.train.frames import TrainingFrame
-from perception.train.objects import ObjectSample, local_positions, points_in_box
+from perception.train.frames import IGNORED, TrainingFrame
+from perception.train.objects import ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.sensors import change_sensor
 from perception.types import FloatArray
-
-#: Half of KITTI's camera view; pasted objects keep to the part of the scene that has points.
-_VIEW_RAD = 0.7
 
 
 def augment(
@@ -23,9 +21,10 @@ def augment(
     classes: Sequence[str],
     random: np.random.Generator,
 ) -> TrainingFrame:
-    """Paste objects, disturb each object, then flip, turn, scale and shift the whole frame."""
+    """Paste and disturb objects, change the sensor, then flip, turn, scale and shift the whole frame."""
     frame = paste_objects(frame, objects, config, classes, random)
     frame = disturb_objects(frame, config, random)
+    frame = change_sensor(frame, config, random)
     frame = transform_scene(frame, config, random)
     return drop_points(frame, config.drop_points, random)
 
@@ -42,7 +41,7 @@ def paste_objects(
     pasted: list[FloatArray] = []
     for index, name in enumerate(classes):
         pool = objects.get(index, ())
-        wanted = config.paste.get(name, 0) - sum(label == index for label in labels)
+        wanted = config.paste.get(name, config.paste_rest) - sum(label == index for label in labels)
         for _ in range(max(0, wanted) if pool else 0):
             sample = _moved(pool[int(random.integers(len(pool)))], config, random)
             if len(sample.points) < 5 or _collides(sample.box, boxes):
@@ -57,20 +56,37 @@ def paste_objects(
     for box in boxes[len(frame.boxes) :]:
         covered |= points_in_box(frame.points, box, margin_m=0.05)
     points = np.concatenate([frame.points[~covered], *pasted]).astype(np.float32)
-    return replace(
+    filled = replace(
         frame,
         points=points,
         boxes=np.array(boxes, dtype=np.float32).reshape(-1, 7),
         labels=np.array(labels, dtype=np.int64),
     )
+    return cast_shadows(filled, first=len(frame.boxes)) if config.paste_shadows else filled
+
+
+def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
+    """Remove the points that boxes from row ``first`` on hide from the origin.
+
+    Objects that lose all of their points are labelled as ignored: nothing tells that they are there.
+    """
+    hidden = np.zeros(len(frame.points), dtype=bool)
+    for box in frame.boxes[first:]:
+        hidden |= shadowed(frame.points, box)
+    points, labels = frame.points[~hidden], frame.labels.copy()
+    for row, box in enumerate(frame.boxes):
+        lost = hidden.any() and not points_in_box(points, box).any()
+        if lost and points_in_box(frame.points, box).any():
+            labels[row] = IGNORED
+    return replace(frame, points=points, labels=labels)
 
 
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
     """Swing an object around the sensor, and sometimes move it away and thin it as distance would."""
     points, box = sample.points, sample.box.copy()
     if random.random() < 0.5:
-        azimuth = np.arctan2(box[1], box[0])
-        points, box = _rotated(points, box, float(random.uniform(-_VIEW_RAD, _VIEW_RAD) - azimuth))
+        azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
+        points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
     distance = float(np.hypot(box[0], box[1]))
     if random.random() < config.thin_objects and distance > 0:
         farther = float(random.uniform(distance, min(2.5 * distance, 68.0))) if distance < 60 else distance

@@ -15,6 +15,7 @@ from perception.config import TrainConfig
 from perception.train.augment import augment
 from perception.train.frames import TrainingFrame
 from perception.train.objects import ObjectSample
+from perception.train.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,17 +98,22 @@ def collate(frames: Sequence[TrainingFrame]) -> Batch:
     return Batch([torch.from_numpy(frame.points) for frame in frames], boxes, labels)
 
 
-def batches(samples: SampleSequence, *, first_step: int, workers: int, pin: bool) -> Iterator[Batch]:
+def batches(
+    samples: SampleSequence, *, first_step: int, workers: int, pin: bool, ranks: Ranks = ALONE
+) -> Iterator[Batch]:
     """Batches from ``first_step`` on, prepared by worker processes, at most one a core.
 
-    Batches do not depend on how many there are.
+    Batches do not depend on how many there are. Of several ranks each gets its part of every batch.
     """
-    workers = min(workers, os.cpu_count() or 1)
-    size = samples.config.batch_size
+    workers = min(workers, max(1, (os.cpu_count() or 1) // ranks.count))
+    whole = samples.config.batch_size
+    size = whole // ranks.count
+    own = range(ranks.rank * size, (ranks.rank + 1) * size)
+    steps = range(first_step, len(samples) // whole)
     loader: DataLoader[TrainingFrame] = DataLoader(
         samples,
         batch_size=size,
-        sampler=range(first_step * size, len(samples)),
+        sampler=[step * whole + number for step in steps for number in own],
         num_workers=workers,
         collate_fn=collate,
         pin_memory=pin,

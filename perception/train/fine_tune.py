@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from perception.model.compression import INNER, PATTERN, inner_layers, kept_mask
 from perception.model.network import Network, make_network
 from perception.model.weights import load_weights
 from perception.train.coded import RoundedWeight, SharedWeight
+from perception.train.transfer import Transfer, same_classes, transfer_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass
 from sparse_core.compression.coding import INTEGER_BITS
 from sparse_core.compression.layouts import layout_of
@@ -57,13 +58,25 @@ class FineTune:
             )
 
 
+class StartingNetwork(NamedTuple):
+    """What a training starts from.
+
+    Attributes:
+        network: in training mode, masks and codings attached.
+        transfer: what became of weights that know other classes; None where all of them fit.
+    """
+
+    network: Network
+    transfer: Transfer | None
+
+
 def starting_network(
     start: FineTune,
     config: DetectorConfig,
     device: torch.device,
     calibrate: Callable[[Network], Any],
     stored: Mapping[str, Tensor] | None = None,
-) -> Network:
+) -> StartingNetwork:
     """The network that a training starts from, masks and codings attached.
 
     Args:
@@ -75,18 +88,13 @@ def starting_network(
             state fits what is returned; ``None``: they are chosen now.
 
     Returns:
-        A network in training mode.
+        A network in training mode, and what became of the weights where they know other classes.
 
     Raises:
-        CheckpointError: weights that cannot be read, are of another configuration or folded already.
+        CheckpointError: weights that cannot be read, are folded already or differ in more than classes.
     """
-    network = load_weights(start.weights, config=config).to(device)
-    folded = not any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in network.modules())
-    if folded and start.coding is None:
-        raise CheckpointError(
-            f"{start.weights}: these weights are compressed and their batch norms folded; start from the"
-            " weights that they were made of, or ask for a coding (--coding int8)"
-        )
+    network, transfer = _loaded(start, config)
+    network = network.to(device)
     masks = _masks(network, calibrate, stored) if start.masks else None
     if start.coding is not None:
         network.fold().requires_grad_(True)
@@ -98,7 +106,27 @@ def starting_network(
         attach_masks(network, masks, estimator="fixed")
     if start.coding is not None:
         _attach_coding(network, Coding.parse(start.coding), masks)
-    return network.train()
+    return StartingNetwork(network.train(), transfer)
+
+
+def _loaded(start: FineTune, config: DetectorConfig) -> StartingNetwork:
+    """The weights in a network of the configuration, on the CPU."""
+    stored = load_weights(start.weights)
+    folded = not any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in stored.modules())
+    if folded and start.coding is None:
+        raise CheckpointError(
+            f"{start.weights}: these weights are compressed and their batch norms folded; start from the"
+            " weights that they were made of, or ask for a coding (--coding int8)"
+        )
+    network = make_network(config)
+    if same_classes(stored, network):
+        return StartingNetwork(load_weights(start.weights, config=config), None)
+    if folded:
+        raise CheckpointError(
+            f"{start.weights}: compressed weights of {', '.join(stored.config.head.classes)}, which cannot be"
+            f" fitted to {', '.join(config.head.classes)}; start from the weights that they were made of"
+        )
+    return StartingNetwork(network, transfer_weights(stored, network, where=start.weights))
 
 
 def _masks(

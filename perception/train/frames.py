@@ -1,14 +1,20 @@
-"""Frames in memory, ready to be changed: points, boxes and class indices."""
+"""Frames that are ready to be changed: points, boxes and class indices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from perception.config import DetectorConfig
 from perception.data import DataSet, Frame
+from perception.errors import DataError
+from perception.model.head import MEAN_SIZES_M
 from perception.types import FloatArray
 
 IntArray = npt.NDArray[np.int64]
@@ -34,11 +40,100 @@ class TrainingFrame:
     labels: IntArray
 
 
-def load_frames(data_set: DataSet, classes: Sequence[str]) -> list[TrainingFrame]:
-    """Read every frame of a data set; types that are neither a class nor a neighbour become background."""
+class FrameReader(NamedTuple):
+    """Reads a frame whenever it is asked for.
+
+    Attributes:
+        data_set: that holds it.
+        position: of it there.
+        labels: class index by class name.
+        bare: boxes and labels of it, without points.
+    """
+
+    data_set: DataSet
+    position: int
+    labels: Mapping[str, int]
+    bare: TrainingFrame
+
+    def __call__(self) -> TrainingFrame:
+        """The frame, from its files."""
+        return _training_frame(self.data_set[self.position], self.labels)
+
+
+class LoadedFrames(Sequence[TrainingFrame]):
+    """Frames in memory, and after them those that are read again whenever they are used.
+
+    Args:
+        entries: of both kinds.
+    """
+
+    def __init__(self, entries: Iterable[TrainingFrame | FrameReader] = ()) -> None:
+        self._entries = list(entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> TrainingFrame: ...
+    @overload
+    def __getitem__(self, index: slice) -> LoadedFrames: ...
+    def __getitem__(self, index: int | slice) -> TrainingFrame | LoadedFrames:
+        if isinstance(index, slice):
+            return LoadedFrames(self._entries[index])
+        entry = self._entries[index]
+        return entry() if isinstance(entry, FrameReader) else entry
+
+    def __add__(self, others: LoadedFrames) -> LoadedFrames:
+        return LoadedFrames([*self._entries, *others._entries])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the points in memory."""
+        return sum(entry.points.nbytes for entry in self._entries if isinstance(entry, TrainingFrame))
+
+    def bare(self) -> list[TrainingFrame]:
+        """All frames with boxes and labels, without a look at files; those not in memory have no points."""
+        return [entry.bare if isinstance(entry, FrameReader) else entry for entry in self._entries]
+
+
+def load_frames(
+    data_set: DataSet,
+    classes: Sequence[str],
+    *,
+    memory_bytes: float = math.inf,
+    on_damaged: Callable[[str], None] | None = None,
+) -> LoadedFrames:
+    """Read every frame of a data set; types that are neither a class nor a neighbour become background.
+
+    Args:
+        data_set: to read.
+        classes: names in the order of their indices.
+        memory_bytes: frames whose points would take more than this are read again whenever they are used.
+        on_damaged: called with what is wrong with a frame, which is then left out.
+
+    Raises:
+        DataError: a frame is damaged, and nobody asked to leave it out.
+    """
     index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
     index |= {name: position for position, name in enumerate(classes)}
-    return [_training_frame(frame, index) for frame in data_set]
+    entries: list[TrainingFrame | FrameReader] = []
+    for position in range(len(data_set)):
+        try:
+            frame = _training_frame(data_set[position], index)
+        except DataError as error:
+            if on_damaged is None:
+                raise
+            on_damaged(str(error))
+            continue
+        memory_bytes -= frame.points.nbytes
+        bare = replace(frame, points=np.zeros((0, 4), np.float32))
+        entries.append(frame if memory_bytes >= 0 else FrameReader(data_set, position, index, bare))
+    return LoadedFrames(entries)
+
+
+def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
+    """Frames for their boxes and labels alone: nothing is read again."""
+    return frames.bare() if isinstance(frames, LoadedFrames) else frames
 
 
 def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
@@ -51,7 +146,25 @@ def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
     )
 
 
+def with_measured_sizes(config: DetectorConfig, frames: Iterable[TrainingFrame]) -> DetectorConfig:
+    """The configuration with the mean sizes of classes that it has none of, from their boxes.
+
+    Args:
+        config: of the detector; sizes that it gives, and those of KITTI's classes, stay.
+        frames: labelled with its classes.
+    """
+    sizes, boxes = dict(config.head.sizes_m), defaultdict(list)
+    for frame in without_points(frames):
+        for box, label in zip(frame.boxes, frame.labels, strict=True):
+            boxes[int(label)].append(box[3:6])
+    for row, name in enumerate(config.head.classes):
+        if name not in MEAN_SIZES_M | sizes and row in boxes:
+            mean = np.stack(boxes[row]).mean(axis=0, dtype=np.float64)
+            sizes[name] = tuple(max(0.01, round(float(value), 2)) for value in mean)
+    return replace(config, head=replace(config.head, sizes_m=sizes))
+
+
 def class_counts(frames: Iterable[TrainingFrame], classes: Sequence[str]) -> dict[str, int]:
     """Objects of each class."""
-    labels = np.concatenate([frame.labels for frame in frames] or [np.zeros(0, np.int64)])
+    labels = np.concatenate([frame.labels for frame in without_points(frames)] or [np.zeros(0, np.int64)])
     return {name: int((labels == position).sum()) for position, name in enumerate(classes)}

@@ -6,6 +6,7 @@ import csv
 import math
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TextIO
 
 from rich.progress import (
     BarColumn,
@@ -22,9 +23,17 @@ _LOG_FIELDS = ("step", "total", *LOSS_WEIGHTS, "gradient_norm", "learning_rate",
 
 
 class TrainingLog(AbstractContextManager["TrainingLog"]):
-    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped."""
+    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped.
 
-    def __init__(self, path: Path, step: int) -> None:
+    Args:
+        path: of the file; None: rows are dropped, as another process writes them.
+        step: that the run goes on from.
+    """
+
+    def __init__(self, path: Path | None, step: int) -> None:
+        self.stream: TextIO | None = None
+        if path is None:
+            return
         kept = []
         if path.is_file() and step > 0:
             with path.open(newline="") as stream:
@@ -36,6 +45,8 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
 
     def write(self, row: dict[str, float]) -> None:
         """Add a row; losses that are not a number are left out."""
+        if self.stream is None:
+            return
         self.writer.writerow(
             {
                 name: value if name == "step" else f"{value:.6g}"
@@ -46,7 +57,8 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
         self.stream.flush()
 
     def __exit__(self, *exception: object) -> None:
-        self.stream.close()
+        if self.stream is not None:
+            self.stream.close()
 
 
 def training_progress(show: bool) -> Progress:

@@ -16,6 +16,7 @@ from perception.model.pillars import Pillars
 from perception.model.refine import apply_residuals, residuals_between
 from perception.train.batches import Batch
 from perception.train.frames import IGNORED
+from perception.train.ranks import ALONE, Ranks
 
 
 class HeatTargets(NamedTuple):
@@ -85,7 +86,7 @@ def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> 
     )
 
 
-def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor) -> Tensor:
+def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Penalty-reduced focal loss (CornerNet, Law and Deng 2018, equation 1), over the number of peaks."""
     logits = logits.float()
     probability = torch.sigmoid(logits)
@@ -93,15 +94,15 @@ def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor) -> Tensor:
     positive = -F.logsigmoid(logits) * (1 - probability) ** 2
     negative = -F.logsigmoid(-logits) * probability**2 * (1 - targets) ** 4
     loss = torch.where(peak, positive, torch.where(ignored, 0.0, negative))
-    return loss.sum() / peak.sum().clamp(min=1)
+    return loss.sum() / ranks.total(peak.sum()).clamp(min=1)
 
 
-def box_loss(head: CentreHead, features: Tensor, targets: HeatTargets) -> Tensor:
+def box_loss(head: CentreHead, features: Tensor, targets: HeatTargets, ranks: Ranks = ALONE) -> Tensor:
     """L1 between box codes, weighted by how near the cell is to the centre."""
     codes = head.box_codes(features, targets.cells, targets.labels)
     wanted = head.encode(targets.boxes, targets.cells, targets.labels)
     difference = (codes - wanted).abs().mean(dim=1)
-    return (difference * targets.weights).sum() / targets.weights.sum().clamp(min=1)
+    return (difference * targets.weights).sum() / ranks.total(targets.weights.sum()).clamp(min=1)
 
 
 class RefineSamples(NamedTuple):
@@ -121,7 +122,13 @@ class RefineSamples(NamedTuple):
 
 
 def refine_samples(
-    proposals: Proposals, batch: Batch, generator: torch.Generator, *, keep: int = 48, jitters: int = 4
+    proposals: Proposals,
+    batch: Batch,
+    generator: torch.Generator,
+    *,
+    keep: int = 48,
+    jitters: int = 4,
+    ranks: Ranks = ALONE,
 ) -> RefineSamples:
     """The best proposals of each frame, and disturbed copies of its objects."""
     frames, count = proposals.scores.shape
@@ -129,7 +136,7 @@ def refine_samples(
     device = batch.boxes.device
     truth_frame, truth_row = (batch.labels >= 0).nonzero(as_tuple=True)
     truth, truth_labels = batch.boxes[truth_frame, truth_row], batch.labels[truth_frame, truth_row]
-    copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator)
+    copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator, ranks)
     boxes = torch.cat([proposals.boxes[:, :keep].reshape(-1, 7), copies]).detach()
     box_frames = torch.cat(
         [
@@ -149,33 +156,46 @@ def refine_samples(
     return RefineSamples(boxes, box_frames, labels, truth[owner], best)
 
 
-def _disturbed(boxes: Tensor, generator: torch.Generator) -> Tensor:
-    """Boxes moved, resized and turned at random, from slightly to strongly."""
+def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks) -> Tensor:
+    """Boxes moved, resized and turned at random, from slightly to strongly.
+
+    Every rank draws the numbers for all boxes of the batch and takes its own.
+    """
+    first, total = ranks.place(len(boxes))
+    own = slice(first, first + len(boxes))
 
     def normal(columns: int) -> Tensor:
-        return torch.randn(len(boxes), columns, generator=generator, device=boxes.device)
+        return torch.randn(total, columns, generator=generator, device=boxes.device)[own]
 
-    strength = torch.rand(len(boxes), 1, generator=generator, device=boxes.device) * 1.5
+    def uniform() -> Tensor:
+        return torch.rand(total, 1, generator=generator, device=boxes.device)[own]
+
+    strength = uniform() * 1.5
     shift = normal(3) * strength * 0.12 * boxes[:, 3:6].clamp(min=0.8)
     sizes = boxes[:, 3:6] * torch.exp(normal(3) * strength * 0.08)
     turn = normal(1) * strength * 0.12
-    flip = (torch.rand(len(boxes), 1, generator=generator, device=boxes.device) < 0.15) * math.pi
+    flip = (uniform() < 0.15) * math.pi
     return torch.cat([boxes[:, :3] + shift, sizes, boxes[:, 6:] + turn + flip], dim=1)
 
 
 def refine_losses(
-    network: Network, pillars: Pillars, maps: NetworkMaps, samples: RefineSamples
+    network: Network,
+    pillars: Pillars,
+    maps: NetworkMaps,
+    samples: RefineSamples,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
     """Losses of every refinement step; step i + 1 starts from the detached boxes of step i."""
     losses = {name: maps.features.new_zeros((), dtype=torch.float32) for name in ("residual", "fit", "flip")}
     boxes = samples.boxes
     small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
     good = samples.overlap > torch.where(small, 0.25, 0.35)
+    count = ranks.total(good.sum()).clamp(min=1)
+    share = len(boxes) / ranks.place(len(boxes)).total
     for stage in network.refinements:
         output = stage(pillars, maps.features, boxes, samples.frames, samples.labels)
         wanted, flipped = residuals_between(boxes, samples.objects)
         refined = apply_residuals(boxes, output.residuals)
-        count = good.sum().clamp(min=1)
         error = F.smooth_l1_loss(output.residuals, wanted, beta=0.05, reduction="none").sum(dim=1)
         corners = _corner_loss(refined, samples.objects)
         losses["residual"] = losses["residual"] + (torch.where(good, error + corners, 0.0)).sum() / count
@@ -183,7 +203,7 @@ def refine_losses(
         losses["flip"] = losses["flip"] + torch.where(good, flip, 0.0).sum() / count
         boxes = refined.detach()
         fit = _fit_target(boxes, samples, small)
-        losses["fit"] = losses["fit"] + F.binary_cross_entropy_with_logits(output.fit_logits, fit)
+        losses["fit"] = losses["fit"] + F.binary_cross_entropy_with_logits(output.fit_logits, fit) * share
     return losses
 
 
@@ -214,19 +234,19 @@ LOSS_WEIGHTS = {"heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.
 
 
 def network_losses(
-    network: Network, pillars: Pillars, batch: Batch, generator: torch.Generator
+    network: Network, pillars: Pillars, batch: Batch, generator: torch.Generator, ranks: Ranks = ALONE
 ) -> dict[str, Tensor]:
-    """All losses of a batch, unweighted."""
+    """All losses of a batch, unweighted; of a rank's part of it, its part of them."""
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
     targets = heat_targets(network.head, batch, (rows, columns))
     losses = {
-        "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored),
-        "box": box_loss(network.head, maps.features, targets),
+        "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored, ranks),
+        "box": box_loss(network.head, maps.features, targets, ranks),
     }
     if len(network.refinements):
         with torch.no_grad():
             proposals = network.propose(maps)
-            samples = refine_samples(proposals, batch, generator)
-        losses.update(refine_losses(network, pillars, maps, samples))
+            samples = refine_samples(proposals, batch, generator, ranks=ranks)
+        losses.update(refine_losses(network, pillars, maps, samples, ranks))
     return losses

@@ -45,6 +45,39 @@ def collect_objects(
     return found
 
 
+def object_bank(
+    frames: Sequence[TrainingFrame], extra: Sequence[TrainingFrame] = (), *, extra_below: int = 0
+) -> dict[int, list[ObjectSample]]:
+    """What a training pastes: objects of its own frames, by class index, and nobody else's.
+
+    Args:
+        frames: main frames.
+        extra: others that it trains on.
+        extra_below: of a class with fewer objects than this in ``frames``, those of ``extra`` follow.
+    """
+    bank = collect_objects(frames)
+    for label, samples in collect_objects(extra).items() if extra_below else ():
+        if len(bank.get(label, ())) < extra_below:
+            bank.setdefault(label, []).extend(samples)
+    return bank
+
+
+def shadowed(points: FloatArray, box: FloatArray) -> np.ndarray:
+    """Mask (N,) of points that the origin sees only through a box: those behind it, not those in it."""
+    origin = local_positions(np.zeros((1, 3), np.float32), box)
+    half = box[3:6] / 2
+    if (np.abs(origin) <= half).all():
+        return np.zeros(len(points), dtype=bool)
+    place = local_positions(points, box)
+    way = place - origin
+    with np.errstate(divide="ignore", invalid="ignore"):  # Where a ray runs along a face, the product is NaN.
+        first, second = (-half - origin) / way, (half - origin) / way
+    enters = np.fmax.reduce(np.minimum(first, second), axis=1)
+    leaves = np.fmin.reduce(np.maximum(first, second), axis=1)
+    mask: np.ndarray = (enters < leaves) & (enters > 0) & (leaves < 1)
+    return mask
+
+
 def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
     """Positions of points (N, 4) in the frame of a box (7,): (N, 3)."""
     delta = points[:, :3] - box[:3]

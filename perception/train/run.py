@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from perception.config import TrainConfig
-from perception.data import open_data_set
+from perception.data import DataSet, open_data_set
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
@@ -18,8 +19,16 @@ from perception.model.compression import PATTERN, compress_network, save_compres
 from perception.model.network import Network
 from perception.model.weights import load_weights, save_weights
 from perception.train.fine_tune import FineTune, masks_of
-from perception.train.frames import load_frames
+from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
+from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
+
+#: Called with a sentence.
+OnRemark = Callable[[str], None]
+#: With fewer boxes of a class than this a run says so.
+FEW_BOXES = 50
+#: Damaged frames that are named.
+_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -32,12 +41,14 @@ class TrainOutcome:
         directory: holds config.yaml, checkpoint.pt, log.csv, curves.png and weights.safetensors; of a stopped
             run these are the averaged weights so far.
         metrics: AP by class and metric on the validation split, once finished.
+        remarks: sentences about what the run started from and learns from.
     """
 
     step: int
     finished: bool
     directory: Path
     metrics: dict[str, Any] | None
+    remarks: tuple[str, ...] = ()
 
 
 def train(
@@ -50,9 +61,14 @@ def train(
     max_seconds: float | None = None,
     show_progress: bool = True,
     on_log: OnLog | None = None,
+    on_remark: OnRemark | None = None,
     fine_tune: FineTune | None = None,
+    skip_damaged: bool = False,
 ) -> TrainOutcome:
     """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
+
+    In each of several processes that ``torchrun`` started, it trains together with the others: each takes its
+    part of every batch, and the first alone writes, calls back and evaluates.
 
     Args:
         config: of the run.
@@ -63,17 +79,78 @@ def train(
         max_seconds: stop after this long, with weights that can be used; the next call goes on.
         show_progress: draw a progress bar.
         on_log: called whenever losses are logged: step, steps in all, loss.
+        on_remark: called with each sentence of ``TrainOutcome.remarks``, most of them before the first step.
         fine_tune: start from finished weights, with masks or a coding; with a coding the weights written are
             compressed by it.
+        skip_damaged: leave frames out that cannot be read; a remark counts and names them.
+
+    Raises:
+        DataError: no frames, damaged ones, or none with an object of a class.
+        CheckpointError: the directory holds another run, or weights to start from do not fit.
     """
     classes = config.detector.head.classes
-    frames = load_frames(open_data_set(data, "train"), classes)
-    more = [frame for folder in extra for frame in load_frames(open_data_set(folder, "train"), classes)]
-    trainer = Trainer(config, directory, frames, extra=more, device=device, fine_tune=fine_tune)
-    finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
-    network = _save(trainer, trainer.directory / "weights.safetensors")
-    metrics = _validate(network, data, trainer.directory, device) if finished else None
-    return TrainOutcome(trainer.step, finished, trainer.directory, metrics)
+    labelled = open_data_set(data, "train")
+    damaged: list[str] = []
+    loaded: list[LoadedFrames] = []
+    for source in (labelled, *(open_data_set(folder, "train") for folder in extra)):
+        left = config.memory_gb * 1e9 - sum(part.nbytes for part in loaded)
+        on_damaged = damaged.append if skip_damaged else None
+        loaded.append(load_frames(source, classes, memory_bytes=left, on_damaged=on_damaged))
+    frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
+    if frames and not any(class_counts(frames, classes).values()):
+        raise _nothing_of(classes, labelled)
+    config = replace(config, detector=with_measured_sizes(config.detector, frames))
+    say = _nobody if on_remark is None else on_remark
+    with ranks_of_environment(device) as ranks:
+        trainer = Trainer(
+            config, directory, frames, extra=more, device=device, fine_tune=fine_tune, ranks=ranks
+        )
+        remarks = _remarks(trainer, class_counts(frames + more, classes), damaged)
+        for remark in remarks if ranks.writes else ():
+            say(remark)
+        finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+        metrics = None
+        if ranks.writes:
+            network = _save(trainer, trainer.directory / "weights.safetensors")
+            try:
+                metrics = _validate(network, data, trainer.directory, device) if finished else None
+            except DataError as error:  # The weights are written: this is no reason to lose them.
+                remarks += (f"not evaluated: {error}",)
+                say(remarks[-1])
+    return TrainOutcome(trainer.step, finished, trainer.directory, metrics, remarks)
+
+
+def _nobody(remark: str) -> None:
+    """Where nobody listens."""
+
+
+def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
+    """What the labels hold instead."""
+    counts = Counter(name for frame in data_set for name in frame.labels)
+    found = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())) or "no boxes"
+    return DataError(
+        f"{data_set.folder}: no training frame holds an object of {', '.join(classes)}; the labels hold"
+        f" {found}: name the classes to learn (--classes), or check the data set (perceive doctor)"
+    )
+
+
+def _remarks(trainer: Trainer, counts: Mapping[str, int], damaged: Sequence[str]) -> tuple[str, ...]:
+    """What was left out, what became of weights for other classes, and classes with too few boxes."""
+    remarks = []
+    if damaged:
+        more = f"; and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        what = "1 damaged frame is" if len(damaged) == 1 else f"{len(damaged)} damaged frames are"
+        remarks.append(f"{what} left out: {'; '.join(damaged[:_NAMED])}{more}")
+    if trainer.transfer is not None and trainer.fine_tune is not None:
+        remarks.append(trainer.transfer.sentence(trainer.fine_tune.weights))
+    few = {name: count for name, count in counts.items() if count < FEW_BOXES}
+    if few:
+        found = ", ".join(f"{count} of {name}" for name, count in few.items())
+        remarks.append(
+            f"few boxes to learn from: {found}; with fewer than {FEW_BOXES} of a class expect misses and"
+            " rough boxes: label more frames, or add simulated ones (--extra)"
+        )
+    return tuple(remarks)
 
 
 def _save(trainer: Trainer, path: Path) -> Network:
@@ -95,6 +172,8 @@ def _validate(
     try:
         validation = open_data_set(data, "val")
     except DataError:
+        return None
+    if validation.evaluation is None:
         return None
     detector = Detector(network, device=device)
     return evaluate_detector(detector, validation, directory / "val").to_dict()

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
 
 from perception.config import TrainConfig, save_config, to_dict
 from perception.device import usable_device
-from perception.errors import CheckpointError, ConfigError, DataError
+from perception.errors import ConfigError, DataError
 from perception.model.compression import run_every_layer
 from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
 from perception.train.batches import Batch, SampleSequence, batches
+from perception.train.checkpoint import damaged, read_checkpoint, write_checkpoint
 from perception.train.fine_tune import FineTune, plain_network, starting_network
 from perception.train.frames import TrainingFrame, class_counts
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
-from perception.train.objects import collect_objects
+from perception.train.objects import object_bank
+from perception.train.ranks import ALONE, Ranks
+from perception.train.seeds import seed_everything
+from perception.train.synchronised import synchronise_norms
+from perception.train.transfer import Transfer
 from sparse_core.libraries import module_available
 
 #: Called with the step, all steps, and the loss.
@@ -47,9 +49,12 @@ class Trainer:
         extra: further frames (simulated ones, say).
         device: where to train.
         fine_tune: start from finished weights; ``None``: from random ones.
+        ranks: processes that train together, each with a trainer of the same arguments; they take the place
+            of ``device``.
 
     Raises:
         CheckpointError: the directory holds a run of another configuration.
+        ConfigError: no range, or a batch that cannot be shared equally.
         DataError: no training frame, or none with an object of a class.
     """
 
@@ -62,30 +67,42 @@ class Trainer:
         extra: Sequence[TrainingFrame] = (),
         device: str | torch.device = "cpu",
         fine_tune: FineTune | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         if config.detector.pillars.open:
             raise ConfigError(
                 "detector.pillars.range_m must be six numbers for training, whose maps are whole, got None;"
                 " the trained detector runs without a range (Detector.with_range(None))"
             )
+        if config.batch_size % ranks.count:
+            raise ConfigError(
+                f"batch_size must be a multiple of the {ranks.count} processes that share it, got"
+                f" {config.batch_size}"
+            )
         _check_frames(frames, config.detector.head.classes)
         self.config = config
         self.fine_tune = fine_tune
+        #: What became of finished weights that know other classes.
+        self.transfer: Transfer | None = None
         self.directory = Path(directory)
         #: File that a stopped run goes on from.
         self.checkpoint_path = self.directory / "checkpoint.pt"
-        self.device = usable_device(device)
-        _seed_everything(config.seed)
-        objects = collect_objects([*frames, *extra] if extra else frames)
-        if extra:
-            objects = _prefer_main(objects, collect_objects(frames))
+        self.ranks = ranks
+        self.device = usable_device(device) if ranks.count == 1 else ranks.device
+        seed_everything(config.seed)
+        objects = object_bank(frames, extra, extra_below=config.augment.paste_extra_below)
         self.samples = SampleSequence(frames, extra, objects, config)
-        stored = self._stored_checkpoint()
+        stored = read_checkpoint(self.checkpoint_path, self._settings(), self.device)
         self.network = self._starting_network(stored)
+        # What a module keeps beside its tensors lies on the CPU, and follows from the configuration.
+        state = self.network.state_dict().items()
+        ranks.share([value for name, value in state if not name.endswith("_extra_state")])
+        synchronise_norms(self.network, ranks)
         self.average = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
         self.optimizer = torch.optim.AdamW(
             _parameter_groups(self.network, config.weight_decay), lr=config.learning_rate, betas=(0.95, 0.99)
         )
+        self._learning = [value for value in self.network.parameters() if value.requires_grad]
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer,
             max_lr=config.learning_rate,
@@ -97,10 +114,12 @@ class Trainer:
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
         self.step = 0
-        self.directory.mkdir(parents=True, exist_ok=True)
         if stored is not None:
             self._restore(stored)
-        save_config(config, self.directory / "config.yaml")
+        ranks.wait()  # All have read the checkpoint before the first writes.
+        if ranks.writes:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            save_config(config, self.directory / "config.yaml")
 
     def run(
         self,
@@ -112,7 +131,7 @@ class Trainer:
         """Train until all steps are done or the time is up; a checkpoint is written either way.
 
         Args:
-            max_seconds: stop after the step that exceeds it.
+            max_seconds: stop after the step that exceeds it on any rank.
             show_progress: draw a bar.
             on_log: called whenever losses are logged.
 
@@ -120,20 +139,23 @@ class Trainer:
             Whether all steps are done.
         """
         started = time.perf_counter()
+        writes = self.ranks.writes
         with (
-            TrainingLog(self.directory / "log.csv", self.step) as log,
-            training_progress(show_progress) as progress,
+            TrainingLog(self.directory / "log.csv" if writes else None, self.step) as log,
+            training_progress(show_progress and writes) as progress,
         ):
             task = progress.add_task("training", total=self.config.steps, completed=self.step, loss="")
             for batch in self._batches():
                 values = self.train_step(batch)
                 self.step += 1
-                out_of_time = max_seconds is not None and time.perf_counter() - started > max_seconds
+                out_of_time = max_seconds is not None and self.ranks.any(
+                    time.perf_counter() - started > max_seconds
+                )
                 if self.step % 10 == 0 or self.step == self.config.steps:
                     row = {name: float(value) for name, value in values.items()}
                     log.write({"step": self.step, **row, "seconds": time.perf_counter() - started})
                     progress.update(task, loss=f"loss {row['total']:.3f}")
-                    if on_log is not None:
+                    if on_log is not None and writes:
                         on_log(self.step, self.config.steps, row["total"])
                 progress.update(task, completed=self.step)
                 if self.step % self.config.checkpoint_every == 0 or out_of_time:
@@ -141,7 +163,7 @@ class Trainer:
                 if out_of_time:
                     break
         self.save_checkpoint()
-        if module_available("matplotlib"):
+        if writes and module_available("matplotlib"):
             from perception.train.curves import plot_curves
 
             plot_curves(self.directory / "log.csv", self.directory / "curves.png")
@@ -153,6 +175,7 @@ class Trainer:
             first_step=self.step,
             workers=self.config.workers,
             pin=self.device.type == "cuda",
+            ranks=self.ranks,
         )
 
     def train_step(self, batch: Batch) -> dict[str, Tensor | float]:
@@ -167,21 +190,22 @@ class Trainer:
         dtype = _DTYPES[self.config.precision]
         autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
         with autocast, parametrize.cached():  # masked and rounded weights are made once a step
-            losses = network_losses(self.network, pillars, batch, generator)
+            losses = network_losses(self.network, pillars, batch, generator, self.ranks)
             total = torch.stack([losses[name] * LOSS_WEIGHTS[name] for name in losses]).sum()
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(total).backward()
+        summed = self.ranks.sum_gradients(self._learning, torch.stack([total, *losses.values()]))
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.gradient_clip)
-        if self.step % 50 == 0 and not bool(torch.isfinite(total)):
+        if self.step % 50 == 0 and not bool(torch.isfinite(summed[0])):
             raise FloatingPointError(f"loss is not finite at step {self.step}: lower learning_rate")
         self.scaler.step(self.optimizer)
         self.scaler.update()
         rate = self.schedule.get_last_lr()[0]
         self.schedule.step()
         self._update_average()
-        detached = {name: value.detach() for name, value in losses.items()}
-        return {"total": total.detach(), **detached, "gradient_norm": norm, "learning_rate": rate}
+        values = dict(zip(("total", *losses), summed.unbind(), strict=True))
+        return {**values, "gradient_norm": norm, "learning_rate": rate}
 
     def _update_average(self) -> None:
         # The warm-up keeps the first, poor weights from lingering in the average.
@@ -210,7 +234,9 @@ class Trainer:
         return network.eval()
 
     def save_checkpoint(self) -> None:
-        """Write everything the run needs to go on; the file is replaced in one move."""
+        """Write everything the run needs to go on; the file is replaced in one move, by the first rank."""
+        if not self.ranks.writes:
+            return
         state = {
             "config": self._settings(),
             "step": self.step,
@@ -220,26 +246,12 @@ class Trainer:
             "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
         }
-        temporary = self.checkpoint_path.with_suffix(".tmp")
-        torch.save(state, temporary)
-        os.replace(temporary, self.checkpoint_path)
+        write_checkpoint(self.checkpoint_path, state)
 
     def _settings(self) -> dict[str, Any]:
         """What a run that goes on must have in common with this one."""
         fine_tune = {} if self.fine_tune is None else {"fine_tune": asdict(self.fine_tune)}
         return {**to_dict(self.config), **fine_tune}
-
-    def _stored_checkpoint(self) -> dict[str, Any] | None:
-        """The checkpoint of this run, if there is one."""
-        if not self.checkpoint_path.is_file():
-            return None
-        try:
-            state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
-            stored = dict(state["config"])
-        except Exception as error:
-            raise _damaged(self.checkpoint_path, error) from error
-        _check_same_run(self.checkpoint_path, stored, self._settings())
-        return dict(state)
 
     def _starting_network(self, stored: dict[str, Any] | None) -> Network:
         """Random or finished weights; those of a checkpoint are loaded later."""
@@ -248,11 +260,13 @@ class Trainer:
             return make_network(detector).to(self.device).train()
         try:
             state = None if stored is None else stored["network"]
-            return starting_network(self.fine_tune, detector, self.device, self._calibrate, state)
+            started = starting_network(self.fine_tune, detector, self.device, self._calibrate, state)
         except (KeyError, TypeError, RuntimeError) as error:
             if stored is None:
                 raise
-            raise _damaged(self.checkpoint_path, error) from error
+            raise damaged(self.checkpoint_path, error) from error
+        self.transfer = started.transfer
+        return started.network
 
     def _calibrate(self, network: Network) -> None:
         """Run a network once over some of the training frames as they are."""
@@ -269,15 +283,7 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
             self.step = int(state["step"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise _damaged(self.checkpoint_path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    # The reason is left to the traceback: torch's message advises to load the file without safeguards.
-    reason = type(error).__name__
-    return CheckpointError(
-        f"{path}: cannot be read, damaged or no checkpoint ({reason}); delete it to start again"
-    )
+            raise damaged(self.checkpoint_path, error) from error
 
 
 def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> None:
@@ -291,35 +297,9 @@ def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> No
         )
 
 
-def _prefer_main(everything: dict[int, list[Any]], main: dict[int, list[Any]]) -> dict[int, list[Any]]:
-    """Objects of the extra data only for classes of which the main data has few."""
-    return {
-        label: main[label] if len(main.get(label, ())) >= 100 else pool for label, pool in everything.items()
-    }
-
-
-def _check_same_run(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
-    # What only decides how the work is done, not what comes out, may change between calls.
-    free = {"workers", "checkpoint_every"}
-    for name in sorted((stored.keys() | wanted.keys()) - free):
-        if stored.get(name) != wanted.get(name):
-            raise CheckpointError(
-                f"{path}: belongs to a run with another {name!r}; choose another folder or delete it"
-            )
-
-
 def _parameter_groups(network: Network, weight_decay: float) -> list[dict[str, Any]]:
     """No decay for biases and norms."""
     learning = [value for value in network.parameters() if value.requires_grad]
     matrices = [value for value in learning if value.ndim > 1]
     vectors = [value for value in learning if value.ndim <= 1]
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-
-
-def _seed_everything(seed: int) -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True

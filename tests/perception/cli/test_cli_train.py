@@ -14,6 +14,7 @@ import pytest
 
 from perception.cli.train import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
+from perception.data import open_data_set
 from perception.errors import ConfigError
 from perception.model.compression import kept_masks
 from perception.model.weights import load_weights
@@ -74,7 +75,7 @@ def test_train_in_the_folder_of_another_run(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("no-such-config", "names are: embedding, pointpillars-kitti, pointpillars-kitti-dense, smoke"),
+        ("no-such-config", "names are: embedding, own, pointpillars-kitti, pointpillars-kitti-dense, smoke"),
         ("wrong.yaml", "unknown field colour"),
     ],
 )
@@ -99,6 +100,22 @@ def test_train_on_an_unknown_class(
     assert "no training frame holds an object of Tram" in done.remarks
 
 
+def test_train_for_other_classes(
+    perceive: Perceive, short: Path, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    arguments = ("--from", tiny_weights, "--classes", "Pedestrian", "--range=0,-8,-3,16,8,2")
+    done = perceive("train", short, "--data", kitti_folder, "--out", tmp_path / "run", *arguments)
+    assert done.status == 0
+    assert "Pedestrian keeps its own; Car is left out" in done.remarks
+    assert "few boxes to learn from: 6 of Pedestrian" in done.remarks
+    config = load_weights(tmp_path / "run/weights.safetensors").config
+    assert config.head.classes == ("Pedestrian",)
+    assert config.pillars.range_m == (0.0, -8.0, -3.0, 16.0, 8.0, 2.0)
+    wrong = perceive("train", short, "--data", kitti_folder, "--out", tmp_path / "other", "--classes", "Tram")
+    assert wrong.status == 2
+    assert "the labels hold Car (6), Pedestrian (6)" in wrong.remarks
+
+
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
@@ -118,8 +135,14 @@ def test_train_names_a_missing_file(
     assert message in done.remarks
 
 
-def test_shipped_configurations_are_found_by_name(tmp_path: Path) -> None:
-    assert resolve_config("smoke").name == "smoke.yaml"
+@pytest.mark.parametrize("name", ["own", "pointpillars-kitti", "pointpillars-kitti-dense", "smoke"])
+def test_shipped_configurations_are_found_by_name(name: str) -> None:
+    path = resolve_config(name)
+    assert path.name == f"{name}.yaml"
+    assert load_config(TrainConfig, path).detector.name == name
+
+
+def test_configurations_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match="nothing"):
         resolve_config("nothing")
 
@@ -134,6 +157,45 @@ def test_simulate(perceive: Perceive, tmp_path: Path) -> None:
     assert scan.stat().st_size > 16_000
     assert (tmp_path / "training/label_2/000003.txt").is_file()
     assert perceive("simulate", "--out", tmp_path, "--frames", 0).status == 2
+
+
+def test_simulate_another_sensor_and_other_classes(perceive: Perceive, tmp_path: Path) -> None:
+    pytest.importorskip("open3d", exc_type=ImportError)
+    arguments = (
+        "--beams",
+        16,
+        "--full-turn",
+        "--sensor-height",
+        "0.6",
+        "--classes",
+        "nuscenes",
+        "--frames",
+        1,
+    )
+    assert perceive("simulate", "--out", tmp_path, *arguments).status == 0
+    frame = open_data_set(tmp_path, "train")[0]
+    assert "car" in frame.labels
+    assert np.median(frame.boxes[:, 2] - frame.boxes[:, 5] / 2) > -1.1
+    wrong = perceive("simulate", "--out", tmp_path, "--sensor-height", "high")
+    assert wrong.status == 2
+    assert "--sensor-height must be one number or LOW,HIGH" in wrong.remarks
+
+
+def test_label_a_drive_and_train_on_it(
+    perceive: Perceive, short: Path, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    poses = tmp_path / "poses.txt"
+    poses.write_text("1 0 0 0 0 1 0 0 0 0 1 0\n" * 4)
+    drive = ("pseudo-label", kitti_folder, "--weights", tiny_weights, "--poses", poses)
+    done = perceive(*drive, "--out", tmp_path / "pseudo", "--score", "0", "--doubt", "0", "--agree", "0")
+    assert done.status == 0, done.remarks
+    assert "4 scans in" in done.output
+    assert "doubtful cut out" in done.output
+    arguments = ("--data", kitti_folder, "--extra", tmp_path / "pseudo", "--out", tmp_path / "run")
+    assert perceive("train", short, *arguments).status == 0
+    wrong = perceive(*drive, "--out", tmp_path / "other", "--agree", "7")
+    assert wrong.status == 2
+    assert "agree must be at most" in wrong.remarks
 
 
 def test_doctor_on_a_good_folder(perceive: Perceive, kitti_folder: Path) -> None:

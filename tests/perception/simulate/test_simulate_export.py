@@ -83,6 +83,20 @@ def test_whole_turns_go_to_velodyne(tmp_path: Path) -> None:
     assert not (tmp_path / "training/velodyne_reduced").exists()
 
 
+def test_whole_turns_are_labelled_all_around_from_heights_of_their_own(tmp_path: Path) -> None:
+    sensor = SensorModel.preset("16")
+    options = {"field_of_view_only": False, "scene": SMALL, "sensor": sensor, "hold_out": 0}
+    export_kitti(tmp_path, [3, 4], height_m=(0.5, 3.0), **options)
+    frames = list(open_data_set(tmp_path, "train", scans="velodyne"))
+    assert any((frame.boxes[:, 0] < -5).any() for frame in frames)
+    grounds = [np.quantile(frame.boxes[:, 2] - frame.boxes[:, 5] / 2, 0.5) for frame in frames]
+    drawn = [float(np.random.default_rng([seed, 3]).uniform(0.5, 3.0)) for seed in (3, 4)]
+    np.testing.assert_allclose(grounds, [-height for height in drawn], atol=0.4)
+    assert abs(drawn[0] - drawn[1]) > 0.5
+    with pytest.raises(ValueError, match="height_m must be the least and the largest"):
+        export_kitti(tmp_path, [3], height_m=(2.0, 1.0), **options)
+
+
 def test_negative_seeds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="negative"):
         export_kitti(tmp_path, [-1])

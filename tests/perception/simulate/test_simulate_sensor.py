@@ -8,7 +8,7 @@ from perception.simulate.sensor import Returns
 from perception.simulate.surface import Material
 
 
-@pytest.mark.parametrize(("name", "columns"), [("64", 2160), ("32", 2118), ("16", 1800)])
+@pytest.mark.parametrize(("name", "columns"), [("128", 1800), ("64", 2160), ("32", 2118), ("16", 1800)])
 def test_presets_have_their_beams_and_columns(name: str, columns: int) -> None:
     sensor = SensorModel.preset(name)
     grid = sensor.rays(np.random.default_rng(0))
@@ -31,7 +31,7 @@ def test_part_of_a_turn_stays_within_its_azimuths() -> None:
 
 def test_unknown_preset_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="expected one of 64, 32, 16"):
-        SensorModel.preset("128")
+        SensorModel.preset("8")
 
 
 @pytest.mark.parametrize(

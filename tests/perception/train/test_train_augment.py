@@ -14,7 +14,14 @@ from perception.data import open_data_set
 from perception.train.augment import augment, disturb_objects, drop_points, paste_objects, transform_scene
 from perception.train.batches import SampleSequence, batches, collate
 from perception.train.frames import IGNORED, TrainingFrame, class_counts, load_frames
-from perception.train.objects import ObjectSample, collect_objects, local_positions, points_in_box
+from perception.train.objects import (
+    ObjectSample,
+    collect_objects,
+    local_positions,
+    object_bank,
+    points_in_box,
+    shadowed,
+)
 
 Street = Callable[[int], TrainingFrame]
 CLASSES = ("Car", "Pedestrian")
@@ -125,6 +132,86 @@ def test_nothing_is_pasted_into_a_full_frame_or_from_an_empty_pool(street: Stree
     full = AugmentConfig(paste={"Car": 2, "Pedestrian": 2})
     assert paste_objects(frame, objects, full, CLASSES, generator(0)) is frame
     assert paste_objects(frame, {}, AugmentConfig(), CLASSES, generator(0)) is frame
+
+
+def test_a_class_that_paste_does_not_name(street: Street) -> None:
+    objects = collect_objects([street(1)])
+    config = AugmentConfig(paste={"Car": 0}, paste_rest=6, paste_view_rad=np.pi)
+    found = [paste_objects(street(0), objects, config, CLASSES, generator(seed)) for seed in SEEDS]
+    assert all((frame.labels == 0).sum() == 2 for frame in found)
+    assert max((frame.labels == 1).sum() for frame in found) > 2
+    assert min(frame.boxes[:, 0].min() for frame in found) < 0  # all around
+
+
+def test_shadows_lie_behind() -> None:
+    box = np.array([10, 0, 0, 2, 2, 2, 0.4], np.float32)
+    points = np.array(
+        [
+            [20, 0, 0, 0],
+            [5, 0, 0, 0],
+            [10, 0, 0, 0],
+            [-20, 0, 0, 0],
+            [20, 9, 0, 0],
+            [20, 0, 5, 0],
+            [0, 0, 0, 0],
+        ],
+        np.float32,
+    )
+    assert shadowed(points, box).tolist() == [True] + [False] * 6
+    upright = np.array([10, 0, 0, 2, 2, 2, 0], np.float32)
+    along = np.array(
+        [[20, 0, 0, 0], [20, 2, 0, 0], [20, 2.3, 0, 0]], np.float32
+    )  # rays parallel to faces too
+    assert shadowed(along, upright).tolist() == [True, True, False]
+    around = np.array([0, 0, 0, 4, 2, 2, 0], np.float32)
+    assert not shadowed(points, around).any()
+    assert shadowed(points[:0], box).shape == (0,)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_shadow_equals_sampled_rays(seed: int) -> None:
+    random = generator(seed)
+    box = np.concatenate(
+        [random.uniform(-8, 8, 2), random.uniform(-1, 1, 1), random.uniform(1, 4, 3), [seed]]
+    )
+    box = box.astype(np.float32)
+    points = random.uniform(-20, 20, (200, 4)).astype(np.float32)
+    points[:, 2] *= 0.1
+    steps = np.linspace(0, 1, 2001)[:-1, None]
+    through = np.array([points_in_box((steps * point).astype(np.float32), box).any() for point in points])
+    if points_in_box(np.zeros((1, 4), np.float32), box).any():
+        through[:] = False
+    expected = through & ~points_in_box(points, box)
+    assert (shadowed(points, box) != expected).sum() <= 2  # rays that graze an edge
+
+
+def test_what_stands_in_a_shadow_is_ignored(street: Street) -> None:
+    car = np.array([12, 0, -1, 4, 2, 1.5, 0], np.float32)
+    seen = np.array([[12, 0, -1, 0.5], [11, 0.5, -1, 0.5]], np.float32)
+    frame = TrainingFrame("one", seen, car[None], np.zeros(1, np.int64))
+    wall = np.array([6, 0, -1, 1, 4, 3, 0], np.float32)
+    points = np.repeat(np.array([[5.6, 0, -1, 0.5]], np.float32), 20, axis=0)
+    config = AugmentConfig(paste={"Car": 2}, thin_objects=0, paste_shadows=True, paste_view_rad=0)
+    pasted = paste_objects(frame, {0: [ObjectSample(0, wall, points)]}, config, ("Car",), generator(0))
+    assert pasted.labels.tolist() == [IGNORED, 0]
+    np.testing.assert_array_equal(pasted.points, points)
+    lit = paste_objects(
+        frame,
+        {0: [ObjectSample(0, wall, points)]},
+        replace(config, paste_shadows=False),
+        ("Car",),
+        generator(0),
+    )
+    assert lit.labels.tolist() == [0, 0]
+    assert len(lit.points) == 22
+
+
+def test_only_own_objects_are_in_the_bank(street: Street) -> None:
+    own, more = [street(0)], [street(1), street(2)]
+    count = lambda bank: {label: len(samples) for label, samples in bank.items()}  # noqa: E731
+    assert count(object_bank(own, more)) == count(collect_objects(own)) == {0: 2, 1: 2}
+    assert count(object_bank(own, more, extra_below=2)) == {0: 2, 1: 2}
+    assert count(object_bank(own, more, extra_below=3)) == {0: 6, 1: 6}
 
 
 def test_an_object_at_the_sensor_can_be_pasted(street: Street) -> None:

@@ -1,0 +1,80 @@
+"""``perceive pseudo-label``: labels for unlabelled scans of a drive, to train on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands,
+        "pseudo-label",
+        "Label the scans of a drive with what a detector is sure of and sees again, to train on.",
+        run,
+    )
+    parser.add_argument(
+        "data",
+        type=Path,
+        help="folder of scans in the order of time, or a data set (its labels are not used)",
+    )
+    parser.add_argument("--out", required=True, type=Path, help="folder to write, in KITTI's layout")
+    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    parser.add_argument(
+        "--poses",
+        type=Path,
+        help="of the LiDAR in the world: rows of 3x4 matrices, or JSONL (default: those of the data set;"
+        " without any, scores alone decide)",
+    )
+    parser.add_argument(
+        "--score", type=float, help="least score of a label (default: that of each class in the weights)"
+    )
+    parser.add_argument(
+        "--doubt",
+        type=float,
+        default=0.2,
+        help="what has this score and becomes no label is cut out of the scan (default: 0.2)",
+    )
+    parser.add_argument(
+        "--agree",
+        type=int,
+        default=3,
+        help="of the two scans before and the two after, in so many it must be seen again (default: 3)",
+    )
+    add_device_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Detect, compare, write."""
+    from perception.data import Frame, open_data_set
+    from perception.detector import Detector
+    from perception.io.poses import ScanPoses
+    from perception.train.pseudo import PseudoLabelling, pseudo_labels, write_pseudo_labels
+
+    frames = open_data_set(options.data)
+    settings = PseudoLabelling(score=options.score, doubt=options.doubt, agree=options.agree)
+    detector = Detector.from_pretrained(options.weights, device=options.device)
+    given = None if options.poses is None else ScanPoses(options.poses)
+
+    def pose_of(frame: Frame, number: int) -> tuple[Any, int | None]:
+        if given is None:
+            return frame.pose, frame.time_ns
+        found = given.find(frame.frame_id, number)
+        return found.map_from_lidar, found.time_ns or frame.time_ns
+
+    with progress_bar() as bar:
+        task = bar.add_task("detecting", total=len(frames))
+        found = pseudo_labels(
+            detector, frames, settings, poses=pose_of, on_frame=lambda done: bar.update(task, completed=done)
+        )
+        counts = write_pseudo_labels(found, options.out)
+    doubtful = counts.pop("")
+    labels = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no labels"
+    OUTPUT.print(
+        f"{len(frames)} scans in {options.out}: {labels}; {doubtful} doubtful cut out", soft_wrap=True
+    )
+    return 0

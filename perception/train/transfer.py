@@ -1,0 +1,149 @@
+"""Finished weights for other classes: rows of classes of the same name are kept, those of others are new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.errors import CheckpointError
+from perception.model.head import BOX_CODE
+from perception.model.network import Network
+from perception.model.refine import RefineStage
+from sparse_core.surgery import shapes_of, state_difference
+
+#: Columns of a box code that hold the logarithm of length, width and height over the class's mean.
+_SIZES = slice(3, 6)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What became of finished weights.
+
+    Attributes:
+        kept: classes that both know, whose rows were taken over.
+        new: classes whose rows started anew.
+        left: classes of the weights that are no longer asked for.
+        layers: those whose rows or columns stand for classes.
+    """
+
+    kept: tuple[str, ...]
+    new: tuple[str, ...]
+    left: tuple[str, ...]
+    layers: tuple[str, ...]
+
+    def sentence(self, weights: str) -> str:
+        """In words.
+
+        Args:
+            weights: what they are called.
+        """
+        parts = [
+            f"from {weights}: everything is taken over but the values of classes in {', '.join(self.layers)}"
+        ]
+        if self.new:
+            parts.append(_named(self.new, "starts anew there", "start anew there"))
+        if self.kept:
+            parts.append(_named(self.kept, "keeps its own", "keep their own"))
+        if self.left:
+            parts.append(_named(self.left, "is left out", "are left out"))
+        return "; ".join(parts)
+
+
+class _Slot(NamedTuple):
+    """Where the values of a class lie in a tensor: along ``axis`` from ``first``, ``each`` for a class."""
+
+    axis: int
+    first: int
+    each: int
+
+
+def same_classes(network: Network, other: Network) -> bool:
+    """Whether two networks know the same classes, in one order and of the same mean sizes."""
+    classes = network.config.head.classes == other.config.head.classes
+    return classes and torch.equal(network.head.mean_sizes, other.head.mean_sizes)
+
+
+def transfer_weights(source: Network, target: Network, *, where: str) -> Transfer:
+    """Take over everything that does not stand for a class, and the rows of classes of the same name.
+
+    Sizes are coded relative to a mean of their class; where the two networks have other means, the biases of
+    the rows taken over are shifted so that they say the same sizes in metres.
+
+    Args:
+        source: finished weights.
+        target: random ones of the wanted configuration; changed.
+        where: the weights' file or name, for messages.
+
+    Raises:
+        CheckpointError: the networks differ in more than their classes.
+    """
+    old, new = source.config.head.classes, target.config.head.classes
+    found = {name: value for name, value in source.state_dict().items() if not name.startswith("embedding.")}
+    wanted, slots = target.state_dict(), _slots(target)
+    shapes = shapes_of(found)
+    for name in slots.keys() & shapes.keys():
+        shapes[name] = _resized(shapes[name], slots[name], len(new) - len(old))
+    difference = state_difference(shapes_of(wanted), shapes, owner="the configuration")
+    if difference is not None:
+        raise CheckpointError(
+            f"{where}: weights of another configuration: {difference}; only the classes may differ"
+        )
+    pairs = [(old.index(name), row) for row, name in enumerate(new) if name in old]
+    with torch.no_grad():
+        for name, value in wanted.items():
+            if name in slots:
+                _copy_classes(found[name], value, slots[name], len(old), len(new), pairs)
+            else:
+                value.copy_(found[name])
+        for before, after in pairs:
+            shift = torch.log(source.head.mean_sizes[before] / target.head.mean_sizes[after])
+            target.head.box.bias[after * BOX_CODE : (after + 1) * BOX_CODE][_SIZES] += shift
+    return Transfer(
+        kept=tuple(name for name in new if name in old),
+        new=tuple(name for name in new if name not in old),
+        left=tuple(name for name in old if name not in new),
+        layers=tuple(dict.fromkeys(name.rpartition(".")[0] for name in slots)),
+    )
+
+
+def _slots(network: Network) -> dict[str, _Slot]:
+    """The tensors of a network that hold values of classes."""
+    slots = {
+        "head.heat.weight": _Slot(0, 0, 1),
+        "head.heat.bias": _Slot(0, 0, 1),
+        "head.box.weight": _Slot(0, 0, BOX_CODE),
+        "head.box.bias": _Slot(0, 0, BOX_CODE),
+    }
+    for number, stage in enumerate(network.refinements):
+        assert isinstance(stage, RefineStage)
+        slots[f"refinements.{number}.hidden.0.linear.weight"] = _Slot(1, stage.class_columns.start, 1)
+    return slots
+
+
+def _resized(shape: tuple[int, ...], slot: _Slot, more: int) -> tuple[int, ...]:
+    """The shape that a tensor would have with ``more`` classes."""
+    sizes = list(shape)
+    sizes[slot.axis] += more * slot.each
+    return tuple(sizes)
+
+
+def _copy_classes(
+    source: Tensor, target: Tensor, slot: _Slot, old: int, new: int, pairs: Sequence[tuple[int, int]]
+) -> None:
+    """Copy what lies beside the classes, and the classes of ``pairs`` (row before, row after)."""
+    source, target = source.movedim(slot.axis, 0), target.movedim(slot.axis, 0)
+    first, each = slot.first, slot.each
+    target[:first] = source[:first]
+    target[first + new * each :] = source[first + old * each :]
+    for before, after in pairs:
+        target[first + after * each : first + (after + 1) * each] = source[
+            first + before * each : first + (before + 1) * each
+        ]
+
+
+def _named(names: Sequence[str], one: str, several: str) -> str:
+    return f"{', '.join(names)} {one if len(names) == 1 else several}"

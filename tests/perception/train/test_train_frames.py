@@ -1,0 +1,76 @@
+"""Frames in memory and out of it, and damaged ones."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception.config import TrainConfig
+from perception.data import open_data_set
+from perception.errors import DataError
+from perception.train.frames import (
+    LoadedFrames,
+    TrainingFrame,
+    class_counts,
+    load_frames,
+    with_measured_sizes,
+)
+from perception.train.run import train
+from perception.train.trainer import Trainer
+
+CLASSES = ("Car", "Pedestrian")
+
+
+def same(first: TrainingFrame, second: TrainingFrame) -> bool:
+    return np.array_equal(first.points, second.points) and np.array_equal(first.boxes, second.boxes)
+
+
+def test_frames_beyond_the_memory_are_read_again(
+    kitti_folder: Path, tiny_training: TrainConfig, tmp_path: Path
+) -> None:
+    data_set = open_data_set(kitti_folder, "train")
+    kept = load_frames(data_set, CLASSES)
+    some = load_frames(data_set, CLASSES, memory_bytes=kept[0].points.nbytes)
+    none = load_frames(data_set, CLASSES, memory_bytes=0)
+    assert kept.nbytes == sum(frame.points.nbytes for frame in kept)
+    assert (some.nbytes, none.nbytes) == (kept[0].points.nbytes, 0)
+    for frames in (some, none, none[:] + LoadedFrames()):
+        assert len(frames) == 3
+        assert all(same(one, two) for one, two in zip(frames, kept, strict=True))
+        assert class_counts(frames, CLASSES) == class_counts(kept, CLASSES)
+    assert none[1] is not none[1]
+    assert all(len(frame.points) == 0 and len(frame.boxes) == 4 for frame in none.bare())
+    detector = tiny_training.detector
+    assert with_measured_sizes(detector, none) == with_measured_sizes(detector, kept)
+    runs = [Trainer(tiny_training, tmp_path / name, part) for name, part in (("none", none), ("kept", kept))]
+    assert all(same(runs[0].samples[number], runs[1].samples[number]) for number in range(4))
+
+
+@pytest.fixture
+def damaged(kitti_folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(kitti_folder, tmp_path / "data")
+    (tmp_path / "data/training/velodyne/000001.bin").write_bytes(b"12345")
+    return tmp_path / "data"
+
+
+def test_damaged_frames_are_left_out_on_request(
+    damaged: Path, tiny_training: TrainConfig, tmp_path: Path
+) -> None:
+    config = replace(tiny_training, steps=1)
+    with pytest.raises(DataError, match=r"000001\.bin"):
+        train(config, damaged, tmp_path / "run", show_progress=False)
+    outcome = train(config, damaged, tmp_path / "run", show_progress=False, skip_damaged=True)
+    assert outcome.finished
+    assert outcome.remarks[0].startswith("1 damaged frame is left out: ")
+    assert "000001.bin" in outcome.remarks[0]
+
+
+def test_nothing_but_damaged_frames(damaged: Path, tiny_training: TrainConfig, tmp_path: Path) -> None:
+    for number in (0, 2):
+        (damaged / f"training/velodyne/00000{number}.bin").write_bytes(b"12345")
+    with pytest.raises(DataError, match="no training frame"):
+        train(tiny_training, damaged, tmp_path / "run", show_progress=False, skip_damaged=True)
