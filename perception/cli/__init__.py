@@ -1,4 +1,4 @@
-"""Console command ``perceive``: init, detect, track, eval, train, simulate, convert, doctor, bench and others."""
+"""Console command ``perceive``: init, detect, track, eval, train, simulate, convert, doctor, bench."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perception.cli import bench, convert, detect, doctor, evaluate, init, pseudo_label, simulate, track, train
+from perception.cli import (
+    bench,
+    convert,
+    detect,
+    doctor,
+    evaluate,
+    init,
+    pseudo_label,
+    simulate,
+    track,
+    train,
+)
 from perception.errors import PerceptionError
 from sparse_core import __version__
 from sparse_core.errors import SparseError

@@ -6,7 +6,6 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +17,12 @@ from perception.cli.crops import Crops, add_crop_options
 from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
+from perception.cli.scan_source import Scan, all_scans, merged_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import Frame, frame_beside
-from perception.data.own import OwnDataSet, read_description
 from perception.detector import Detector
 from perception.errors import DataError
-from perception.io import find_point_clouds, load_point_cloud
-from perception.io.bag_scans import BagScans
-from perception.io.bags import is_bag, open_bag
+from perception.io import load_point_cloud
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -39,9 +36,13 @@ def add_parser(commands: Any) -> None:
         "paths",
         nargs="+",
         type=Path,
-        help="files (.bin .npy .pcd .ply) or folders of them; ROS 2 bags and .mcap files (extra 'ros')",
+        help="files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; bags of ROS and .mcap"
+        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets')",
     )
-    parser.add_argument("--topic", help="of point clouds, in bags that have several")
+    parser.add_argument("--topic", help="of point clouds, in bags that have several; a sensor's address:port")
+    parser.add_argument(
+        "--sensors", type=Path, metavar="RIG.yaml", help="merge the LiDARs of a folder or bag (docs/scans.md)"
+    )
     parser.add_argument(
         "--out", type=Path, help="folder for detections.jsonl, PNG and HTML files; not needed with --json"
     )
@@ -69,25 +70,6 @@ def add_parser(commands: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Scan:
-    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
-
-    Its position is among the files, or in its recording, from 0.
-    """
-
-    path: Path
-    name: str
-    position: int
-    read: PointCloud | DataError | None = None
-
-    @property
-    def source(self) -> str:
-        """As the record of the frame names it."""
-        cloud = self.read
-        return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
-
-
-@dataclass(frozen=True, eq=False)
 class _Frame:
     title: str
     cloud: PointCloud
@@ -111,10 +93,14 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None and (not options.json or options.overwrite or options.resume):
         raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
     with ExitStack() as stack:
-        surroundings = Surroundings(options)
         transform, columns, said = transform_of(options), columns_of(options), SaidOnce()
+        surroundings = Surroundings(options, transform)
         crops = Crops(options, transform)
-        total, scans = _scans(options, transform, stack)
+        total: int | None
+        if options.sensors is None:
+            total, scans = all_scans(options, transform, stack)
+        else:
+            total, scans = merged_scans(options, transform, surroundings)
         records = None
         if options.out is not None:
             records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
@@ -137,8 +123,15 @@ def run(options: argparse.Namespace) -> int:
                 continue
             try:
                 beside = frame_beside(scan.path) if scan.read is None else None
-                pose = surroundings.pose_of(scan.name, scan.position, beside)
-                cloud = _read(scan, beside, columns, transform)
+                cloud = surroundings.timed(_read(scan, beside, columns, transform), scan.name, scan.position)
+                pose = surroundings.pose_of(
+                    scan.name,
+                    scan.position,
+                    cloud.timestamp_ns,
+                    beside,
+                    bag=scan.bag,
+                    sensor=scan.sensor,
+                )
                 frame = _detect(
                     detector, budget, scan, cloud, beside, least_scores, pose, profile=options.profile
                 )
@@ -163,52 +156,6 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _scans(
-    options: argparse.Namespace, transform: ScanTransform, stack: ExitStack
-) -> tuple[int, Iterator[_Scan]]:
-    """How many scans there are, and all of them; bags stay open until the stack is closed.
-
-    What is missing or has no such topic is an error here, before the detector is loaded.
-    """
-    bags = {
-        path: BagScans(stack.enter_context(open_bag(path)), options.topic, transform=transform)
-        for path in dict.fromkeys(options.paths)
-        if is_bag(path)
-    }
-    if options.topic is not None and not bags:
-        raise DataError(f"--topic {options.topic} is for ROS 2 bags and MCAP files; none is given")
-    rest = [_scan_folder(path) for path in options.paths if path not in bags]
-    paths = find_point_clouds(rest) if rest or not bags else []
-
-    def scans() -> Iterator[_Scan]:
-        for position, (path, name) in enumerate(zip(paths, _output_names(paths), strict=True)):
-            yield _Scan(path, name, position)
-        for (path, found), stem in zip(bags.items(), _output_names(list(bags)), strict=True):
-            yield from _scans_of(path, stem, found)
-
-    return len(paths) + sum(map(len, bags.values())), scans()
-
-
-def _scan_folder(path: Path) -> Path:
-    """The folder of the scans of a folder of one's own data; other paths as they are."""
-    return path / read_description(path).scans.path if OwnDataSet.recognises(path) else path
-
-
-def _scans_of(path: Path, stem: str, found: BagScans) -> Iterator[_Scan]:
-    """The scans of a recording, until it is over or too damaged to go on."""
-    attempts = enumerate(found.attempts())
-    while True:
-        try:
-            number, read = next(attempts)
-        except StopIteration:
-            return
-        except DataError as error:
-            yield _Scan(path, stem, 0, error)
-            return
-        cloud = read if isinstance(read, DataError) else read.cloud
-        yield _Scan(path, f"{stem}-{number:06d}", number, cloud)
-
-
 def _recordings(options: argparse.Namespace) -> Any:
     if options.rerun is None and options.mcap is None:
         return nullcontext()
@@ -226,7 +173,7 @@ def _record(recordings: Any, frame: _Frame, number: int) -> None:
 
 
 def _read(
-    scan: _Scan, beside: Frame | None, columns: tuple[str, ...] | None, transform: ScanTransform
+    scan: Scan, beside: Frame | None, columns: tuple[str, ...] | None, transform: ScanTransform
 ) -> PointCloud:
     """The scan, as its data set places it unless options say what the file is."""
     if isinstance(scan.read, DataError):
@@ -241,7 +188,7 @@ def _read(
 def _detect(
     detector: Detector,
     budget: Budget | None,
-    scan: _Scan,
+    scan: Scan,
     cloud: PointCloud,
     beside: Frame | None,
     least_scores: dict[str, float],
@@ -323,14 +270,3 @@ def _stages(frame: _Frame) -> Table:
     stages = {**frame.stages_ms, "all": sum(frame.stages_ms.values())}
     rows = [(stage, cell(value, ".3f")) for stage, value in stages.items()]
     return Table(("stage", "ms"), rows, title="median of 10", ends=[len(rows) - 2])
-
-
-def _output_names(paths: list[Path]) -> list[str]:
-    """File stems, with the folder's name in front (or a number behind) where stems repeat."""
-    stems = [path.stem for path in paths]
-    if len(set(stems)) == len(stems):
-        return stems
-    names = [f"{path.parent.name}-{path.stem}" for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name}-{position:06d}" for position, name in enumerate(names)]

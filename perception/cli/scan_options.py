@@ -12,12 +12,12 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def add_scan_options(parser: argparse.ArgumentParser) -> None:
-    """``--columns``, ``--scale``, ``--axes``, ``--sensor-height`` and ``--intensity-scale``."""
+    """``--columns``, ``--scale``, ``--axes``, ``--mounting``, ``--sensor-height``, ``--intensity-scale``."""
     group = parser.add_argument_group("what the scans are, where it is not metres, x forward, y left, z up")
     group.add_argument(
         "--columns",
         metavar="NAMES",
-        help="of .bin and .npy files: x,y,z,intensity,ring (with _ for others), or how many",
+        help="of .bin, .npy and text files: x,y,z,intensity,ring (with _ for others), or how many",
     )
     group.add_argument("--scale", type=float, metavar="METRES", help="in a unit: 0.001 for millimetres")
     group.add_argument(
@@ -27,6 +27,11 @@ def add_scan_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--sensor-height", type=float, metavar="M", help="of the scans' origin above the ground, in metres"
+    )
+    group.add_argument(
+        "--mounting",
+        metavar="ROLL,PITCH,YAW",
+        help="of a sensor that is not level and forward, in degrees: --mounting=0,15,0 looks down",
     )
     group.add_argument(
         "--intensity-scale", type=float, metavar="MAX", help="stored intensity that stands for 1: 255"
@@ -53,7 +58,16 @@ def transform_of(options: argparse.Namespace) -> ScanTransform:
         options.axes,
         options.sensor_height,
         options.intensity_scale,
+        None if options.mounting is None else _parse_angles(options.mounting),
     )
+
+
+def _parse_angles(text: str) -> tuple[float, float, float]:
+    try:
+        roll, pitch, yaw = map(float, text.split(","))
+    except ValueError as error:
+        raise ValueError(f"--mounting must be ROLL,PITCH,YAW in degrees, got {text[:80]!r}") from error
+    return roll, pitch, yaw
 
 
 class SaidOnce:

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from perception.data import Frame
+from perception.errors import DataError
+from perception.io.bag_poses import BagPoses
+from perception.io.bags import is_bag, open_bag
 from perception.io.poses import ScanPose, ScanPoses
+from perception.io.times import ScanTimes, said_time
+from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path
 from perception.model.weights import resolve_weights
 from perception.types import Detections, PointCloud
@@ -25,13 +33,19 @@ _MOST_METRES = 4096.0
 
 
 def add_surroundings_options(parser: argparse.ArgumentParser) -> None:
-    """``--poses``, ``--camera-poses`` and ``--no-places``."""
+    """``--poses``, ``--times``, ``--pose-topic``, ``--camera-poses`` and ``--no-places``."""
     group = parser.add_argument_group("for a memory (recall import)")
     group.add_argument(
         "--poses",
         type=Path,
-        help="of the LiDAR in the map: rows of 3x4 matrices, or JSONL with frame x y z yaw (time); not needed"
-        " for scans in a data set that has poses",
+        help="of the LiDAR in the map: rows of 3x4 matrices (KITTI) or of time x y z qx qy qz qw (TUM), JSONL"
+        " with frame x y z yaw (time), or a bag; not needed for scans in a data set that has poses",
+    )
+    group.add_argument(
+        "--times", type=Path, help="of scans in files, a line each: seconds, or date and time (UTC)"
+    )
+    group.add_argument(
+        "--pose-topic", help="take poses out of the bag given with --poses, or the one that is detected"
     )
     group.add_argument(
         "--camera-poses",
@@ -50,39 +64,122 @@ class Surroundings:
 
     Args:
         options: of the command line.
+        transform: of the scans.
 
     Raises:
-        DataError: the file of poses cannot be used.
-        ValueError: ``--camera-poses`` without ``--poses``.
+        DataError: the file of poses or times cannot be used.
+        ValueError: ``--camera-poses`` or ``--pose-topic`` where no such poses are.
     """
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        if options.camera_poses and options.poses is None:
-            raise ValueError("--camera-poses needs --poses")
-        self._poses = None if options.poses is None else ScanPoses(options.poses, camera=options.camera_poses)
+    def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
+        bag = None if options.poses is None or not is_bag(options.poses) else options.poses
+        if options.camera_poses and (options.poses is None or bag is not None):
+            raise ValueError("--camera-poses needs --poses with a file of rows")
+        if options.pose_topic is not None and options.poses is not None and bag is None:
+            raise ValueError(f"--pose-topic is for bags; --poses {options.poses} is none")
+        if options.pose_topic is not None and bag is None and not any(map(is_bag, options.paths)):
+            raise ValueError(f"--pose-topic {options.pose_topic} needs a bag: give it, or --poses BAG")
+        read = options.poses is not None and bag is None
+        self._poses = ScanPoses(options.poses, camera=options.camera_poses) if read else None
+        self._times = None if options.times is None else ScanTimes(options.times)
+        self._bag, self._pose_topic = bag, options.pose_topic
+        self._bag_poses: dict[tuple[Path, str], BagPoses] = {}
+        self._turn = np.eye(4)
+        self._turn[:3, :3] = transform.rotation.T
         self._places = not options.no_places
         self._weights = options.weights
         self._encoder: str | None = None
 
-    def pose_of(self, name: str, position: int, beside: Frame | None = None) -> dict[str, Any]:
-        """The field ``pose``, where there are poses: those of the option, else of the scan's data set.
+    def timed(self, cloud: PointCloud, name: str, position: int) -> PointCloud:
+        """A scan with its time, where ``--times`` or its name tells it.
+
+        Args:
+            cloud: as it was read.
+            name: of the frame.
+            position: of the scan, from 0.
+
+        Raises:
+            DataError: the file has no time for it.
+        """
+        if cloud.timestamp_ns is not None:
+            return cloud
+        time_ns = said_time(name) if self._times is None else self._times.find(name, position)
+        return cloud if time_ns is None else replace(cloud, timestamp_ns=time_ns)
+
+    def pose_of(
+        self,
+        name: str,
+        position: int,
+        time_ns: int | None,
+        beside: Frame | None = None,
+        *,
+        bag: Path | None = None,
+        sensor: str = "",
+    ) -> dict[str, Any]:
+        """The field ``pose``, where there is one; arguments and errors are those of :meth:`scan_pose`."""
+        pose = self.scan_pose(name, position, time_ns, beside, bag=bag, sensor=sensor)
+        return {} if pose is None else {"pose": pose.to_dict()}
+
+    def scan_pose(
+        self,
+        name: str,
+        position: int,
+        time_ns: int | None,
+        beside: Frame | None = None,
+        *,
+        bag: Path | None = None,
+        sensor: str = "",
+    ) -> ScanPose | None:
+        """Where a scan was made: by the poses of the options, else of the scan's data set; None without.
 
         Args:
             name: of the frame.
             position: of the scan, from 0.
+            time_ns: of the scan, if known.
             beside: the frame of the data set in which the scan lies, if it does.
+            bag: the recording in which the scan is.
+            sensor: what the recording calls its frame.
 
         Raises:
             DataError: the scan has no pose.
         """
-        pose = self.scan_pose(name, position, beside)
-        return {} if pose is None else {"pose": pose.to_dict()}
-
-    def scan_pose(self, name: str, position: int, beside: Frame | None = None) -> ScanPose | None:
-        """The pose itself; arguments and errors are those of :meth:`pose_of`."""
         if self._poses is not None:
-            return self._poses.find(name, position)
-        return None if beside is None or beside.pose is None else ScanPose(beside.pose, beside.time_ns)
+            return self._poses.find(name, position, time_ns)
+        source = bag if self._bag is None and self._pose_topic is not None else self._bag
+        if source is None:
+            return None if beside is None or beside.pose is None else ScanPose(beside.pose, beside.time_ns)
+        poses = self._poses_in(source, sensor)
+        matrix = None if time_ns is None else poses.at(time_ns)
+        if time_ns is None or matrix is None:
+            when = "of no known time (--times)" if time_ns is None else f"at {time_ns / 1e9:.3f} s"
+            raise DataError(
+                f"{source}: {', '.join(poses.topics)}: no pose within a second of scan {name!r}, {when};"
+                " are the clocks of sensor and poses the same?"
+            )
+        # The recording tells where the sensor's own axes are, not those that the scan was turned to.
+        return ScanPose(matrix @ self._turn, time_ns)
+
+    def way(self, recording: Path, frame: str) -> Callable[[int], npt.NDArray[np.float64] | None] | None:
+        """Where a frame was at any time, (4, 4) map_from_frame; None where poses are not known by time.
+
+        Args:
+            recording: that is detected.
+            frame: what a recording calls it.
+
+        Raises:
+            DataError: a recording has no poses, or several.
+        """
+        if self._poses is not None:
+            return self._poses.at if self._poses.by_time else None
+        source = recording if self._bag is None and self._pose_topic is not None else self._bag
+        return None if source is None else self._poses_in(source, frame).at
+
+    def _poses_in(self, bag: Path, sensor: str) -> BagPoses:
+        """The poses of a recording, which is read through once, by a handle of its own."""
+        if (bag, sensor) not in self._bag_poses:
+            with open_bag(bag) as opened:
+                self._bag_poses[bag, sensor] = BagPoses(opened, self._pose_topic, sensor=sensor)
+        return self._bag_poses[bag, sensor]
 
     def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
         """Further fields of a record."""

@@ -96,7 +96,8 @@ def _run_scans(options: argparse.Namespace) -> int:
         raise ValueError("--resume: tracks need all frames before; take --overwrite")
     if not options.rate_hz > 0:
         raise ValueError(f"--rate-hz must be above 0, got {options.rate_hz}")
-    surroundings, columns, transform = Surroundings(options), columns_of(options), transform_of(options)
+    columns, transform = columns_of(options), transform_of(options)
+    surroundings = Surroundings(options, transform)
     paths = find_point_clouds(options.paths)
     records = FolderRecords(options.out, overwrite=options.overwrite, resume=False)
     detector = Detector.from_pretrained(options.weights, device=options.device)
@@ -112,7 +113,8 @@ def _run_scans(options: argparse.Namespace) -> int:
         for position, path in enumerate(paths):
             try:
                 beside = frame_beside(path)
-                cloud, pose = read(path, beside), surroundings.scan_pose(path.stem, position, beside)
+                cloud = surroundings.timed(read(path, beside), path.stem, position)
+                pose = surroundings.scan_pose(path.stem, position, cloud.timestamp_ns, beside)
             except DataError as error:
                 failed.append(error)
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -6,58 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.transform import Rotation, Slerp
 
 from perception.errors import DataError
 from perception.io import foxglove, ros
 from perception.io.bags import Bag, Topic, listed
 from perception.io.stamped import StampedTransform
+from perception.io.trajectory import Trajectory
 
-#: A scan farther than this from every pose has none.
-MAX_GAP_S = 1.0
 _POSES = (ros.ODOMETRY, *ros.POSES, foxglove.POSE)
 _TRANSFORMS = (ros.TRANSFORMS, *foxglove.TRANSFORMS)
 POSE_TYPES = (*_POSES, *_TRANSFORMS)
 #: Topics whose transforms hold at any time.
 _STATIC = "tf_static"
 _Matrix = npt.NDArray[np.float64]
-
-
-class Track:
-    """A frame in another over time; linear in position, spherical in rotation between two moments.
-
-    Args:
-        transforms: of one parent and child, in any order; of equal times the last counts.
-        static: it never moves, and holds at any time.
-    """
-
-    def __init__(self, transforms: list[StampedTransform], *, static: bool = False) -> None:
-        by_time = {one.time_ns: one for one in transforms}
-        times = np.array(sorted(by_time), np.int64)
-        self.times_ns = times
-        self.static = static
-        self._moved = np.stack([by_time[moment].translation for moment in times.tolist()])
-        turned = Rotation.from_quat(np.stack([by_time[moment].quaternion for moment in times.tolist()]))
-        self._turned = turned
-        self._between = (
-            Slerp((times - times[0]).astype(np.float64), turned) if len(times) > 1 and not static else None
-        )
-
-    def at(self, time_ns: int) -> _Matrix | None:
-        """(4, 4) parent_from_child; ``None`` where no moment is near."""
-        times, here = self.times_ns, np.eye(4)
-        after = int(np.searchsorted(times, time_ns))
-        near = times[max(after - 1, 0) : after + 1]
-        if not self.static and int(np.abs(near - time_ns).min()) > MAX_GAP_S * 1e9:
-            return None
-        if self.static or self._between is None:
-            here[:3, :3], here[:3, 3] = self._turned[-1].as_matrix(), self._moved[-1]
-            return here
-        inside = float(np.clip(time_ns, times[0], times[-1]) - times[0])
-        since = (times - times[0]).astype(np.float64)
-        here[:3, :3] = self._between(inside).as_matrix()
-        here[:3, 3] = [np.interp(inside, since, self._moved[:, k]) for k in range(3)]
-        return here
 
 
 class BagPoses:
@@ -81,13 +42,13 @@ class BagPoses:
         chosen = pose_topics(bag, topic)
         self.topics = tuple(one.name for one in chosen)
         given, statics = _read(bag, chosen)
-        self._edges: dict[str, tuple[str, Track]] = {}
+        self._edges: dict[str, tuple[str, Trajectory]] = {}
         for child, found in {**statics, **given}.items():
             static = child not in given
             parent = found[-1].parent
             self._edges[child] = (
                 parent,
-                Track([one for one in found if one.parent == parent], static=static),
+                Trajectory([one for one in found if one.parent == parent], static=static),
             )
         self._start = self._start_of(chosen, sensor)
         self.frame_id = self._chain(self._start)[-1]

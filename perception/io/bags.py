@@ -1,29 +1,30 @@
-"""Recordings: ROS 2 bags (a folder with metadata.yaml, or one .db3 file) and MCAP files.
+"""Recordings: ROS 2 bags (a folder with metadata.yaml, or one .db3 file), ROS 1 bags and MCAP files.
 
-They are read as a stream, one message (MCAP: one chunk) at a time, whatever their size. ROS does not have to
-be installed: ``rosbags`` reads the folders and SQLite files, ``mcap`` single MCAP files, whoever wrote them.
+They are read as a stream, one message (MCAP and ROS 1: one chunk) at a time, whatever their size. ROS does
+not have to be installed: ``rosbags`` reads folders, SQLite files and ROS 1 bags, ``mcap`` single MCAP files,
+whoever wrote them.
 """
 
 from __future__ import annotations
 
 import io
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from perception.errors import DataError
+from perception.io.bounded import BoundedReader
 
 #: Suffixes of single files that are recordings, lower case.
-BAG_SUFFIXES = (".mcap", ".db3")
+BAG_SUFFIXES = (".mcap", ".db3", ".bag")
 _INSTALL = "pip install 'sparsight[ros]'"
 _MOST_CHARACTERS = 1000
-#: Reads of more bytes than this are held against what the file has left.
-_LARGE_READ = 1 << 20
+#: Of the first years of ROS 1; the bytes are the same.
+_RENAMED = {"tf/msg/tfMessage": "tf2_msgs/msg/TFMessage"}
 
 
 class Topic(NamedTuple):
@@ -102,7 +103,7 @@ def open_bag(path: str | Path) -> Iterator[Bag]:
     """Open a recording and close it afterwards.
 
     Args:
-        path: folder of a ROS 2 bag, or an .mcap or .db3 file.
+        path: folder of a ROS 2 bag, or an .mcap, .db3 or .bag (ROS 1) file.
 
     Raises:
         DataError: it is missing, damaged, cut off, or no recording; the message names it.
@@ -113,10 +114,11 @@ def open_bag(path: str | Path) -> Iterator[Bag]:
         raise DataError(f"{path}: no such recording; check the path")
     if not is_bag(path):
         raise DataError(
-            f"{path}: not a recording; expected an .mcap or .db3 file, or the folder of a ROS 2 bag with its"
-            " metadata.yaml"
+            f"{path}: not a recording; expected an .mcap, .db3 or .bag (ROS 1) file, or the folder of a ROS 2"
+            " bag with its metadata.yaml"
         )
-    with _open_mcap(path) if path.suffix.lower() == ".mcap" and path.is_file() else _open_rosbag(path) as bag:
+    opened = {".mcap": _open_mcap, ".bag": _open_rosbag1} if path.is_file() else {}
+    with opened.get(path.suffix.lower(), _open_rosbag2)(path) as bag:
         yield bag
 
 
@@ -135,7 +137,7 @@ class _RosBag(Bag):
 
 
 @contextmanager
-def _open_rosbag(path: Path) -> Iterator[Bag]:
+def _open_rosbag2(path: Path) -> Iterator[Bag]:
     try:
         from rosbags.rosbag2 import Reader
     except ImportError as error:
@@ -143,10 +145,29 @@ def _open_rosbag(path: Path) -> Iterator[Bag]:
     with _damage(path):
         reader = Reader(path)
         reader.open()
+    with _opened(path, reader, lambda one: getattr(one.ext, "serialization_format", "") or "cdr") as bag:
+        yield bag
+
+
+@contextmanager
+def _open_rosbag1(path: Path) -> Iterator[Bag]:
+    try:
+        from rosbags.rosbag1 import Reader
+    except ImportError as error:
+        raise ImportError(f"reading ROS 1 bags needs rosbags: {_INSTALL}") from error
+    with _damage(path):
+        reader: Any = Reader(cast(Any, _BoundedPath(path)))
+        reader.open()
+    with _opened(path, reader, lambda _: "ros1") as bag:
+        yield bag
+
+
+@contextmanager
+def _opened(path: Path, reader: Any, encoding: Callable[[Any], str]) -> Iterator[Bag]:
     try:
         with _damage(path):
             topics = _topics(
-                (one.topic, one.msgtype, getattr(one.ext, "serialization_format", "") or "cdr", one.msgcount)
+                (one.topic, _RENAMED.get(one.msgtype, one.msgtype), encoding(one), one.msgcount)
                 for one in reader.connections
             )
         yield _RosBag(path, topics, reader)
@@ -154,13 +175,17 @@ def _open_rosbag(path: Path) -> Iterator[Bag]:
         reader.close()
 
 
-class _BoundedReader(io.BufferedReader):
-    """A file that is never asked for more than it has: a damaged length would be allocated first."""
+class _BoundedPath:
+    """What the library asks of a path; see ``BoundedReader``."""
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _LARGE_READ:
-            size = min(size, os.fstat(self.fileno()).st_size - self.tell())
-        return super().read(size)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def open(self, mode: str) -> BoundedReader:
+        return BoundedReader(io.FileIO(self.path, mode))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +213,7 @@ def _open_mcap(path: Path) -> Iterator[Bag]:
         from mcap.reader import make_reader
     except ImportError as error:
         raise ImportError(f"reading MCAP files needs mcap: {_INSTALL}") from error
-    with _BoundedReader(io.FileIO(path)) as stream:
+    with BoundedReader(io.FileIO(path)) as stream:
         with _damage(path):
             summary = make_reader(stream).get_summary()
             indexed = summary is not None and bool(summary.chunk_indexes) and summary.statistics is not None
@@ -234,7 +259,7 @@ def _damage(path: Path) -> Iterator[None]:
         said = str(error)[:500] or type(error).__name__
         raise DataError(
             f"{path}: cannot be read, damaged or cut off ({said}); copy it again, or repair it with"
-            " 'mcap recover' (MCAP) or 'ros2 bag reindex' (folder)"
+            " 'mcap recover' (MCAP), 'ros2 bag reindex' (folder) or 'rosbag reindex' (ROS 1)"
         ) from error
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from perception.errors import DataError
 from perception.io.bin import NUSCENES_SUFFIX, read_bin, write_bin
 from perception.io.columns import Columns, parse_columns
+from perception.io.delimited import looks_like_points, read_delimited, write_delimited
+from perception.io.las import read_las
 from perception.io.npy import read_npy, write_npy
 from perception.io.pcd import read_pcd, write_pcd
 from perception.io.ply import read_ply, write_ply
@@ -18,20 +20,29 @@ from perception.io.raw import RawCloud, transformed, unit_intensity
 from perception.io.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
 
-#: Their columns have no names.
+#: Of tables of numbers. Anything may be in them, so that files in a folder are looked into.
+_TEXT = dict.fromkeys((".csv", ".txt", ".xyz"), read_delimited)
+#: Their columns need not have names.
 _TABLE_READERS: dict[str, Callable[[Path, tuple[str, ...] | None], RawCloud]] = {
     ".bin": read_bin,
     ".npy": read_npy,
+    **_TEXT,
 }
-_NAMED_READERS: dict[str, Callable[[Path], RawCloud]] = {".pcd": read_pcd, ".ply": read_ply}
+_NAMED_READERS: dict[str, Callable[[Path], RawCloud]] = {
+    ".pcd": read_pcd,
+    ".ply": read_ply,
+    ".las": read_las,
+    ".laz": read_las,
+}
 _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
     ".bin": write_bin,
     ".npy": write_npy,
     ".pcd": write_pcd,
     ".ply": write_ply,
+    **dict.fromkeys(_TEXT, write_delimited),
 }
 
-#: Suffixes that ``load_point_cloud`` and ``save_point_cloud`` know, lower case.
+#: Suffixes that ``load_point_cloud`` knows, lower case; ``save_point_cloud`` writes all but LAS.
 SUPPORTED_SUFFIXES = (*_TABLE_READERS, *_NAMED_READERS)
 #: What nuScenes' files are, by the data set's own calibration: x right, y forward, on the roof.
 NUSCENES_TRANSFORM = ScanTransform(axes="y,-x,z", sensor_height_m=1.84)
@@ -44,9 +55,11 @@ def load_point_cloud(
 
     ``.bin``: rows of float32 x, y, z, intensity (KITTI) or of these and the ring (nuScenes' ``.pcd.bin``),
     told apart by their numbers. ``.npy``: (N, 3) or (N, 4). ``.pcd`` and ``.ply``: fields x, y, z and, under
-    one of its usual names, intensity. Coordinates are taken as stored, metres in the LiDAR frame, unless a
-    transform says what they are; the detector (and ``perceive doctor``) tells what it doubts. Rows with NaN
-    or infinity are kept; the detector drops and reports them.
+    one of its usual names, intensity. ``.csv``, ``.txt`` and ``.xyz``: columns by name, or 3 or 4 by order.
+    ``.las`` and ``.laz``: x, y, z and intensity (extra ``las``). Coordinates are taken as stored, metres in
+    the LiDAR frame, unless a transform (or a column's name) says what they are; the detector (and
+    ``perceive doctor``) tells what it doubts. Rows with NaN or infinity are kept; the detector drops and
+    reports them.
 
     Intensity comes out in [0, 1]: zeros where the file has none; a column of unsigned bytes, or one whose
     largest value is above 1 and at most 255, is divided by 255, and one up to 65535 by 65535. A transform's
@@ -54,8 +67,8 @@ def load_point_cloud(
 
     Args:
         path: the file.
-        columns: what the columns of a ``.bin`` or ``.npy`` file are, such as ``"x,y,z,intensity,ring"`` or
-            their number; None: recognised. ``.pcd`` and ``.ply`` files name theirs.
+        columns: what the columns of a ``.bin``, ``.npy`` or text file are, such as ``"x,y,z,intensity,ring"``
+            or their number; None: recognised. Other files name theirs.
         transform: unit, axes, height and intensity of the scan, where they are not what a detector expects.
 
     Returns:
@@ -66,6 +79,7 @@ def load_point_cloud(
     Raises:
         DataError: the file is missing, of an unknown kind, damaged or has the wrong columns; the message
             names the file, the line or field and the fix.
+        ImportError: a library for LAS files is missing; the message names the extra.
         ValueError, TypeError: no such columns.
     """
     path = Path(path)
@@ -111,7 +125,7 @@ def read_raw_cloud(path: Path, *, columns: Columns | None = None) -> RawCloud:
 
 
 def save_point_cloud(path: str | Path, cloud: PointCloud) -> None:
-    """Write one scan; the suffix chooses the format (``.pcd`` and ``.ply`` are written binary).
+    """Write one scan; the suffix chooses the format (``.pcd`` and ``.ply`` are written binary; no LAS).
 
     Every format keeps x, y, z and intensity as float32 and loses frame, timestamp and source.
 
@@ -119,7 +133,9 @@ def save_point_cloud(path: str | Path, cloud: PointCloud) -> None:
         DataError: the suffix is unknown or the file cannot be written.
     """
     path = Path(path)
-    writer = _WRITERS[_supported_suffix(path)]
+    writer = _WRITERS.get(_supported_suffix(path))
+    if writer is None:
+        raise DataError(f"{path}: {path.suffix} is read only; write {', '.join(_WRITERS)}")
     try:
         writer(path, cloud.points)
     except OSError as error:
@@ -148,6 +164,8 @@ def find_point_clouds(paths: Iterable[str | Path]) -> list[Path]:
 def _scans_in(path: Path) -> list[Path]:
     if path.is_dir():
         scans = sorted(filter(is_point_cloud, path.iterdir()))
+        # Text beside scans of another kind is about them, whatever it looks like.
+        scans = [scan for scan in scans if scan.suffix.lower() not in _TEXT] or scans
         if not scans:
             below = (entry for depth in ("*/*", "*/*/*") for entry in path.glob(depth))
             inner = sorted({entry.parent for entry in below if is_point_cloud(entry)})
@@ -164,8 +182,10 @@ def _scans_in(path: Path) -> list[Path]:
 
 
 def is_point_cloud(path: Path) -> bool:
-    """Whether there is a file of this name and a supported suffix."""
-    return path.suffix.lower() in SUPPORTED_SUFFIXES and path.is_file()
+    """Whether there is a file of this name and a supported suffix; one of text must look like points."""
+    suffix = path.suffix.lower()
+    known = suffix in SUPPORTED_SUFFIXES and path.is_file()
+    return known and (suffix not in _TEXT or looks_like_points(path))
 
 
 def _supported_suffix(path: Path) -> str:

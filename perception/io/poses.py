@@ -1,6 +1,10 @@
 """Where the sensor was at each scan, from a file of poses.
 
-Two formats, those of ``recall import --poses``:
+Three formats, of which ``recall import --poses`` knows the last two:
+
+- Rows of 8 numbers as the TUM benchmark has them: ``time x y z qx qy qz qw``, seconds since the epoch, metres
+  and a quaternion of length 1. A scan has the pose at its own time, between two rows in a line and on the
+  sphere.
 
 - Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix ``map_from_lidar``,
   row by row. Scan ``000010`` has row 10, counted from 0; without a number as its name, the row of its place.
@@ -22,10 +26,17 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
+from perception.io.stamped import StampedTransform
 from perception.io.text import parse_count, parse_number, read_text
+from perception.io.times import parse_seconds, said_time
+from perception.io.trajectory import MAX_GAP_S, Trajectory
 
 #: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
 _LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
+#: Numbers of a row: TUM's and KITTI's.
+_TUM, _KITTI = 8, 12
+#: How far from 1 the length of a quaternion may be, as digits are few.
+_UNIT_TOLERANCE = 0.02
 _FIELDS = ("frame", "x", "y", "z", "yaw", "time_ns", "time", "covariance", "map_id")
 
 
@@ -67,34 +78,54 @@ class ScanPoses:
 
     def __init__(self, path: Path, *, camera: bool = False) -> None:
         self.path = path
+        self._camera = camera
         self._rows: list[ScanPose] = []
         self._named: dict[str, ScanPose] = {}
+        timed: dict[int, StampedTransform] = {}
         for number, line in enumerate(read_text(path, "a pose a line").splitlines(), 1):
-            if not line.strip():
+            if not line.strip() or line.lstrip().startswith("#"):
                 continue
-            place = f"{path}: line {number}"
-            if not line.lstrip().startswith("{"):
-                self._rows.append(_row(place, line.split(), camera=camera))
-            else:
+            place, words = f"{path}: line {number}", line.split()
+            if line.lstrip().startswith("{"):
                 name, pose = _named(place, line)
                 if name in self._named:
                     raise DataError(f"{place}: frame {name!r} has a pose already")
                 self._named[name] = pose
-            if self._rows and self._named:
+            elif len(words) == _TUM and not self._rows:
+                one = _timed(place, words)
+                if one.time_ns in timed:
+                    raise DataError(f"{place}: there is a pose of time {words[0]} already; keep one of them")
+                timed[one.time_ns] = one
+            else:
+                self._rows.append(_row(place, words, camera=camera))
+            if (self._rows or timed) and self._named:
                 raise DataError(f"{place}: rows of numbers and JSON objects are mixed; keep one of them")
-        if not self._rows and not self._named:
+            if self._rows and timed:
+                raise DataError(
+                    f"{place}: {len(words)} numbers below rows of {_TUM}; keep one of both formats"
+                )
+        if not self._rows and not self._named and not timed:
             raise DataError(f"{path}: holds no pose; expected one a line")
+        self._trajectory = Trajectory(list(timed.values())) if timed else None
 
-    def find(self, name: str, position: int) -> ScanPose:
+    @property
+    def by_time(self) -> bool:
+        """Whether a scan's pose is found by its time and not by its name."""
+        return self._trajectory is not None
+
+    def find(self, name: str, position: int, time_ns: int | None = None) -> ScanPose:
         """The pose of a scan.
 
         Args:
             name: of the scan, without folder and suffix.
             position: its place among the scans, from 0.
+            time_ns: of the scan, nanoseconds since the epoch; None: the name may tell it.
 
         Raises:
             DataError: it has none.
         """
+        if self._trajectory is not None:
+            return self._at(self._trajectory, name, said_time(name) if time_ns is None else time_ns)
         if self._named:
             if _key(name) not in self._named:
                 raise DataError(f"{self.path}: no pose of frame {name!r}; name it as the scan is named")
@@ -108,18 +139,59 @@ class ScanPoses:
             )
         return self._rows[row]
 
+    def at(self, time_ns: int) -> npt.NDArray[np.float64] | None:
+        """(4, 4) map_from_lidar at a time; None where poses have no times, or none is within a second."""
+        matrix = None if self._trajectory is None else self._trajectory.at(time_ns)
+        return _from_camera(matrix) if matrix is not None and self._camera else matrix
+
+    def _at(self, trajectory: Trajectory, name: str, time_ns: int | None) -> ScanPose:
+        if time_ns is None:
+            raise DataError(
+                f"{self.path}: poses are found by time, and scan {name!r} has none; give a time a line with"
+                " --times, or name scans by their time (1305031102.175304.bin)"
+            )
+        matrix = self.at(time_ns)
+        if matrix is None:
+            first, last = (moment / 1e9 for moment in trajectory.span_ns)
+            raise DataError(
+                f"{self.path}: no pose within {MAX_GAP_S:g} s of scan {name!r}, {time_ns / 1e9:.3f} s; poses"
+                f" are from {first:.3f} to {last:.3f} s: are the clocks of sensor and poses the same?"
+            )
+        return ScanPose(matrix, time_ns)
+
+
+def _timed(place: str, words: list[str]) -> StampedTransform:
+    """A row of the TUM benchmark."""
+    names = ("x", "y", "z", "qx", "qy", "qz", "qw")
+    numbers = [parse_number(place, name, word) for name, word in zip(names, words[1:], strict=True)]
+    turn = np.array(numbers[3:])
+    length = float(np.linalg.norm(turn))
+    if not abs(length - 1.0) < _UNIT_TOLERANCE:
+        raise DataError(
+            f"{place}: quaternion {', '.join(words[4:])[:200]} has length {length:.3g}; expected qx qy qz qw"
+            " of length 1 behind time x y z"
+        )
+    moment = parse_seconds(place, "time", words[0])
+    return StampedTransform("map", "lidar", moment, np.array(numbers[:3]), turn / length)
+
+
+def _from_camera(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The pose of a LiDAR in the place of a camera."""
+    return _LIDAR_FROM_CAMERA @ matrix @ _LIDAR_FROM_CAMERA.T
+
 
 def _row(place: str, words: list[str], *, camera: bool) -> ScanPose:
-    if len(words) != 12:
-        raise DataError(f"{place}: {len(words)} numbers; expected 12, the rows of a 3x4 matrix, or JSON")
+    if len(words) != _KITTI:
+        raise DataError(
+            f"{place}: {len(words)} numbers; expected 12, the rows of a 3x4 matrix, 8 (time x y z qx qy qz"
+            " qw), or JSON"
+        )
     numbers = [parse_number(place, f"{at + 1}", word) for at, word in enumerate(words)]
     matrix = np.vstack([np.reshape(numbers, (3, 4)), [0.0, 0.0, 0.0, 1.0]])
     turn = matrix[:3, :3]
     if np.abs(turn @ turn.T - np.eye(3)).max() > 1e-2 or np.linalg.det(turn) < 0.0:
         raise DataError(f"{place}: the left three columns are no rotation; expected map_from_lidar")
-    if camera:
-        matrix = _LIDAR_FROM_CAMERA @ matrix @ _LIDAR_FROM_CAMERA.T
-    return ScanPose(matrix)
+    return ScanPose(_from_camera(matrix) if camera else matrix)
 
 
 def _named(place: str, line: str) -> tuple[str, ScanPose]:

@@ -29,6 +29,9 @@ INTENSITY_FIELDS = (
 
 #: Float intensities this far above 1 are rounding, not another range.
 _UNIT_TOLERANCE = 0.01
+#: Points are map coordinates where they lie so many times farther from the origin than from each other.
+_FAR_AWAY = 100.0
+_FEW_POINTS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,28 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read the file ({error.strerror}); check the path") from error
+
+
+def check_near_origin(path: Path, xyz: npt.NDArray[np.float64]) -> None:
+    """Refuse map coordinates, of which float32 would leave steps of centimetres and a sensor sees nothing.
+
+    Args:
+        path: the file, for the message.
+        xyz: (N, 3) as stored; fewer than 100 finite points are not judged.
+
+    Raises:
+        DataError: the points are a hundred times farther from the origin than from each other.
+    """
+    finite = xyz[np.isfinite(xyz).all(axis=1)]
+    if len(finite) < _FEW_POINTS:
+        return
+    low, middle, high = np.percentile(finite, (2, 50, 98), axis=0)
+    if np.abs(middle).max() > _FAR_AWAY * (high - low).max() > 0:
+        at = ", ".join(f"{value:.0f}" for value in middle)
+        raise DataError(
+            f"{path}: points lie around ({at}), far from the origin: map coordinates; subtract the place of"
+            " the sensor from x, y and z, so that it is at the origin"
+        )
 
 
 def as_float32(values: npt.NDArray[Any]) -> FloatArray:

@@ -105,11 +105,17 @@ def _decoded(message: BagMessage, place: str) -> Any:
 @lru_cache
 def _types(encoding: str) -> Any:
     try:
-        from rosbags.typesys import Stores, get_typestore
+        from rosbags.typesys import Stores, get_types_from_msg, get_typestore
     except ImportError as error:
         raise ImportError("decoding ROS messages needs rosbags: pip install 'sparsight[ros]'") from error
     # The messages read here have not changed in any ROS 2.
-    return get_typestore(Stores.ROS2_HUMBLE if encoding == "cdr" else Stores.ROS1_NOETIC)
+    if encoding == "cdr":
+        return get_typestore(Stores.ROS2_HUMBLE)
+    store = get_typestore(Stores.ROS1_NOETIC)
+    if TRANSFORMS not in store.types:
+        # rosbags has it among the types of ROS 2 only.
+        store.register(get_types_from_msg("geometry_msgs/TransformStamped[] transforms", TRANSFORMS))
+    return store
 
 
 def _stamp_ns(header: Any, message: BagMessage) -> int:

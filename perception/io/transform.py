@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.transform import Rotation
 
 from perception.types import FloatArray, PointCloud
 
@@ -34,15 +36,21 @@ class ScanTransform:
             as from that height.
         intensity_scale: the stored intensity that stands for 1, such as 255; brighter points count as 1.
             None: as for :func:`~perception.io.load_point_cloud`, and as it is in arrays.
+        mounting_deg: roll, pitch and yaw in degrees of a sensor that is not mounted level and forward: what
+            turns the robot's axes into the sensor's, about the robot's x, y and z in this order. A positive
+            pitch looks down, a positive yaw to the left. Applied after ``axes``; points are turned about
+            their origin. None: not turned.
 
     Raises:
-        ValueError: a scale that is not positive, a height that is not finite, or axes of another form.
+        ValueError: a scale that is not positive, a height or angle that is not finite, or axes of another
+            form.
     """
 
     scale: float = 1.0
     axes: str | None = None
     sensor_height_m: float | None = None
     intensity_scale: float | None = None
+    mounting_deg: tuple[float, float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("scale", "intensity_scale"):
@@ -53,19 +61,40 @@ class ScanTransform:
             raise ValueError(f"sensor_height_m must be a finite number, got {self.sensor_height_m!r}")
         if self.axes is not None:
             object.__setattr__(self, "axes", ",".join(_axes(self.axes)))
+        if self.mounting_deg is not None:
+            object.__setattr__(self, "mounting_deg", _angles(self.mounting_deg))
 
     @property
     def matrix(self) -> npt.NDArray[np.float64]:
         """(3, 3) float64: metres forward, left and up from the scan's own x, y, z; it may mirror."""
+        return self.rotation * self.scale
+
+    @property
+    def rotation(self) -> npt.NDArray[np.float64]:
+        """(3, 3) float64: ``matrix`` without the scale."""
+        return self._mounting @ self._signs
+
+    @property
+    def _signs(self) -> npt.NDArray[np.float64]:
+        """What ``axes`` says."""
         made = np.zeros((3, 3))
         for row, axis in enumerate(_axes(self.axes or _UNTURNED)):
-            made[row, "xyz".index(axis[-1])] = -self.scale if axis.startswith("-") else self.scale
+            made[row, "xyz".index(axis[-1])] = -1.0 if axis.startswith("-") else 1.0
         return made
+
+    @property
+    def _mounting(self) -> npt.NDArray[np.float64]:
+        """What ``mounting_deg`` says."""
+        if self.mounting_deg is None:
+            return np.eye(3)
+        turned: npt.NDArray[np.float64] = Rotation.from_euler("xyz", self.mounting_deg, True).as_matrix()
+        return turned
 
     @property
     def keeps_xyz(self) -> bool:
         """Whether coordinates stay as they are."""
-        return self.scale == 1 and (self.axes or _UNTURNED) == _UNTURNED
+        turned = self.mounting_deg is not None and any(self.mounting_deg)
+        return self.scale == 1 and (self.axes or _UNTURNED) == _UNTURNED and not turned
 
     @property
     def options(self) -> str:
@@ -80,6 +109,8 @@ class ScanTransform:
             parts.append(f"--sensor-height {self.sensor_height_m:.2f}")
         if self.intensity_scale is not None:
             parts.append(f"--intensity-scale {self.intensity_scale:g}")
+        if self.mounting_deg is not None:
+            parts.append("--mounting=" + ",".join(f"{angle:g}" for angle in self.mounting_deg))
         return " ".join(parts)
 
     @property
@@ -106,8 +137,7 @@ class ScanTransform:
         """
         if self.intensity_scale is not None and after.intensity_scale is not None:
             raise ValueError("intensity cannot be scaled twice; give intensity_scale in one of both")
-        turned = after.matrix @ self.matrix
-        signed = [(int(np.abs(row).argmax()), row.sum() < 0) for row in turned]
+        signed = [(int(np.abs(row).argmax()), row.sum() < 0) for row in after._signs @ self._signs]
         axes = ",".join(f"{'-' if negative else ''}{'xyz'[axis]}" for axis, negative in signed)
         height = self.sensor_height_m if after.sensor_height_m is None else after.sensor_height_m
         return ScanTransform(
@@ -115,7 +145,16 @@ class ScanTransform:
             axes=None if axes == _UNTURNED and self.axes is None and after.axes is None else axes,
             sensor_height_m=height,
             intensity_scale=after.intensity_scale if self.intensity_scale is None else self.intensity_scale,
+            mounting_deg=self._mounting_then(after),
         )
+
+    def _mounting_then(self, after: ScanTransform) -> tuple[float, float, float] | None:
+        """Both mountings as one behind the axes of both."""
+        if self.mounting_deg is None:
+            return after.mounting_deg
+        turned = after._mounting @ after._signs @ self._mounting @ after._signs.T
+        roll, pitch, yaw = Rotation.from_matrix(turned).as_euler("xyz", degrees=True).tolist()
+        return roll, pitch, yaw
 
     def apply(self, cloud: PointCloud | npt.NDArray[Any]) -> PointCloud:
         """A scan changed.
@@ -142,7 +181,10 @@ class ScanTransform:
         return replace(cloud, points=points, sensor_height_m=height)
 
     def apply_xyz(self, xyz: FloatArray) -> FloatArray:
-        """(N, 3) float32 coordinates, scaled and turned; each is one exact sign and one rounded product."""
+        """(N, 3) float32 coordinates, scaled and turned.
+
+        Without a mounting each is one exact sign and one rounded product.
+        """
         made = np.empty_like(xyz)
         scale = np.float32(self.scale)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -150,6 +192,11 @@ class ScanTransform:
                 np.multiply(xyz[:, "xyz".index(axis[-1])], scale, out=made[:, column])
                 if axis.startswith("-"):
                     np.negative(made[:, column], out=made[:, column])
+            if self.mounting_deg is not None and any(self.mounting_deg):
+                x, y, z = made.astype(np.float64).T
+                # Written out: a product of matrices may be summed in another order for other sizes.
+                for column, (a, b, c) in enumerate(self._mounting.tolist()):
+                    made[:, column] = a * x + b * y + c * z
         return made
 
 
@@ -158,6 +205,14 @@ def scaled_intensity(intensity: npt.NDArray[Any], full: float) -> FloatArray:
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.asarray(intensity, dtype=np.float32) / np.float32(full)
         return np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
+
+
+def _angles(angles: Sequence[float]) -> tuple[float, float, float]:
+    """Roll, pitch and yaw."""
+    found = [float(angle) for angle in angles]
+    if len(found) != 3 or not all(map(math.isfinite, found)):
+        raise ValueError(f"mounting_deg must be roll, pitch and yaw in degrees, got {tuple(angles)!r}")
+    return found[0], found[1], found[2]
 
 
 def _axes(axes: str) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sensor_packets
 
 from perception.io.bag_scans import BagScans
 from perception.io.bags import open_bag
@@ -111,7 +112,29 @@ def test_the_topic_is_chosen(perceive: Perceive, street: Street, tiny_weights: P
     street(0).points.astype("<f4").tofile(tmp_path / "a.bin")
     no_bag = perceive("detect", tmp_path / "a.bin", *arguments, "--topic", "/points")
     assert no_bag.status == 2
-    assert "--topic /points is for ROS 2 bags" in no_bag.remarks
+    assert "--topic /points is for bags of ROS, MCAP files and captures" in no_bag.remarks
+
+
+def test_a_capture_is_detected_turn_by_turn(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
+    """One that is cut off is read as far as it goes, and named; its poses are found by time."""
+    pytest.importorskip("dpkt", reason="dpkt is not installed (extra 'packets')")
+    profile, path = "RNG19_RFL8_SIG16_NIR16", tmp_path / "drive.pcap"
+    sensor_packets.write_metadata(path, sensor_packets.ouster_metadata(profile))
+    far = np.full((16, 8), 9000)
+    packets = [sensor_packets.ouster_packet(profile, turn, range(16), far, far // 100) for turn in range(3)]
+    sent = [(100.0 + 0.1 * turn, "10.0.0.3", 7502, packet) for turn, packet in enumerate(packets)]
+    sensor_packets.write_capture(path, sent)
+    path.write_bytes(path.read_bytes()[:-10])
+    (tmp_path / "poses.txt").write_text("100 1 0 0 0 0 0 1\n101 11 0 0 0 0 0 1\n")
+    options = ("--weights", tiny_weights, "--no-pictures", "--poses", tmp_path / "poses.txt")
+    done = perceive("detect", path, "--out", tmp_path / "out", *options)
+    assert done.status == 1
+    assert "drive.pcap: no capture, or cut off at byte" in done.remarks
+    records = records_of(tmp_path / "out")
+    assert [record["frame"] for record in records] == ["drive-000000", "drive-000001"]
+    assert records[0]["source"] == f"{path}:10.0.0.3:7502#0"
+    assert records[0]["pose"]["map_from_lidar"][0][3] == pytest.approx(1.0)
+    assert perceive("detect", path, "--out", tmp_path / "o", *options, "--topic", "10.0.0.9:1").status == 2
 
 
 def test_recordings_are_written(

@@ -81,6 +81,21 @@ def nuscenes(path: Path) -> None:
     path.write_bytes(rows.astype("<f4").tobytes())
 
 
+def named_csv(path: Path) -> None:
+    path.write_bytes(b"x,y,z,intensity\n" + text_of(points()).replace(b" ", b","))
+
+
+def las(path: Path) -> None:
+    laspy = pytest.importorskip("laspy")
+    if path.suffix == ".laz":
+        pytest.importorskip("lazrs")
+    made = laspy.create(point_format=3, file_version="1.2")
+    made.header.scales = [0.01] * 3
+    made.x, made.y, made.z = points()[:, :3].T.astype(np.float64)
+    made.intensity = (points()[:, 3] * 65535).astype(np.uint16)
+    made.write(path)
+
+
 def labels(path: Path) -> None:
     boxes = np.array([[12.0, 3, -0.9, 3.9, 1.6, 1.5, 0.3], [8.0, -2, -0.8, 0.8, 0.6, 1.7, 2.0]])
     write_objects(path, objects_from_boxes(boxes, ["Car", "Pedestrian"], None, CameraCalibration.default()))
@@ -107,6 +122,10 @@ FILES: dict[str, tuple[Callable[[Path], object], Reader, type[Exception]]] = {
     "compressed.pcd": (compressed_pcd, load_point_cloud, DataError),
     "scan.ply": (saved(".ply"), load_point_cloud, DataError),
     "ascii.ply": (ascii_ply, load_point_cloud, DataError),
+    "scan.xyz": (lambda path: path.write_bytes(text_of(points())), load_point_cloud, DataError),
+    "scan.csv": (named_csv, load_point_cloud, DataError),
+    "scan.las": (las, load_point_cloud, DataError),
+    "scan.laz": (las, load_point_cloud, DataError),
     "label.txt": (labels, read_objects, DataError),
     "calib.txt": (calibration, read_calibration, DataError),
     "detector.yaml": (config(DetectorConfig()), configured(DetectorConfig), ConfigError),

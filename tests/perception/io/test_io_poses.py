@@ -11,6 +11,7 @@ import pytest
 from memory.exchange.poses import pose_of_record, read_poses
 from perception.errors import DataError
 from perception.io.poses import ScanPoses
+from perception.io.times import ScanTimes, said_time
 
 ROWS = "1 0 0 5 0 1 0 0 0 0 1 2\n\n0 -1 0 5 1 0 0 0 0 0 1 2\n"
 NAMED = (
@@ -41,6 +42,13 @@ def test_both_formats_say_what_the_memory_reads(tmp_path: Path) -> None:
     [
         ("", "holds no pose; expected one a line"),
         ("1 2 3\n", "line 1: 3 numbers; expected 12"),
+        ("1 0 0 0 0 0 0 0\n", "line 1: quaternion 0, 0, 0, 0 has length 0; expected qx qy qz qw of length 1"),
+        ("#\n1 0 0 0 1 1 0 0\n", "line 2: quaternion 1, 1, 0, 0 has length 1.41; expected"),
+        ("1 0 0 0 0 0 0 1\n1.0 0 0 0 0 0 0 1\n", "line 2: there is a pose of time 1.0 already"),
+        ("1 0 0 0 0 0 0 1\n" + ROWS, "line 2: 12 numbers below rows of 8; keep one of both formats"),
+        (ROWS + "1 0 0 0 0 0 0 1\n", "line 4: 8 numbers; expected 12"),
+        ("1 0 0 nan 0 0 0 1\n", "line 1: field z is 'nan'"),
+        ("noon 0 0 0 0 0 0 1\n", "line 1: field time is 'noon'; expected a time in seconds"),
         ("1 0 0 5 0 1 0 0 0 0 x 2\n", "line 1: field 11 is 'x'"),
         ("2 0 0 5 0 1 0 0 0 0 1 2\n", "line 1: the left three columns are no rotation"),
         (ROWS + '{"frame": "a", "x": 0, "y": 0, "yaw": 0}\n', "line 4: rows of numbers and JSON"),
@@ -62,6 +70,66 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
     with pytest.raises(DataError, match=r"poses\.txt") as told:
         ScanPoses(path)
     assert message in str(told.value)
+
+
+TUM = "# time x y z qx qy qz qw\n100.0 0 0 1 0 0 0 1\n101.5 3 0 1 0 0 0.70710678 0.70710678\n"
+
+
+def test_poses_by_time_lie_between_rows(tmp_path: Path) -> None:
+    """In a line and on the sphere; the time is the scan's, or in its name."""
+    path = tmp_path / "tum.txt"
+    path.write_text(TUM)
+    poses = ScanPoses(path)
+    assert poses.by_time
+    for found in (
+        poses.find("scan", 0, 100_500_000_000), poses.find("scan", 0, int(100.5e9)),
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.map_from_lidar[:3, 3], [1, 0, 1], atol=1e-12)
+        np.testing.assert_allclose(found.map_from_lidar[1, 0], math.sin(math.pi / 6), atol=1e-7)
+        assert found.time_ns == 100_500_000_000
+    np.testing.assert_allclose(
+        poses.find("scan", 0, 99_500_000_000).map_from_lidar, poses.find("a", 9, 10**11).map_from_lidar
+    )
+    with pytest.raises(
+        DataError, match=r"no pose within 1 s of scan 'a', 7\.000 s; poses are from 100\.000 to 101\.500"
+    ):
+        poses.find("a", 0, 7 * 10**9)
+    with pytest.raises(
+        DataError, match="poses are found by time, and scan '000001' has none; give a time a line with"
+    ):
+        poses.find("000001", 1)
+    path.write_text(TUM.replace("100.0", "1305031102.175304").replace("101.5", "1305031102.275304"))
+    named = ScanPoses(path).find("1305031102.225304", 0)
+    np.testing.assert_allclose(named.map_from_lidar[0, 3], 1.5, atol=1e-9)
+    camera = ScanPoses(path, camera=True).find("1305031102.225304", 0).map_from_lidar
+    np.testing.assert_allclose(camera[:3, 3], [1.0, -1.5, 0.0], atol=1e-9)
+
+
+def test_times_of_scans(tmp_path: Path) -> None:
+    path = tmp_path / "times.txt"
+    path.write_text("# KITTI\n2011-09-26 13:02:25.594360375\n1.5e2\n\n1305031102.175304123\n")
+    times = ScanTimes(path)
+    assert times.find("first", 0) == 1_317_042_145_594_360_375
+    assert times.find("000001", 0) == 150 * 10**9
+    assert times.find("scan", 2) == 1_305_031_102_175_304_123
+    with pytest.raises(DataError, match=r"3 times, none in line 3 \(from 0\) for scan '3'; write a line"):
+        times.find("3", 0)
+    for text in ("noon", "nan", "1e400", "2011-13-26 13:02:25"):
+        path.write_text(f"1\n{text}\n")
+        with pytest.raises(DataError, match=r"times\.txt: line 2: "):
+            ScanTimes(path)
+
+
+def test_names_tell_times() -> None:
+    assert said_time("1305031102.175304") == 1_305_031_102_175_304_000
+    assert (
+        said_time("n015-2018-07-24-11-22-45+0800__LIDAR_TOP__1532402927647951.pcd")
+        == 1_532_402_927_647_951_000
+    )
+    assert said_time("scan_1532402927647951000") == 1_532_402_927_647_951_000
+    assert said_time("1532402927647") == 1_532_402_927_647_000_000
+    for name in ("000010", "0000000010", "0000000000010", "2018-07-24", "street0", ""):
+        assert said_time(name) is None
 
 
 def test_a_scan_without_a_pose(tmp_path: Path) -> None:

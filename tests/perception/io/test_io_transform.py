@@ -64,6 +64,43 @@ def test_a_detector_sees_the_height_of_the_training_data() -> None:
     assert raised_m(PointCloud(POINTS)) == raised_m(POINTS) == 0
 
 
+@pytest.mark.parametrize(
+    ("mounting", "seen", "there"),
+    [
+        (
+            (0.0, 0.0, 90.0),
+            (1, 0, 0),
+            (0, 1, 0),
+        ),  # what a sensor that looks left sees ahead of it is at the left
+        ((0.0, 90.0, 0.0), (1, 0, 0), (0, 0, -1)),  # ahead of one that looks down is the ground
+        ((90.0, 0.0, 0.0), (0, 1, 0), (0, 0, 1)),  # one that lies on its right side has up at its left
+        ((0.0, 0.0, 180.0), (2, -1, 3), (-2, 1, 3)),
+        ((180.0, 0.0, 0.0), (2, -1, 3), (2, 1, -3)),
+    ],
+)
+def test_points_of_a_turned_sensor(mounting: tuple[float, float, float], seen: Any, there: Any) -> None:
+    change = ScanTransform(mounting_deg=mounting)
+    np.testing.assert_allclose(change.apply(np.float32([seen])).points[0, :3], there, atol=1e-6)
+    assert not change.keeps_xyz
+    assert ScanTransform(mounting_deg=(0.0, 0.0, 0.0)).apply(PointCloud(POINTS)).points is POINTS
+
+
+def test_a_turned_sensor_with_axes_of_its_own() -> None:
+    """Axes first, then the mounting: with the matrix, alone and one after the other, and row by row."""
+    first = ScanTransform(0.001, "y,-x,z", mounting_deg=(5.0, -12.0, 33.0))
+    second = ScanTransform(2.0, "-x,z,y", mounting_deg=(0.0, 3.0, -7.0))
+    applied = first.apply(POINTS).points
+    np.testing.assert_allclose(applied[:, :3], POINTS[:, :3] @ first.matrix.T, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(first.rotation @ first.rotation.T, np.eye(3), atol=1e-12)
+    both = first.then(second)
+    np.testing.assert_allclose(both.matrix, second.matrix @ first.matrix, atol=1e-12)
+    assert second.then(ScanTransform()).mounting_deg == pytest.approx((0.0, 3.0, -7.0))
+    alone = np.concatenate([first.apply(POINTS[k : k + 1]).points for k in range(len(POINTS))])
+    np.testing.assert_array_equal(applied, alone)
+    assert first.options == "--scale 0.001 --axes y,-x,z --mounting=5,-12,33"
+    assert eval(first.expression) == first
+
+
 def test_options_and_expression_say_the_same() -> None:
     change = ScanTransform(0.001, " Z, -x ,-Y", 0.0, 255)
     assert change.axes == "z,-x,-y"
@@ -79,6 +116,7 @@ def test_options_and_expression_say_the_same() -> None:
     [
         {"scale": 0.0}, {"scale": -1.0}, {"scale": float("nan")}, {"scale": float("inf")},
         {"intensity_scale": 0.0}, {"sensor_height_m": float("nan")},
+        {"mounting_deg": (0.0, float("inf"), 0.0)}, {"mounting_deg": (1.0, 2.0)},
         {"axes": "x,y"}, {"axes": "x,y,y"}, {"axes": "x;y;z"}, {"axes": "--x,y,z"}, {"axes": ""},
     ],
 )  # fmt: skip

@@ -1,0 +1,139 @@
+"""The scans that ``perceive detect`` is given: of files, recordings, captures and several sensors at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from perception.cli.surroundings import Surroundings
+from perception.data.own import OwnDataSet, read_description
+from perception.errors import DataError
+from perception.io import find_point_clouds
+from perception.io.bag_scans import BagScans
+from perception.io.bags import is_bag, open_bag
+from perception.io.packets import PacketScans
+from perception.io.pcap import is_pcap
+from perception.io.rig import read_rig
+from perception.io.rig_scans import RigScans
+from perception.io.transform import ScanTransform
+from perception.types import PointCloud
+
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
+
+    Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
+    """
+
+    path: Path
+    name: str
+    position: int
+    read: PointCloud | DataError | None = None
+    sensor: str = ""
+
+    @property
+    def bag(self) -> Path | None:
+        """The recording that it is out of."""
+        return self.path if self.read is not None and is_bag(self.path) else None
+
+    @property
+    def source(self) -> str:
+        """As the record of the frame names it."""
+        cloud = self.read
+        return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
+
+
+def all_scans(
+    options: argparse.Namespace, transform: ScanTransform, stack: ExitStack
+) -> tuple[int | None, Iterator[Scan]]:
+    """How many scans there are, if known, and all of them; bags stay open until the stack is closed.
+
+    What is missing or has no such topic is an error here, before the detector is loaded.
+    """
+    captures = {
+        path: PacketScans(path, options.topic, transform=transform)
+        for path in dict.fromkeys(options.paths)
+        if is_pcap(path)
+    }
+    bags = {
+        path: BagScans(stack.enter_context(open_bag(path)), options.topic, transform=transform)
+        for path in dict.fromkeys(options.paths)
+        if is_bag(path)
+    }
+    recordings: dict[Path, BagScans | PacketScans] = {**bags, **captures}
+    if options.topic is not None and not recordings:
+        raise DataError(f"--topic {options.topic} is for bags of ROS, MCAP files and captures; none is given")
+    rest = [_scan_folder(path) for path in options.paths if path not in recordings]
+    paths = find_point_clouds(rest) if rest or not recordings else []
+
+    def scans() -> Iterator[Scan]:
+        for position, (path, name) in enumerate(zip(paths, _output_names(paths), strict=True)):
+            yield Scan(path, name, position)
+        for (path, found), stem in zip(recordings.items(), _output_names(list(recordings)), strict=True):
+            yield from _scans_of(path, stem, found)
+
+    return None if captures else len(paths) + sum(map(len, bags.values())), scans()
+
+
+def _scan_folder(path: Path) -> Path:
+    """The folder of the scans of a folder of one's own data; other paths as they are."""
+    return path / read_description(path).scans.path if OwnDataSet.recognises(path) else path
+
+
+def merged_scans(
+    options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings
+) -> tuple[int, Iterator[Scan]]:
+    """The same for the sensors of a robot, merged."""
+    rig = read_rig(options.sensors)
+    if options.topic is not None or options.columns is not None or transform.options:
+        raise ValueError(
+            "with --sensors topics, columns, unit and axes are said in its file, for each sensor"
+        )
+    found = {
+        path: RigScans(rig, path, surroundings.way(path, rig.frame)) for path in dict.fromkeys(options.paths)
+    }
+
+    def scans() -> Iterator[Scan]:
+        for (path, merged), stem in zip(found.items(), _output_names(list(found)), strict=True):
+            for position, scan in enumerate(_attempts(merged.attempts())):
+                if isinstance(scan, DataError):
+                    yield Scan(path, stem, position, scan)
+                    continue
+                name = f"{stem}-{scan.number:06d}" if is_bag(path) else scan.name
+                name = name if len(found) == 1 or is_bag(path) else f"{stem}-{name}"
+                yield Scan(path, name, position, scan.cloud, rig.frame)
+
+    return sum(map(len, found.values())), scans()
+
+
+def _scans_of(path: Path, stem: str, found: BagScans | PacketScans) -> Iterator[Scan]:
+    """The scans of a recording, until it is over or too damaged to go on."""
+    for number, read in enumerate(_attempts(found.attempts())):
+        cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
+        yield Scan(path, f"{stem}-{number:06d}", number, cloud, sensor)
+
+
+def _attempts(scans: Iterator[_Read | DataError]) -> Iterator[_Read | DataError]:
+    """All of them; an error that ends them is the last."""
+    try:
+        yield from scans
+    except DataError as error:
+        yield error
+
+
+def _output_names(paths: list[Path]) -> list[str]:
+    """File stems, with the folder's name in front (or a number behind) where stems repeat."""
+    stems = [path.stem for path in paths]
+    if len(set(stems)) == len(stems):
+        return stems
+    names = [f"{path.parent.name}-{path.stem}" for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name}-{position:06d}" for position, name in enumerate(names)]

@@ -1,0 +1,101 @@
+"""When scans were taken: out of a file with a time a line, or out of the scan's own name."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from perception.errors import DataError
+from perception.io.text import parse_count, read_text
+
+_SECOND_NS = 10**9
+#: Times beyond this (about the year 2262) do not fit into 64 bits of nanoseconds.
+_MOST_NS = 2**63 - 1
+#: ``1305031102.175304``: seconds since the epoch with a fraction.
+_SECONDS = re.compile(r"(?<!\d)([1-9]\d{8,9})[._](\d{1,9})(?!\d)")
+#: ``1532402927647951``: whole milliseconds, microseconds or nanoseconds since the epoch, by their digits.
+_WHOLE = re.compile(r"(?<!\d)([1-9]\d{12}|[1-9]\d{15}|[1-9]\d{18})(?!\d)")
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?")
+
+
+def parse_seconds(place: str, name: str, word: str) -> int:
+    """Nanoseconds of a time in seconds, exactly as it is written.
+
+    Args:
+        place: file and line, for the message.
+        name: the field, for the message.
+        word: the text.
+
+    Raises:
+        DataError: the word is no finite number, or too large.
+    """
+    try:
+        value = Decimal(word) * _SECOND_NS
+        if not value.is_finite() or abs(value) > _MOST_NS:
+            raise InvalidOperation
+    except InvalidOperation as error:
+        raise DataError(f"{place}: field {name} is {word[:80]!r}; expected a time in seconds") from error
+    return round(value)
+
+
+def said_time(name: str) -> int | None:
+    """Nanoseconds since the epoch in the name of a scan; None where it tells no time.
+
+    Seconds with a fraction, or whole milli-, micro- or nanoseconds, of which only the digits say which.
+    """
+    if found := _SECONDS.search(name):
+        return int(found.group(1)) * _SECOND_NS + int(found.group(2).ljust(9, "0"))
+    if found := _WHOLE.search(name):
+        digits = found.group(1)
+        return int(digits.ljust(19, "0"))
+    return None
+
+
+class ScanTimes:
+    """A time a line: seconds, or a date and time of UTC as KITTI's ``timestamps.txt`` has it.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: the file cannot be read, or a line of it; names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._times: list[int] = []
+        for number, line in enumerate(read_text(path, "a time a line").splitlines(), 1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                self._times.append(_parse(f"{path}: line {number}", line.strip()))
+
+    def find(self, name: str, position: int) -> int:
+        """Nanoseconds since the epoch of a scan: of the line of its number, or else of its place.
+
+        Args:
+            name: of the scan, without folder and suffix.
+            position: its place among the scans, from 0.
+
+        Raises:
+            DataError: there is no such line.
+        """
+        count = parse_count(name)
+        row = position if count is None else count
+        if row >= len(self._times):
+            raise DataError(
+                f"{self.path}: {len(self._times)} times, none in line {row} (from 0) for scan {name!r};"
+                " write a line for each scan"
+            )
+        return self._times[row]
+
+
+def _parse(place: str, text: str) -> int:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return parse_seconds(place, "time", text)
+    try:
+        moment = datetime.fromisoformat(f"{found.group(1)}T{found.group(2)}").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise DataError(f"{place}: {text[:80]!r} is no date and time ({error})") from error
+    return int(moment.timestamp()) * _SECOND_NS + int((found.group(3) or "0").ljust(9, "0"))
