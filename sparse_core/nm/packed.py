@@ -109,7 +109,7 @@ class PackedNM:
             tensor: two-dimensional, from cuSPARSELt or CUTLASS.
 
         Raises:
-            TypeError: a tensor of another layout.
+            TypeError: a tensor of another layout, or int8, which torch cannot make dense again.
             ValueError: not two-dimensional, or its numbers are not finite.
         """
         if not isinstance(tensor, SparseSemiStructuredTensor):
@@ -117,6 +117,8 @@ class PackedNM:
                 "expected a semi-structured tensor, which torch.sparse.to_sparse_semi_structured"
                 f" makes; got {type(tensor).__name__}: a dense weight is packed by from_dense"
             )
+        if tensor.dtype == torch.int8:
+            raise TypeError("torch reads no int8 from its semi-structured tensors: keep the dense weight")
         dense = tensor.detach().to_dense()
         if not bool(dense.isfinite().all()):
             raise ValueError("the tensor holds infinity or NaN, which torch cannot read from its own layout")

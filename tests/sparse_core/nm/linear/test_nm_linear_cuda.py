@@ -133,7 +133,15 @@ def test_against_torch_semi_structured(cuda: torch.device, dtype: torch.dtype, r
         assert float((ours.double() - theirs.double()).abs().max()) <= 0.02 * float(theirs.abs().max())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_int8_to_torch(cuda: torch.device) -> None:
+    theirs = packed_weight(256, 512, torch.int8, cuda).to_torch()
+    assert theirs.dtype == torch.int8
+    with pytest.raises(TypeError, match="torch reads no int8"):
+        PackedNM.from_torch(theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("backend", [SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS])
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that its own layout is a prototype
 def test_to_torch_and_back(cuda: torch.device, dtype: torch.dtype, backend: Any) -> None:
