@@ -53,7 +53,7 @@ def draw(file: Path, drawn: Drawn) -> Path:
     _timeline(figure.add_subplot(grid[0, 1]), drawn)
     _questions(figure.add_subplot(grid[1, 1]), drawn.answers)
     figure.suptitle(drawn.title)
-    figure.savefig(file, dpi=100)
+    figure.savefig(file, dpi=100, bbox_inches="tight")
     plt.close(figure)
     return file
 
