@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from perception.model.layers import norm_scale_shift
 from perception.train.ranks import Ranks
+from sparse_core.gradients import once_differentiable
 
 
 class SynchronisedNorm(nn.BatchNorm1d):
@@ -88,6 +89,7 @@ class _Normalise(torch.autograd.Function):
         return (normal * weight.view(shape) + bias.view(shape)).to(rows.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         normal, weight, inverse = ctx.saved_tensors
         slope = gradients[0].float()

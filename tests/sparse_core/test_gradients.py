@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
+from perception.train.ranks import Ranks
+from perception.train.synchronised import _Normalise
 from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
@@ -89,6 +91,16 @@ def assembled(values: Tensor) -> Tensor:
     row, col = torch.tensor([0, 1, 0, 1, 0]), torch.tensor([1, 0, 1, 1, 0])
     made = assemble_csr(row, col, values, (2, 2)).values
     return made * made
+
+
+def norm_of_ranks() -> Case:
+    """Of one rank, whose mean and variance are told."""
+    told = (torch.zeros(3), torch.ones(3), 4, Ranks())
+    return lambda rows, weight, bias: _Normalise.apply(rows, weight, bias, *told), (
+        numbers(4, 3),
+        numbers(3),
+        numbers(3),
+    )
 
 
 MASK = torch.tensor([True, False, True, False])
@@ -210,6 +222,7 @@ REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,
     "sparse_core.dynamic.rigl.block_product.api._Linear": linear_of_blocks,
     "sparse_core.dynamic.rigl.block_product.api._Convolution": convolution_of_blocks,
+    "perception.train.synchronised._Normalise": norm_of_ranks,
 }
 #: What refuses.
 _REFUSAL = "sparse_core.gradients._Refusal"

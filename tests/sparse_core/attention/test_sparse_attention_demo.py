@@ -170,7 +170,7 @@ def test_bad_files_and_radius(main: Main, tmp_path: Path) -> None:
     np.save(tmp_path / "empty.npy", np.full((3, 3), np.inf, dtype=np.float32))
     for arguments, message in (
         (("--points", str(tmp_path / "none.bin")), "none.bin"),
-        (("--points", str(tmp_path / "cloud.xyz")), "unknown kind of scan"),
+        (("--points", str(tmp_path / "cloud.e57")), "unknown kind of scan"),
         (("--points", str(tmp_path / "empty.npy")), "no point with finite coordinates"),
         (("--patterns", "radius", "--radius", "-1"), "radius must be a number of at least 0"),
     ):

@@ -44,8 +44,8 @@ class CellKeys:
 
     def __init__(self, keys: Keys, rows: Rows | None = None) -> None:
         self.keys = keys
-        # Behind the last a key that nobody asks for, and the row of what is not there.
-        self._keys = np.append(keys, np.int64(-1))
+        # Behind the last a key that nothing has, and the row of what is not there.
+        self._keys = np.append(keys, np.iinfo(np.int64).min)
         self._rows = np.append(np.arange(len(keys), dtype=np.int32) if rows is None else rows, np.int32(-1))
 
     def __len__(self) -> int:
