@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
 from perception.cli.evaluate_tracking import add_tracking_option, run_tracking
+from perception.cli.ranges import add_range_option, range_of
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.thresholds import ScoreChoice
@@ -90,6 +91,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    add_range_option(parser)
+    parser.add_argument(
+        "--rename",
+        action="append",
+        default=[],
+        metavar="CLASS=NAME",
+        help="what the data set calls a class of the detector, such as Car=car (repeatable)",
+    )
     add_tracking_option(parser)
     add_device_option(parser)
 
@@ -123,7 +132,9 @@ def run(options: argparse.Namespace) -> int:
                 # Another frame of this name: this one holds its scan.
                 detected.append((data_set.frame(frame.frame_id), found))
 
-        results = options.results if detector is None else _detect(detector, judge, folder / "results", keep)
+        results = options.results
+        if detector is not None:
+            results = _detect(detector, judge, folder / "results", keep, _names(options))
         result = judge.evaluate(results)
         tables = result_tables(result)
         record = dict(result.to_dict())
@@ -166,7 +177,24 @@ def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Det
     # Own data is judged by all of its classes, whatever the detector knows.
     by_boxes = (options.protocol or data_set.evaluation) == "boxes"
     known = None if detector is None or by_boxes else detector.config.head.classes
+    if known is not None:
+        known = tuple(_names(options).get(name, name) for name in known)
     return JudgeOptions(known, options.missing, rules, options.min_points)
+
+
+def _names(options: argparse.Namespace) -> dict[str, str]:
+    """What the data set calls the detector's classes, where that is another name."""
+    found = {}
+    for text in options.rename:
+        name, equals, other = text.partition("=")
+        if not (name and equals and other):
+            raise ValueError(f"--rename must be CLASS=NAME such as Car=car, got {text!r}")
+        found[name] = other
+    if found and options.results is not None:
+        raise ValueError("--rename is for a detector's classes: leave it out with --results")
+    if found and (options.thresholds or options.save_calibrated is not None):
+        raise ValueError("--rename leaves the weights as they are: no --thresholds or --save-calibrated")
+    return found
 
 
 def _data_set(options: argparse.Namespace, *, detecting: bool) -> DataSet:
@@ -183,11 +211,16 @@ def _are_results(name: str) -> bool:
 def _detector(options: argparse.Namespace, weights: str) -> Detector:
     from perception.detector import Detector
 
-    return Detector.from_pretrained(weights, device=options.device)
+    detector = Detector.from_pretrained(weights, device=options.device)
+    return detector if options.range is None else detector.with_range(range_of(options.range))
 
 
 def _detect(
-    detector: Detector, judge: Judge, directory: Path, keep: Callable[[Frame, Detections], None]
+    detector: Detector,
+    judge: Judge,
+    directory: Path,
+    keep: Callable[[Frame, Detections], None],
+    names: dict[str, str],
 ) -> Path:
     from perception.evaluate.data_set import detect_all
 
@@ -198,7 +231,7 @@ def _detect(
             bar.advance(task)
             keep(frame, found)
 
-        return detect_all(detector, judge, directory, on_frame=on_frame)
+        return detect_all(detector, judge, directory, names=names, on_frame=on_frame)
 
 
 def _thresholds(pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]) -> Table:
@@ -253,7 +286,8 @@ def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: P
     if _are_results(other):
         path = Path(other)
     else:
-        path = _detect(_detector(options, other), judge, folder / "against", lambda *_: None)
+        detector = _detector(options, other)
+        path = _detect(detector, judge, folder / "against", lambda *_: None, _names(options))
     return bootstrap(
         run,
         judge.sampler(path),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from perception.data import DataSet, Frame
@@ -52,6 +53,7 @@ def detect_all(
     judge: Judge,
     directory: str | Path,
     *,
+    names: Mapping[str, str] | None = None,
     on_frame: Callable[[Frame, Detections], None] | None = None,
 ) -> Path:
     """Detect in every frame of a judge's data set and write results that it judges.
@@ -61,6 +63,7 @@ def detect_all(
             at: all scores from ``nms.score_threshold`` on count.
         judge: of the frames.
         directory: results are written here, and left.
+        names: what the data set calls a class of the detector; of others the names stay.
         on_frame: called after each frame.
 
     Raises:
@@ -71,6 +74,8 @@ def detect_all(
     def detected() -> Iterator[tuple[Frame, Detections]]:
         for frame in judge.data_set:
             found = everything(frame.cloud)
+            if names:
+                found = replace(found, labels=[names.get(label, label) for label in found.labels])
             yield frame, found
             if on_frame is not None:
                 on_frame(frame, found)

@@ -375,3 +375,40 @@ def test_calibrated_scores(kitti_folder: Path, tiny_config: DetectorConfig, tmp_
     undone = Detector.from_pretrained(tmp_path / "twice.safetensors")
     assert undone.config.nms.score_maps["Car"] == (1.0, 0.0)
     assert undone.config.nms.report_thresholds["Car"] == pytest.approx(0.3)
+
+
+def test_names_and_range_of_other_data(
+    perceive: Perceive, kitti_folder: Path, tiny_config: DetectorConfig, tmp_path: Path
+) -> None:
+    config = replace(tiny_config, nms=replace(tiny_config.nms, score_threshold=0.0))
+    torch.manual_seed(5)
+    save_weights(Network(config).eval(), tmp_path / "w.safetensors")
+    arguments = (
+        "eval",
+        "--data",
+        kitti_folder,
+        "--weights",
+        tmp_path / "w.safetensors",
+        "--protocol",
+        "boxes",
+    )
+    plain, renamed = (
+        json.loads(perceive(*arguments, *more, "--json").output)
+        for more in ((), ("--rename", "Car=Pedestrian", "--rename", "Pedestrian=Car"))
+    )
+    # Every box counts for the other class.
+    boxes = [
+        {name: run["classes"][name]["detections"] for name in config.head.classes} for run in (plain, renamed)
+    ]
+    assert boxes[0]["Car"] == boxes[1]["Pedestrian"]
+    assert boxes[0]["Pedestrian"] == boxes[1]["Car"]
+    near = json.loads(perceive(*arguments, "--range", "0,-1.28,-3,2.56,1.28,1", "--json").output)
+    assert near["classes"]["Car"]["detections"] < boxes[0]["Car"]
+    for more, message in (
+        (("--rename", "Car"), "--rename must be CLASS=NAME such as Car=car, got 'Car'"),
+        (("--rename", "Car=car", "--thresholds"), "--rename leaves the weights as they are"),
+        (("--range", "5"), "--range must be 'none' or six numbers"),
+    ):
+        done = perceive(*arguments, *more)
+        assert done.status == 2
+        assert message in done.remarks.replace("\n", " ")
