@@ -373,6 +373,24 @@ def test_marking_and_what_others_do_appear_at_once(visit: Any, service: str) -> 
     count_of(page, "43 memories")
 
 
+def test_what_is_pressed_stays_until_it_is_let_go(visit: Any, service: str) -> None:
+    """Between press and release of a row, a memory comes: the row is opened all the same, and the list is built anew."""
+    page = visit()
+    row = page.locator('#list [data-id="8"]')
+    row.scroll_into_view_if_needed()
+    row.hover()
+    page.mouse.down()
+    record = {"time_ns": START + 5 * DAY, "label": "Ladder", "x": 3, "y": 3}
+    ids = httpx.post(f"{service}/api/memories", json={"memories": [record]}).json()["ids"]
+    count_of(page, "44 memories")
+    page.mouse.up()
+    page.locator("#card .facts").wait_for()
+    assert page.url.endswith("#memory=8")
+    playwright.expect(page.locator("#list")).to_contain_text("Ladder")
+    httpx.post(f"{service}/api/forget", json={"ids": ids})
+    playwright.expect(page.locator("#list")).not_to_contain_text("Ladder")
+
+
 def test_tiers_and_health(visit: Any, shoot: Any) -> None:
     page = visit()
     page.click("#tab-store")

@@ -1,7 +1,7 @@
 // What was done to the store, and taking it back.
 
 import { getJson, post } from "./api.js";
-import { byId, element, toast } from "./dom.js";
+import { byId, element, rebuild, toast } from "./dom.js";
 import { plural, timeElement } from "./format.js";
 
 const PORTION = 50;
@@ -64,7 +64,7 @@ export class Activity {
       ? [`${what(this.last)}, `, timeElement(this.last.time_ns / 1e9, { short: true }), this.last.detail.reason ? `: ${this.last.detail.reason}` : ""]
       : ["Nothing was forgotten that could come back."]));
     const rows = this.entries.map((entry) => this.row(entry, writable));
-    byId("log").replaceChildren(...(rows.length ? rows : [element("li.empty", {}, "Nothing was done yet.")]));
+    rebuild(byId("log"), () => byId("log").replaceChildren(...(rows.length ? rows : [element("li.empty", {}, "Nothing was done yet.")])));
     byId("log-more").hidden = !this.entries.length || this.entries.at(-1).generation <= 1;
   }
 

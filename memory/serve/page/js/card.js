@@ -1,7 +1,7 @@
 // A memory's card: what it is, why it was kept, where it comes from, what happened to it.
 
 import { getJson, hasPath, post } from "./api.js";
-import { byId, element, facts, toast } from "./dom.js";
+import { byId, element, facts, rebuild, toast } from "./dom.js";
 import { count, metres, nameOf, percent, plural, stateWords, timeElement } from "./format.js";
 import { glyph } from "./glyphs.js";
 
@@ -40,7 +40,7 @@ export class Card {
     try {
       const found = await getJson(`api/explain/${id}`);
       const canMark = await hasPath("/api/mark");
-      if (this.id === id) this.fill(found, canMark);
+      rebuild(this.place, () => this.id === id && this.fill(found, canMark));
     } catch (error) {
       if (this.id !== id) return;
       this.place.replaceChildren(this.head(`Memory #${id}`), element("p.problem", { role: "alert" }, error.message),

@@ -69,6 +69,33 @@ export function afterPause(work, milliseconds) {
   };
 }
 
+/** Where somebody presses now, and what waits for the end of it. */
+let pressed = null;
+const held = new Map();
+function released() {
+  pressed = null;
+  // The click comes after the button is let go.
+  setTimeout(() => {
+    const works = [...held.values()];
+    held.clear();
+    for (const work of works) work();
+  });
+}
+addEventListener("pointerdown", (event) => { pressed = event.target; }, { capture: true });
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, released, { capture: true });
+
+/**
+ * Build a place anew, once nobody presses in it: a button that is replaced between press and release is never clicked.
+ * Of several that wait for one place the last is done.
+ */
+export function rebuild(place, work) {
+  if (pressed && place.contains(pressed)) held.set(place, work);
+  else {
+    held.delete(place);
+    work();
+  }
+}
+
 /** A definition list's rows. */
 export function facts(rows) {
   return element("dl.facts", {}, rows.filter((row) => row && row[1] !== null && row[1] !== undefined && row[1] !== "")

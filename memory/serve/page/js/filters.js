@@ -1,6 +1,6 @@
 // Filters by label, kind, state and map.
 
-import { byId, element } from "./dom.js";
+import { byId, element, rebuild } from "./dom.js";
 import { count, stateWords } from "./format.js";
 
 const MOST_LABELS = 300;
@@ -78,13 +78,15 @@ export class Filters {
   fillChips(place, entries, column, words) {
     const key = JSON.stringify([entries, [...this.chosen[column]]]);
     if (place.dataset.key === key) return;
-    const at = [...place.children].indexOf(document.activeElement);
-    place.dataset.key = key;
-    place.replaceChildren(...entries.map(([name, size]) => element("button.chip", {
-      type: "button", "aria-pressed": String(this.chosen[column].has(name)),
-      onclick: (event) => this.toggle(column, name, event.currentTarget),
-    }, words(name), " ", element("span.chip-count", {}, count(size)))));
-    if (at >= 0) place.children[at]?.focus();
+    rebuild(place, () => {
+      const at = [...place.children].indexOf(document.activeElement);
+      place.dataset.key = key;
+      place.replaceChildren(...entries.map(([name, size]) => element("button.chip", {
+        type: "button", "aria-pressed": String(this.chosen[column].has(name)),
+        onclick: (event) => this.toggle(column, name, event.currentTarget),
+      }, words(name), " ", element("span.chip-count", {}, count(size)))));
+      if (at >= 0) place.children[at]?.focus();
+    });
   }
 
   toggle(column, name, chip) {

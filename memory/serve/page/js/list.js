@@ -1,6 +1,6 @@
 // The list of memories: what the map shows, or what an answer found.
 
-import { byId, element } from "./dom.js";
+import { byId, element, rebuild } from "./dom.js";
 import { brief, count, metres, nameOf, stateWords, time, times } from "./format.js";
 import { glyph } from "./glyphs.js";
 
@@ -27,16 +27,18 @@ export class List {
     this.limit = FIRST;
   }
 
-  /** Entries [{id, label, kind, state, x, y, last, count, marked, role}], of so many. */
+  /** Entries [{id, label, kind, state, x, y, last, count, marked, role}], of so many; `selected()` is the id of the card. */
   fill(entries, total, { title, empty, selected, refill }) {
     this.refill = refill;
     byId("count").textContent = title;
     this.more.hidden = entries.length >= total;
     this.more.textContent = `Show more (${count(total - entries.length)} left)`;
-    const focused = this.place.contains(document.activeElement) ? document.activeElement.dataset.id : null;
-    this.place.replaceChildren(...entries.map((entry) => this.row(entry, selected)));
-    if (!entries.length) this.place.append(element("li.empty", {}, empty));
-    if (focused) this.place.querySelector(`[data-id="${focused}"]`)?.focus({ preventScroll: true });
+    rebuild(this.place, () => {
+      const focused = this.place.contains(document.activeElement) ? document.activeElement.dataset.id : null;
+      this.place.replaceChildren(...entries.map((entry) => this.row(entry, selected())));
+      if (!entries.length) this.place.append(element("li.empty", {}, empty));
+      if (focused) this.place.querySelector(`[data-id="${focused}"]`)?.focus({ preventScroll: true });
+    });
   }
 
   row(entry, selected) {

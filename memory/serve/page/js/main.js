@@ -153,7 +153,7 @@ function fill() {
     const entries = answered.map(([entry]) => entry);
     list.fill(entries.slice(0, list.limit), entries.length, {
       title: `${plural(entries.length, "memory", "memories")} in the answer`, empty: "There is no memory to show for it.",
-      selected: card.id, refill: fill,
+      selected: () => card.id, refill: fill,
     });
     tellMap(entries.length);
     return;
@@ -162,7 +162,7 @@ function fill() {
   const shown = columns.top(rows, list.limit, byId("order").value, map.middle).map((row) => entryOf(columns, row));
   const title = rows.length === passing.length ? plural(rows.length, "memory", "memories")
     : `${count(rows.length)} of ${plural(passing.length, "memory", "memories")} in view`;
-  list.fill(shown, rows.length, { title, empty: nothing(), selected: card.id, refill: fill });
+  list.fill(shown, rows.length, { title, empty: nothing(), selected: () => card.id, refill: fill });
   tellMap(rows.length);
 }
 
