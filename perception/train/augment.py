@@ -114,7 +114,8 @@ def _rotation(angle_rad: float) -> FloatArray:
 
 def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
     """Lift or lower an object to the ground of its new place, where points tell how high that is."""
-    near = np.abs(scene[:, :2] - sample.box[:2]).max(axis=1) < 2.5
+    near = np.abs(scene[:, 0] - sample.box[0]) < 2.5
+    near &= np.abs(scene[:, 1] - sample.box[1]) < 2.5
     if int(near.sum()) < 20:
         return sample
     ground = float(np.quantile(scene[near, 2], 0.05))

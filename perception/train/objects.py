@@ -68,14 +68,26 @@ def shadowed(points: FloatArray, box: FloatArray) -> np.ndarray:
     half = box[3:6] / 2
     if (np.abs(origin) <= half).all():
         return np.zeros(len(points), dtype=bool)
-    place = local_positions(points, box)
-    way = place - origin
+    candidates = _seen_past(points, box)
+    way = (local_positions(points[candidates], box) - origin).T
     with np.errstate(divide="ignore", invalid="ignore"):  # Where a ray runs along a face, the product is NaN.
-        first, second = (-half - origin) / way, (half - origin) / way
-    enters = np.fmax.reduce(np.minimum(first, second), axis=1)
-    leaves = np.fmin.reduce(np.maximum(first, second), axis=1)
-    mask: np.ndarray = (enters < leaves) & (enters > 0) & (leaves < 1)
+        first, second = (-half - origin).T / way, (half - origin).T / way
+    enters = np.fmax.reduce(np.minimum(first, second), axis=0)
+    leaves = np.fmin.reduce(np.maximum(first, second), axis=0)
+    mask = np.zeros(len(points), dtype=bool)
+    mask[candidates] = (enters < leaves) & (enters > 0) & (leaves < 1)
     return mask
+
+
+def _seen_past(points: FloatArray, box: FloatArray) -> np.ndarray:
+    """Rows of the points whose ray from the origin comes near the circle around a box in bird's-eye view."""
+    x, y = points[:, 0], points[:, 1]
+    radius = float(np.hypot(box[3], box[4])) / 2 * 1.001 + 0.001
+    # |p x c| <= r |p|: the distance of the centre from the ray's line.
+    beside = (x * box[1] - y * box[0]) ** 2 <= np.float32(radius**2) * (x * x + y * y)
+    if float(np.hypot(box[0], box[1])) > radius:
+        beside &= x * box[0] + y * box[1] > 0
+    return np.flatnonzero(beside)
 
 
 def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:

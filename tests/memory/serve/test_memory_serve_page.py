@@ -374,7 +374,7 @@ def test_marking_and_what_others_do_appear_at_once(visit: Any, service: str) -> 
 
 
 def test_what_is_pressed_stays_until_it_is_let_go(visit: Any, service: str) -> None:
-    """Between press and release of a row, a memory comes: the row is opened all the same, and the list is built anew."""
+    """A memory comes between press and release: the row is opened all the same, then the list is filled."""
     page = visit()
     row = page.locator('#list [data-id="8"]')
     row.scroll_into_view_if_needed()
