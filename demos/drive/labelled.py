@@ -29,6 +29,8 @@ from perception.track.tracks import Tracks
 
 #: Names of the passes, as recordings of tracks.
 PASSES = ("there", "back")
+#: What nuScenes calls the detector's classes.
+_NAMES = {"car": "Car", "pedestrian": "Pedestrian", "bicycle": "Cyclist"}
 _MAP = "sequence"
 _FURTHER = "further sights of a track, which is one memory"
 
@@ -151,7 +153,7 @@ class _Labels:
 
     def __call__(self, moment: Moment) -> Sights:
         frame = moment.frame
-        return _sights(moment, frame.track_ids, _in_map(frame.boxes, _pose(frame)), frame.labels, None)
+        return _sights(moment, frame.track_ids, _in_map(frame.boxes, _pose(frame)), _labels(frame), None)
 
 
 class _Detected:
@@ -227,7 +229,7 @@ def _add_truth(truth: Truth, moment: Moment) -> None:
     ids = frame.track_ids
     assert ids is not None
     there = truth.days.setdefault(moment.day, {})
-    for key, label, box in zip(ids.tolist(), frame.labels, _in_map(frame.boxes, _pose(frame)), strict=True):
+    for key, label, box in zip(ids.tolist(), _labels(frame), _in_map(frame.boxes, _pose(frame)), strict=True):
         place = box[:2].astype(np.float64)
         truth.sights.setdefault(key, []).append(Sight(moment.time_ns, moment.day, label, place))
         there[key] = (label, place)
@@ -245,6 +247,10 @@ def _box_memory(sights: Sights, row: int) -> Memory:
         payload={"size_m": np.round(box[3:6], 2).tolist()},
         provenance="detector",
     )
+
+
+def _labels(frame: Frame) -> list[str]:
+    return [_NAMES.get(label, label) for label in frame.labels]
 
 
 def _pose(frame: Frame) -> NDArray[np.float64]:

@@ -20,7 +20,10 @@ SAME_M, SAME_S = 2.0, 1.0
 def questions_of(truth: Truth, label: str = "Car") -> list[Question]:
     """How many, which stand, where they were last seen, and what changed."""
     things = [
-        sights for sights in truth.sights.values() if sights[0].label == label and len(sights) >= LEAST_SIGHTS
+        sights
+        for sights in truth.sights.values()
+        # The same labels are seen on both ways.
+        if sights[0].label == label and len(sights) >= len(PASSES) * LEAST_SIGHTS
     ]
     parked = [sights for sights in things if stands(sights)]
     found = [_how_many(things, label, day) for day in range(len(PASSES))]

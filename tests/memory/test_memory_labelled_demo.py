@@ -1,4 +1,4 @@
-"""``demos/remember.py --data``: a labelled sequence, tracked, remembered, and answers checked by its labels."""
+"""``demos/remember.py --data``: a labelled sequence tracked and remembered, answers checked by its labels."""
 
 from __future__ import annotations
 
