@@ -1,4 +1,4 @@
-"""Console command ``perceive``: init, detect, track, eval, train, simulate, convert, doctor, bench."""
+"""Console command ``perceive``: init, detect, track, eval, train, simulate, export, doctor …"""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from perception.cli import (
     detect,
     doctor,
     evaluate,
+    export,
     init,
     pseudo_label,
     simulate,
@@ -23,6 +24,21 @@ from perception.errors import PerceptionError
 from sparse_core import __version__
 from sparse_core.errors import SparseError
 
+#: In the order of the help.
+_COMMANDS = (
+    init,
+    detect,
+    track,
+    evaluate,
+    train,
+    pseudo_label,
+    simulate,
+    convert,
+    export,
+    doctor,
+    bench,
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input."""
@@ -31,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (init, detect, track, evaluate, train, pseudo_label, simulate, convert, doctor, bench):
+    for module in _COMMANDS:
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
