@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from perception.cli import (
     bench,
     convert,
+    convert_weights,
     detect,
     doctor,
     evaluate,
@@ -34,6 +35,7 @@ _COMMANDS = (
     pseudo_label,
     simulate,
     convert,
+    convert_weights,
     export,
     doctor,
     bench,

@@ -54,23 +54,28 @@ def resolve_weights(name_or_path: str | Path) -> Path:
     raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
 
 
-def save_weights(network: Network, path: str | Path) -> None:
-    """Write a network and its configuration; floating-point tensors become half precision.
+def save_weights(network: Network, path: str | Path, *, dtype: torch.dtype = torch.float16) -> None:
+    """Write a network and its configuration.
 
     A file that is there is replaced once the new one is complete; it has the rights of any new file.
 
+    Args:
+        network: not folded.
+        path: of the file.
+        dtype: of floating-point tensors.
+
     Raises:
-        ValueError: a folded network, or a tensor that half precision cannot hold (NaN, or above 65504).
+        ValueError: a folded network, or a tensor that the type cannot hold (NaN; in half above 65504).
     """
     tensors = {
-        name: (value.half() if value.is_floating_point() else value).contiguous().cpu()
+        name: (value.to(dtype) if value.is_floating_point() else value).contiguous().cpu()
         for name, value in network.state_dict().items()
     }
     if not any(name.endswith("running_mean") for name in tensors):
         raise ValueError("this network is folded for inference; save it before making a Detector of it")
     for name, value in tensors.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} holds values that half precision cannot; the network cannot be saved")
+            raise ValueError(f"{name} holds values that {dtype} cannot; the network cannot be saved")
     with replacing(Path(path)) as temporary:
         save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
 
