@@ -17,6 +17,7 @@ from perception.cli import (
     export,
     init,
     pseudo_label,
+    push,
     simulate,
     track,
     train,
@@ -37,6 +38,7 @@ _COMMANDS = (
     convert,
     convert_weights,
     export,
+    push,
     doctor,
     bench,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils.cpp_extension import include_paths
 
 from perception import Detector
 from perception.config import DetectorConfig, NmsConfig
@@ -102,3 +104,33 @@ def test_onnx_says_what_to_install(network: Network, tmp_path: Path, monkeypatch
 def test_no_such_format(network: Network, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one of onnx"):
         export_network(network, tmp_path / "frame", "tflite")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_compiled_for_cpp(network: Network, street: Street, tmp_path: Path) -> None:
+    package = export_network(network, tmp_path / "frame.pt2", "aoti")
+    scans = [tmp_path / f"{seed}.bin" for seed in range(3)]
+    clouds = [street(0).points, street(1).points[:300], np.zeros((0, 4), np.float32)]
+    for scan, points in zip(scans, clouds, strict=True):
+        points.tofile(scan)
+    printed = subprocess.run(
+        [_build(tmp_path / "detect"), package, *scans], check=True, capture_output=True, text=True
+    ).stdout
+    lines = [line.split() for line in printed.splitlines()]
+    detector = Detector(network)
+    for scan, points in zip(scans[:2], clouds, strict=False):
+        own = np.array([[float(part) for part in line[1:]] for line in lines if line[0] == str(scan)])
+        assert_same(own[:, 2:], own[:, 1], detector(points))
+    assert len(lines) == sum(line[0] != str(scans[2]) for line in lines)
+
+
+def _build(program: Path) -> Path:
+    """The example, by the compiler alone: CMake's own search for libtorch takes longer than the build."""
+    source = Path(__file__).parents[3] / "demos" / "robot" / "detect.cpp"
+    libraries = Path(torch.__file__).parent / "lib"
+    flags = [f"-I{path}" for path in include_paths()]
+    flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", "-std=c++20", "-O0"]
+    flags += [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-ltorch", "-ltorch_cpu", "-lc10"]
+    subprocess.run(["g++", source, "-o", program, *flags], check=True)
+    return program
