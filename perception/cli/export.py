@@ -34,10 +34,7 @@ def run(options: argparse.Namespace) -> int:
     network = load_weights(options.weights)
     if options.range is not None:
         network = in_range(network, network.config.pillars.with_range(range_of(options.range)))
-    default = Path(options.weights).with_suffix(SUFFIXES[options.format]).name
+    default = Path(options.weights).name.removesuffix(".safetensors") + SUFFIXES[options.format]
     path = export_network(network, options.out or Path(default), options.format)
-    megabytes = path.stat().st_size / 1e6
-    OUTPUT.print(
-        f"{path} ({megabytes:.1f} MB): points (N, 4) to boxes (M, 7), scores, labels", soft_wrap=True
-    )
+    OUTPUT.print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
     return 0

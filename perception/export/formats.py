@@ -86,14 +86,27 @@ def export_aoti(network: Network, path: Path) -> None:
         package.replace(temporary)
 
 
+def export_spconv(network: Network, path: Path) -> None:
+    """The sparse backbone alone, as NVIDIA's libspconv reads it; see :mod:`perception.export.engine`.
+
+    Raises:
+        ImportError: onnx is missing; says what to install.
+    """
+    _require("onnx")
+    from perception.export.engine import export_engine
+
+    export_engine(network, path)
+
+
 #: What is written, by name.
 FORMATS: dict[str, Callable[[Network, Path], None]] = {
     "onnx": export_onnx,
+    "onnx-spconv": export_spconv,
     "torch-export": export_torch,
     "aoti": export_aoti,
 }
 #: How their files end.
-SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2", "aoti": ".pt2"}
+SUFFIXES = {"onnx": ".onnx", "onnx-spconv": ".onnx", "torch-export": ".pt2", "aoti": ".pt2"}
 
 
 def export_network(network: Network, path: str | Path, file_format: str = "onnx") -> Path:

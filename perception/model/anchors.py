@@ -18,7 +18,7 @@ from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
 from perception.model.layers import DenseUnit, PointUnit
 from perception.model.network import Network, NetworkMaps
-from perception.model.pillars import Pillars
+from perception.model.pillars import Pillars, segment_reduce
 
 #: x, y, z, intensity; offset from the mean (3) and from the middle of the pillar (3).
 POINT_FEATURES = 10
@@ -115,10 +115,11 @@ class AnchorEncoder(nn.Module):
         xyz = torch.where(used, slots[:, :, :3], 0.0)
         mean = xyz.sum(1, keepdim=True) / counted.sum(1)[:, None, None]
         features = torch.cat([slots, slots[:, :, :3] - mean, slots[:, :, :3] - centre[:, None]], dim=2)
-        # Places without a point go through the layer as zeros, and count for the maximum: so it was trained.
-        features = torch.where(used, features, 0.0)
-        rows: Tensor = self.points(features.reshape(-1, POINT_FEATURES))
-        return rows.view(*counted.shape, rows.shape[1]).amax(1)
+        counts = counted.sum(1)
+        highest = segment_reduce(self.points(features[counted]), counts, "max")
+        # It was trained with zeros in places without a point, which count for the maximum.
+        empty: Tensor = self.points(features.new_zeros(1, POINT_FEATURES))
+        return torch.maximum(highest, torch.where((counts < self.most)[:, None], empty, 0.0))
 
 
 class AnchorBackbone(nn.Module):
