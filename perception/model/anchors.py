@@ -97,7 +97,6 @@ class AnchorEncoder(nn.Module):
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
-        self.config = config.pillars
         self.most = _section(config).points
         self.points = PointUnit(POINT_FEATURES, config.pillars.channels)
 
@@ -173,7 +172,9 @@ class AnchorHead(nn.Module):
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
         self.config, self.section = config.head, _section(config)
-        self.grid = config.pillars.closed_grid.coarser(self.section.map_stride)
+        #: Of any cells: a detector that looks elsewhere has another range.
+        self.grid = config.pillars.grid
+        self.cell_m = config.pillars.pillar_size_m * self.section.map_stride
         classes = len(config.head.classes)
         missing = [name for name in config.head.classes if name not in config.head.sizes_m]
         if missing or len(self.section.bottoms_m) != classes:
@@ -192,7 +193,7 @@ class AnchorHead(nn.Module):
         Args:
             cells: (A,) int64 numbers.
         """
-        section, grid = self.section, self.grid
+        section, grid = self.section, self.grid.with_cells(self.cell_m)
         assert isinstance(grid, BirdsEyeGrid)
         device, (rows, columns) = cells.device, grid.shape
         yaws = torch.tensor(section.yaws_rad, device=device)
@@ -245,9 +246,10 @@ class AnchorNetwork(Network):
 
     def __init__(self, config: DetectorConfig) -> None:
         nn.Module.__init__(self)
-        if config.refine.enabled or config.pillars.open:
+        if config.refine.enabled or config.neck.blocks or config.pillars.open:
             raise ConfigError(
-                "a detector of kind 'anchors' needs refine.enabled: false and a range (pillars.range_m)"
+                "a detector of kind 'anchors' has no refinement and no neck, and needs a range:"
+                " refine.enabled: false, neck.blocks: 0, six numbers as pillars.range_m"
             )
         self.config = config
         # Parts of other types than the base's under its names, which weights and ranges are read by.

@@ -18,7 +18,15 @@ import torch
 import yaml
 from torch import Tensor
 
-from perception.config import DetectorConfig, HeadConfig, NmsConfig, PillarConfig, RefineConfig, load_config
+from perception.config import (
+    DetectorConfig,
+    HeadConfig,
+    NeckConfig,
+    NmsConfig,
+    PillarConfig,
+    RefineConfig,
+    load_config,
+)
 from perception.errors import CheckpointError, ConfigError
 from perception.model.anchors import BOX_CODE, POINT_FEATURES, AnchorConfig, AnchorNetwork
 from sparse_core.surgery import shapes_of, state_difference
@@ -201,6 +209,7 @@ def _kitti(name: str, classes: tuple[str, ...], top_k: int, nms: NmsConfig, **se
         backbone=AnchorConfig(bottoms_m=bottoms, **section),
         head=HeadConfig(classes=classes, sizes_m={label: _SIZES_M[label] for label in classes}, top_k=top_k),
         nms=nms,
+        neck=NeckConfig(blocks=0),
         refine=RefineConfig(enabled=False),
     )
 
@@ -297,6 +306,7 @@ def _of_openpcdet(path: Path, values: Any) -> DetectorConfig:
             score_threshold=float(post["SCORE_THRESH"]),
             max_boxes=int(nms["NMS_POST_MAXSIZE"]),
         ),
+        neck=NeckConfig(blocks=0),
         refine=RefineConfig(enabled=False),
     )
 

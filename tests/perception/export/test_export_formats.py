@@ -126,7 +126,7 @@ def test_compiled_for_cpp(network: Network, street: Street, tmp_path: Path) -> N
 
 
 def _build(program: Path) -> Path:
-    """The example, by the compiler alone: CMake's own search for libtorch takes longer than the build."""
+    """The example, by the compiler alone."""
     source = Path(__file__).parents[3] / "demos" / "robot" / "detect.cpp"
     libraries = Path(torch.__file__).parent / "lib"
     flags = [f"-I{path}" for path in include_paths()]

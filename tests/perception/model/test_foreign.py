@@ -14,7 +14,15 @@ from foreign_pointpillars import Definition, forward, random_state
 
 from perception import Detector
 from perception.cli import main
-from perception.config import DetectorConfig, HeadConfig, NmsConfig, PillarConfig, RefineConfig, to_dict
+from perception.config import (
+    DetectorConfig,
+    HeadConfig,
+    NeckConfig,
+    NmsConfig,
+    PillarConfig,
+    RefineConfig,
+    to_dict,
+)
 from perception.errors import CheckpointError, ConfigError
 from perception.model import foreign
 from perception.model.anchors import AnchorConfig, AnchorNetwork
@@ -87,7 +95,7 @@ def own_config(model: Definition) -> dict[str, Any]:
         ),
         head=HeadConfig(classes=CLASSES, sizes_m=dict(zip(CLASSES, model.sizes, strict=True)), top_k=100),
         nms=NmsConfig(iou=0.01, score_threshold=0.1, max_boxes=50),
-        refine=RefineConfig(enabled=False),
+        neck=NeckConfig(blocks=0), refine=RefineConfig(enabled=False),
     )  # fmt: skip
     return to_dict(config)
 
@@ -177,6 +185,23 @@ def test_nothing_gives_nothing(tmp_path: Path, points: np.ndarray) -> None:
     assert len(Detector(convert_weights(weights, config)[0])(points)) == 0
 
 
+def test_another_range_and_a_batch(tmp_path: Path) -> None:
+    """Anchors follow the range: away from its edges a smaller one sees the same."""
+    *_, weights, config = checkpoint(tmp_path, "mmdetection3d")
+    detector = Detector(convert_weights(weights, config)[0])
+    wide, near = (0.0, -5.12, -3.0, 20.48, 5.12, 1.0), (0.0, -5.12, -3.0, 10.24, 5.12, 1.0)
+    elsewhere = detector.with_range(wide)
+    steps, wider = AnchorSteps(detector.network), AnchorSteps(elsewhere.network)
+    # Rows of the wider map are twice as long; the third cell of the second row is the same place.
+    assert steps.anchor_head.anchors(torch.tensor([6 * (16 + 2)])).allclose(
+        wider.anchor_head.anchors(torch.tensor([6 * (32 + 2)]))
+    )
+    points = [cloud(1), cloud(2)[:40], np.zeros((0, 4), np.float32)]
+    alone = [detector.with_range(near)(part) for part in points]
+    for one, other in zip(detector.detect_batch(points), alone, strict=True):
+        np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
 def test_what_kitti_models_of_the_programs_are() -> None:
     """Without a configuration: as published, told by the names of tensors."""
     for name, classes in (("vfe", "Car"), ("voxel_encoder", "Pedestrian")):
@@ -235,5 +260,20 @@ def test_a_layer_too_many(tmp_path: Path) -> None:
 def test_strides_must_meet() -> None:
     with pytest.raises(ConfigError, match="one resolution"):
         AnchorConfig(up_strides=(1, 2, 2))
+    with pytest.raises(ConfigError, match="needs a range"):
+        AnchorNetwork(DetectorConfig(backbone=AnchorConfig()))
     with pytest.raises(ConfigError, match="equal length"):
         replace(AnchorConfig(), strides=(2, 2))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_boxes_on_a_gpu_are_those_of_a_cpu(tmp_path: Path, flavour: str) -> None:
+    *_, weights, config = checkpoint(tmp_path, flavour)
+    wanted = Detector(convert_weights(weights, config)[0])(cloud(3))
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        found = Detector(convert_weights(weights, config)[0], device="cuda")(cloud(3))
+    assert found.labels == wanted.labels
+    np.testing.assert_allclose(found.scores, wanted.scores, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found.boxes[:, :6], wanted.boxes[:, :6], rtol=0, atol=1e-3)
