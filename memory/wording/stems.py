@@ -1,8 +1,8 @@
 """What is left of an English word without its ending.
 
-A few rules, after the first step of Porter's stemmer (1980): plurals, ``-ed``, ``-ing`` and ``y``. Words of
-one stem are taken for the same word; what the rules do not know keeps its ending. Words with other letters
-than a to z are left as they are.
+A few rules, after steps 1 and 5 of Porter's stemmer (1980): plurals, ``-ed``, ``-ing``, ``y`` and a last
+``e``; and verbs and plurals that follow no rule. Words of one stem are taken for the same word; what the
+rules do not know keeps its ending. Words with other letters than a to z are left as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import unicodedata
 
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")
+#: Vowels with the consonants after them, which Porter counts; and a word that -ing took an e from: hiking.
+_SYLLABLE = re.compile(r"[aeiouy]+[^aeiouy]+")
+_SHORT = re.compile(r"[^aeiouy]+[aeiouy][^aeiouywx]")
 #: Letters before a final e that is no part of the stem: places and placing, houses and house.
 _BEFORE_E = re.compile(r"(?:[cgsvxz]|ch|sh)e")
 _IRREGULAR = {
@@ -19,6 +22,23 @@ _IRREGULAR = {
     "teeth": "tooth", "geese": "goose", "knives": "knife", "shelves": "shelf", "leaves": "leaf",
     "loaves": "loaf", "wolves": "wolf", "halves": "half", "wives": "wife", "lives": "life",
 }  # fmt: skip
+#: A verb and its other forms. What also is the name of a thing or a side is left out: saw, left, rose, felt.
+_VERBS = """
+    become became, begin began begun, break broke broken, bring brought, build built, buy bought, catch
+    caught, choose chose chosen, come came, deal dealt, draw drew drawn, drink drank drunk, drive drove
+    driven, eat ate eaten, fight fought, find found, fly flew flown, forget forgot forgotten, forgive
+    forgave forgiven, get got gotten, give gave given, go goes going gone went, grow grew grown, hear
+    heard, hide hid hidden, hold held, keep kept, know knew known, lead led, learn learnt, lend lent,
+    lose lost, make made, mean meant, meet met, pay paid, ride rode ridden, ring rang rung, run ran, say
+    said, see seen, sell sold, send sent, shake shook shaken, shoot shot, show shown, sing sang sung,
+    sit sat, sleep slept, speak spoke spoken, spend spent, stand stood, steal stole stolen, stick stuck,
+    strike struck, sweep swept, swim swam swum, take took taken, teach taught, tell told, think thought,
+    throw threw thrown, understand understood, wake woke woken, wear wore worn, win won, write wrote
+    written
+"""
+_IRREGULAR |= {
+    form: verb for verb, *others in (line.split() for line in _VERBS.split(",")) for form in others
+}
 #: More than these letters of a word's end are never an ending.
 _KEPT = 3
 
@@ -38,6 +58,8 @@ def stem(word: str) -> str:
     if len(word) > _KEPT and word.endswith("y") and not _VOWEL.fullmatch(word[-2]):
         return word[:-1] + "i"
     if len(word) > _KEPT and _BEFORE_E.fullmatch(word[-3:] if word[-2] == "h" else word[-2:]):
+        return word[:-1]
+    if word.endswith("e") and len(_SYLLABLE.findall(word[:-1])) > 1:
         return word[:-1]
     return word
 
@@ -68,6 +90,8 @@ def _without_participle(word: str) -> str:
         rest = word.removesuffix(ending)
         if rest == word or len(rest) < _KEPT or word.endswith("eed") or not _VOWEL.search(rest):
             continue
-        # Running and run, but not falling and fal.
-        return rest[:-1] if rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
+        if rest[-1] == rest[-2]:
+            # Running and run, but not falling and fal, seeing and se.
+            return rest if rest[-1] in "lszeo" else rest[:-1]
+        return rest + "e" if _SHORT.fullmatch(rest) else rest
     return word
