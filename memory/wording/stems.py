@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")
@@ -49,6 +50,7 @@ def fold(text: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part)).lower()
 
 
+@lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
     """The stem of a folded word."""
     word = _IRREGULAR.get(word, word)
@@ -66,8 +68,7 @@ def stem(word: str) -> str:
 
 def forms(word: str) -> tuple[str, ...]:
     """Forms of a folded word that do not begin as its stem does: people of person."""
-    base = _IRREGULAR.get(word, stem(word))
-    return tuple(form for many, one in _IRREGULAR.items() if stem(one) == stem(base) for form in (many, one))
+    return _FORMS.get(stem(word), ())
 
 
 def stems(text: str) -> tuple[str, ...]:
@@ -95,3 +96,9 @@ def _without_participle(word: str) -> str:
             return rest if rest[-1] in "lszeo" else rest[:-1]
         return rest + "e" if _SHORT.fullmatch(rest) else rest
     return word
+
+
+#: By their stem.
+_FORMS: dict[str, tuple[str, ...]] = {}
+for _form, _base in _IRREGULAR.items():
+    _FORMS[stem(_base)] = tuple(dict.fromkeys((*_FORMS.get(stem(_base), ()), _form, _base)))
