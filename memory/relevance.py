@@ -45,21 +45,27 @@ class Succession(NamedTuple):
 
     Attributes:
         order: (memories,) int64 rows by map, time and id.
-        place: (rows,) int64 of each row in it, -1 for removed ones.
+        linked: for each of :data:`BESIDE` (memories - step,) bool, whether a place of the order and the one
+            so many steps on are beside each other.
     """
 
     order: NDArray[np.int64]
-    place: NDArray[np.int64]
+    linked: tuple[NDArray[np.bool_], ...]
 
     @classmethod
     def of(cls, columns: ColumnCache) -> Succession:
         """That of the memories as they are now."""
-        alive = np.flatnonzero(columns.column("alive"))
-        keys = columns.column("time_ns")[alive], columns.column("map_ids")[alive]
-        order = alive[np.lexsort(keys)]
-        place = np.full(len(columns.column("alive")), -1, np.int64)
-        place[order] = np.arange(len(order))
-        return cls(order, place)
+        order = np.flatnonzero(columns.column("alive"))
+        for name in ("time_ns", "map_ids"):
+            # One after the other and stable: what is in order already, as a robot's times are, takes no time.
+            order = order[np.argsort(columns.column(name)[order], kind="stable")]
+        time, maps = columns.column("time_ns")[order], columns.column("map_ids")[order]
+        linked = []
+        for step in range(1, len(BESIDE) + 1):
+            # Of rising times, so that the difference of 64 bits has no sign.
+            near = (time[step:] - time[:-step]).view(np.uint64) <= BESIDE_NS
+            linked.append(near & (maps[step:] == maps[:-step]))
+        return cls(order, tuple(linked))
 
 
 def fits(
@@ -81,11 +87,13 @@ def fits(
         rows = columns.rows(ids)
         rows = rows[rows >= 0]
         own[rows] += rarity(len(rows), len(columns))
-    scores = own.copy()
-    rows = np.flatnonzero(own)
-    for step, share in enumerate(BESIDE, 1):
-        for way in (-step, step):
-            scores[rows] += share * _beside(own, rows, way, columns, succession)
+    said = own[succession.order]
+    told = said.copy()
+    for step, (share, linked) in enumerate(zip(BESIDE, succession.linked, strict=True), 1):
+        told[step:] += share * linked * said[:-step]
+        told[:-step] += share * linked * said[step:]
+    scores = np.zeros_like(own)
+    scores[succession.order] = np.where(said > 0.0, told, 0.0)
     for date in sentence.dates:
         rows = np.flatnonzero(columns.column("alive") & falls_on(columns.column("time_ns"), date))
         scores[rows] += rarity(len(rows), len(columns))
@@ -96,24 +104,6 @@ def fits(
 def rarity(having: int, total: int) -> float:
     """What it counts that a memory has a word that so many of all have."""
     return math.log1p((total - having + 0.5) / (having + 0.5))
-
-
-def _beside(
-    own: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    way: int,
-    columns: ColumnCache,
-    succession: Succession,
-) -> NDArray[np.float64]:
-    """Scores of what is so many places further, 0 where that is of another map or time."""
-    place = succession.place[rows] + way
-    other = succession.order[np.clip(place, 0, len(succession.order) - 1)]
-    time, maps = columns.column("time_ns"), columns.column("map_ids")
-    # Of rising times, so that the difference is the later less the earlier, without the sign of 64 bits.
-    later, earlier = (time[other], time[rows]) if way > 0 else (time[rows], time[other])
-    near = (place >= 0) & (place < len(succession.order)) & (maps[other] == maps[rows])
-    near &= (later - earlier).view(np.uint64) <= BESIDE_NS
-    return np.where(near, own[other], 0.0)
 
 
 def best(scores: NDArray[np.float64], most: int) -> NDArray[np.int64]:
