@@ -210,7 +210,7 @@ def measured(
         rows = [_side("every word, as before", every_word, talk)]
         for name, words, k1, b in _STEPS:
             rows.append(_side(name, _bm25(contents, talk, words, k1, b), talk))
-        with _beside(()):
+        with _beside((0.0, 0.0)):
             rows.append(_side("and dates, slips: the store without replies", by_query, talk))
         rows.append(_side("the store, `text=` alone", by_query, talk))
         times = {"`text=`": _times(by_query, len(talk.questions))}
@@ -306,10 +306,10 @@ def _bm25(contents: list[str], talk: Talk, words: Words, k1: float, b: float) ->
 
 
 @contextmanager
-def _beside(shares: tuple[float, ...]) -> Iterator[None]:
+def _beside(shares: tuple[float, float]) -> Iterator[None]:
     """The store with other shares of what is remembered beside a memory."""
     usual = memory.relevance.BESIDE
-    memory.relevance.BESIDE = shares  # type: ignore[assignment]
+    memory.relevance.BESIDE = shares
     try:
         yield
     finally:

@@ -23,7 +23,7 @@ from memory.wording.sentences import Sentence, read_sentence
 
 #: Shares of the scores of the memories one and two places away, and how far away in time they may be.
 BESIDE = (0.4, 0.2)
-BESIDE_NS = 60 * 10**9
+BESIDE_NS = 300 * 10**9
 #: What words count where vectors are compared too, each by its best.
 WORDS_SHARE = 0.5
 #: The best by words and by vectors that are compared by both.
