@@ -77,12 +77,12 @@ class Vectors(NamedTuple):
 
     Attributes:
         turns, questions: (n, dim) float32.
-        question_ms: median of one at a time.
+        times: of a question at a time.
     """
 
     turns: NDArray[np.float32]
     questions: NDArray[np.float32]
-    question_ms: float
+    times: dict[str, float]
 
 
 class Bm25:
@@ -123,20 +123,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     notes = [f"{len(talk.turns)} turns, {len(talk.questions)} questions"]
     vectors = encoded(talk, notes)
     with tempfile.TemporaryDirectory() as folder:
-        sides, times = measured(Path(folder), talk, vectors, options)
+        parts = measured(Path(folder), talk, vectors, options)
     values = result(
         "sentences", device, asked(options, "conversations"), turns=len(talk.turns),
-        chosen_by=list(CHOSEN_BY), sides=sides, times=times, notes=notes,
+        chosen_by=list(CHOSEN_BY), notes=notes, **parts,
     )  # fmt: skip
     save(values, options)
     rows = [
         [side["name"], number(side["all"]["recall"], 3), _interval(side["all"]),
          number(side["others"]["recall"], 3), _interval(side["others"])]
-        for side in sides
+        for side in parts["sides"]
     ]  # fmt: skip
     columns = ["", "all", "95 %", "not chosen by", "95 %"]
     waits = [
-        [name, *(number(time[part], 2) for part in ("median_ms", "p99_ms"))] for name, time in times.items()
+        [name, *(number(time[part], 2) for part in ("median_ms", "p99_ms"))]
+        for name, time in parts["times"].items()
     ]
     tables = [table("recall@10", columns, rows), table("a query", ["", "median ms", "p99 ms"], waits)]
     show(values, tables, notes, as_json=options.json)
@@ -176,14 +177,14 @@ def encoded(talk: Talk, notes: list[str]) -> Vectors | None:
     turns, questions = (
         encoder.encode(texts) for texts in ([turn["content"] for turn in talk.turns], talk.texts)
     )
-    taken = [_taken(lambda text=text: encoder.encode([text])) for text in talk.texts[:100]]
-    return Vectors(turns, questions, float(np.median(taken)))
+    times = _times(lambda place: encoder.encode([talk.texts[place]]), min(len(talk.texts), 100))
+    return Vectors(turns, questions, times)
 
 
 def measured(
     folder: Path, talk: Talk, vectors: Vectors | None, options: argparse.Namespace
-) -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
-    """Rows of recall by side, and times by what was asked."""
+) -> dict[str, Any]:
+    """Rows of recall by side, times by what was asked, and what storing took."""
     contents = [turn["content"] for turn in talk.turns]
     start = time.perf_counter()
     with MemoryStore.open(folder / "talk", dim=384) as store:
@@ -221,12 +222,9 @@ def measured(
             rows.append(_side("words and vectors by reciprocal ranks", by_ranks, talk))
             rows.append(_side("the store, `text=` and `embedding=`", both, talk))
             times["`text=` and `embedding=`"] = _times(both, len(talk.questions))
-            times["a question's vector"] = {"median_ms": vectors.question_ms, "p99_ms": vectors.question_ms}
+            times["a question's vector"] = vectors.times
         size = sum(path.stat().st_size for path in (folder / "talk").rglob("*") if path.is_file())
-    times["storing, a memory"] = {
-        "median_ms": 1e3 * stored_s / len(names), "p99_ms": 1e3 * stored_s / len(names),
-        "bytes": size / len(names),
-    }  # fmt: skip
+    stored = {"memories": len(names), "bytes": size, "ms_a_memory": 1e3 * stored_s / len(names)}
     with MemoryStore.open(folder / "large", dim=384) as store:
         for part in many(talk, vectors, options.memories, options.seed):
             store.add(part)
@@ -241,7 +239,7 @@ def measured(
             ask(0, compared=True)
             also = _bound(ask, compared=True)
             times[f"`text=` and `embedding=`, {options.memories:,} memories"] = _times(also, several)
-    return rows, times
+    return {"sides": rows, "times": times, "stored": stored}
 
 
 def memories(talk: Talk, vectors: Vectors | None) -> list[Memory]:

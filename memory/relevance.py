@@ -27,7 +27,7 @@ BESIDE_NS = 300 * 10**9
 #: What words count where vectors are compared too, each by its best.
 WORDS_SHARE = 0.5
 #: The best by words and by vectors that are compared by both.
-FUSED = 256
+FUSED = 64
 
 
 def sentence_of(query: Query) -> Sentence | None:
