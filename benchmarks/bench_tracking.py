@@ -5,7 +5,8 @@
 Figures are those of `perceive eval --tracking`. The belief that tracks are told from is also chosen for each
 sequence by the others, so that what a choice made on other data costs is known. Times are those of the
 process, one thread, of following alone: no file is read or written in them.
-Data: ``$SPARSIGHT_DATA/kitti_tracking``, by default ``../shared/data/kitti_tracking``; no poses.
+Data: ``$SPARSIGHT_DATA/kitti_tracking``, by default ``../shared/data/kitti_tracking``; no poses. Then the
+boxes of our own detector over the drives with scans and poses in ``kitti_sequences`` beside it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.environment import ROOT
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import result, save, show
 from benchmarks.tracking_baseline import Baseline
+from benchmarks.tracking_own import own_tracks
 from perception.data.kitti.tracking import TrackRows, read_tracks
 from perception.track import TrackerConfig, track_recording
 from perception.track.evaluation import SequencePair, clear_measures, hota_measures
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = common_parser(__doc__, "tracking", quick="two sequences")
     data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data")) / "kitti_tracking"
     parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--weights", default="pointpillars-kitti", help="of our detector")
     options = parse(parser, arguments)
     configure(torch.device("cpu"), 1)
     folder = DetectionFolder(options.data)
@@ -68,10 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {"quick": options.quick, "sequences": names, "threads": 1},
         cases=cases,
         left_out=_left_out(folder, held, config, pairs["online"]),
+        own=own_tracks(
+            sorted(data.with_name("kitti_sequences").glob("*/"))[: 1 if options.quick else None],
+            options.weights,
+        ),
         notes=["boxes of PointRCNN, whose training frames came from such drives"],
     )
     save(values, options)
-    show(values, [_table(values)], values["notes"], as_json=options.json)
+    show(values, [_table(values), _own_table(values)], values["notes"], as_json=options.json)
     return 0
 
 
@@ -145,6 +152,23 @@ def _table(values: dict[str, Any]) -> Table:
         rows.append((side, *percent, case["id_switches"], case["fragments"], speed))
     heads = ["", "sAMOTA", "MOTA", "MOTP", "HOTA", "DetA", "AssA", "switches", "fragments", "frames/s"]
     return Table(heads, rows, title="KITTI's cars, percent")
+
+
+def _own_table(values: dict[str, Any]) -> Table:
+    rows = []
+    for side, case in values["own"].items():
+        ap = [cell(case["ap"][name], ".2f") for name in case["ap"]]
+        hota = [cell(100 * figures["hota"], ".2f") for figures in case.get("classes", {}).values()]
+        rows.append((side, *ap, *(hota or [""] * len(ap)), _moving_told(case)))
+    heads = ["", *(f"{what} {name}" for what in ("AP", "HOTA") for name in ("car", "ped.", "cyc.")), "moving"]
+    return Table(heads, rows, title="our detector on two drives, percent")
+
+
+def _moving_told(case: dict[str, Any]) -> str:
+    """Share of sights of which it is said rightly whether they move."""
+    counts = case.get("moving", {})
+    right = counts.get("moves, said", 0) + counts.get("stands, not said", 0)
+    return cell(100 * right / sum(counts.values()), ".1f") if counts else ""
 
 
 if __name__ == "__main__":

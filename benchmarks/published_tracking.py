@@ -36,4 +36,36 @@ _FIGURES = Table(
     ],
 )
 
-BLOCKS: dict[str, Callable[[], str]] = {"tracking": _FIGURES}
+
+def _ap(name: str) -> Callable[[tuple[str, Values]], Any]:
+    return lambda row: row[1]["ap"][name]
+
+
+def _of_class(name: str, figure: str) -> Callable[[tuple[str, Values]], Any]:
+    return lambda row: 100 * row[1]["classes"][name][figure] if "classes" in row[1] else None
+
+
+def _moving(row: tuple[str, Values]) -> Any:
+    counts = row[1].get("moving")
+    if counts is None:
+        return None
+    return 100 * (counts["moves, said"] + counts["stands, not said"]) / sum(counts.values())
+
+
+_OWN = Table(
+    "tracking-cpu",
+    rows=lambda values: list(values["own"].items()),
+    columns=[
+        Column("boxes of", lambda row: row[0]),
+        *(Column(f"AP {name.lower()}", _ap(name), ".2f") for name in ("Car", "Pedestrian", "Cyclist")),
+        Column("sAMOTA car", _of_class("Car", "samota"), ".2f"),
+        Column("MOTA car", _of_class("Car", "mota"), ".2f"),
+        *(
+            Column(f"HOTA {name.lower()}", _of_class(name, "hota"), ".2f")
+            for name in ("Car", "Pedestrian", "Cyclist")
+        ),
+        Column("moving or not, right", _moving, ".1f"),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {"tracking": _FIGURES, "tracking-own": _OWN}
