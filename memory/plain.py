@@ -24,7 +24,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
-def _told(kind: type) -> tuple[str, ...]:
+def _told(kind: Any) -> tuple[str, ...]:
     return tuple(entry.name for entry in fields(kind) if entry.metadata != UNTOLD)
 
 
@@ -37,7 +37,7 @@ def to_plain(value: Any) -> Any:
         seen = {"first_seen_ns": value.first_sight_ns, "last_seen_ns": value.last_sight_ns}
         return {name: to_plain(getattr(value, name)) for name in MEMORY} | seen
     if is_dataclass(value):
-        return {name: to_plain(getattr(value, name)) for name in _told(type(value))}
+        return {name: to_plain(getattr(value, name)) for name in _told(value.__class__)}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
