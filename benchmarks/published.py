@@ -9,6 +9,7 @@ from benchmarks import (
     published_calls,
     published_layers,
     published_product,
+    published_sentences,
     published_sparse,
     published_tracking,
 )
@@ -43,6 +44,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
     **published_backbone.BLOCKS,
+    **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
     **published_calls.BLOCKS,
 }

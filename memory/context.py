@@ -14,6 +14,7 @@ from memory.index.neighbours import unit_rows
 from memory.persistence.queries import EVERYTHING
 from memory.persistence.sqlite import Database
 from memory.query import Query
+from memory.relevance import required
 from memory.retrieve import Found, Retriever
 from memory.types import Hit
 
@@ -90,7 +91,7 @@ class Attention:
         vector = self._retriever.vector_of(query)
         assert vector is not None
         question = unit_rows(vector[None], len(vector))[0]
-        passing = None if query.filter == EVERYTHING else self._retriever.ids(query.filter)
+        passing = None if required(query) == EVERYTHING else self._retriever.ids(required(query))
         with self._lock:
             blocks = self._blocks.get(query.encoder)
             if blocks is None or blocks.dim != len(vector):

@@ -1,4 +1,4 @@
-"""Console command ``perceive``: init, detect, track, eval, train, simulate, convert, doctor, bench."""
+"""Console command ``perceive``: init, detect, track, eval, train, simulate, export, doctor …"""
 
 from __future__ import annotations
 

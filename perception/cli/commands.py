@@ -33,6 +33,14 @@ COMMANDS = {
     "convert": Command(
         "perception.cli.convert", "Write a data set of any kind in another layout; finished frames are kept."
     ),
+    "convert-weights": Command(
+        "perception.cli.convert_weights",
+        "Make weights of a PointPillars checkpoint of OpenPCDet, mmdetection3d or zhulf0804.",
+    ),
+    "export": Command(
+        "perception.cli.export", "Write a detector, from points to boxes, as a file that runs elsewhere."
+    ),
+    "push": Command("perception.cli.push", "Upload weights with a model card to the Hugging Face hub."),
     "doctor": Command(
         "perception.cli.doctor", "Say in words what is wrong with a data set; exit status 1 if something is."
     ),
