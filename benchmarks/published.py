@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from benchmarks import (
     published_backbone,
+    published_calls,
     published_layers,
     published_product,
     published_sentences,
@@ -45,4 +46,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_backbone.BLOCKS,
     **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
+    **published_calls.BLOCKS,
 }

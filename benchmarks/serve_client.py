@@ -92,14 +92,15 @@ def work(task: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         task: ``port``, ``client`` (its number), ``seconds``, ``batch`` (memories of a request), ``dim``,
-            ``seed``.
+            ``seed``; where they are not the usual ones also ``operations`` in turn, and ``vectors`` as JSON.
 
     Returns:
         ``seconds_of`` each operation, ``errors``, ``acknowledged`` rows of the number of a batch and its ids,
         ``repeated`` requests and ``away_s``.
     """
     generator = random.Random(f"{task['seed']} {task['client']}")
-    vectors = [
+    operations = task.get("operations", OPERATIONS)
+    vectors = task.get("vectors") or [
         json.dumps([round(generator.gauss(0.0, 1.0), 4) for _ in range(task["dim"])]) for _ in range(64)
     ]
     connection = Connection(task["port"])
@@ -109,8 +110,8 @@ def work(task: dict[str, Any]) -> dict[str, Any]:
     end = time.monotonic() + task["seconds"]
     turn = 0
     while time.monotonic() < end:
-        operation = OPERATIONS[turn % len(OPERATIONS)]
-        number = turn // len(OPERATIONS)
+        operation = operations[turn % len(operations)]
+        number = turn // len(operations)
         turn += 1
         method, path, body = _request(operation, task, number, known, vectors, generator)
         sent = connection.send(method, path, body, end + _PATIENCE_S)

@@ -1,13 +1,15 @@
 """Long-term memory for robots: keeps what matters and finds it by likeness, words, place and time."""
 
-from sparse_core.waiting import load_torch
+import importlib
+from typing import TYPE_CHECKING, Any
 
-load_torch()  # Before anything below does: threads that wait shall not spin.
+from sparse_core.waiting import sleep_while_waiting
 
-from memory.config import StoreConfig  # noqa: E402
-from memory.query import Filter, Query  # noqa: E402
-from memory.store import Consolidated, Kept, MemoryStore  # noqa: E402
-from memory.types import Explanation, Hit, Memory, Visit  # noqa: E402
+if TYPE_CHECKING:
+    from memory.config import StoreConfig
+    from memory.query import Filter, Query
+    from memory.store import Consolidated, Kept, MemoryStore
+    from memory.types import Explanation, Hit, Memory, Visit
 
 __all__ = [
     "Consolidated",
@@ -21,3 +23,28 @@ __all__ = [
     "StoreConfig",
     "Visit",
 ]
+
+sleep_while_waiting()
+
+_MODULES = {
+    "StoreConfig": "memory.config",
+    "Filter": "memory.query",
+    "Query": "memory.query",
+    "Consolidated": "memory.store",
+    "Kept": "memory.store",
+    "MemoryStore": "memory.store",
+    "Explanation": "memory.types",
+    "Hit": "memory.types",
+    "Memory": "memory.types",
+    "Visit": "memory.types",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # Loaded with the first use: the commands import only what they need, and torch takes seconds.
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "MemoryStore":
+            import torch  # noqa: F401  # Who keeps a store open asks often: vectors are converted faster by it.
+        return getattr(importlib.import_module(_MODULES[name]), name)

@@ -14,7 +14,6 @@ from memory.index.neighbours import unit_rows
 from memory.persistence.queries import EVERYTHING
 from memory.persistence.sqlite import Database
 from memory.query import Query
-from memory.readout import read_out
 from memory.relevance import required
 from memory.retrieve import Found, Retriever
 from memory.types import Hit
@@ -87,6 +86,8 @@ class Attention:
             query: that is asked.
             nearest: ids of :meth:`nearest`, whose blocks are taken.
         """
+        from memory.readout import read_out  # Loads torch, which takes seconds; other questions do without.
+
         vector = self._retriever.vector_of(query)
         assert vector is not None
         question = unit_rows(vector[None], len(vector))[0]

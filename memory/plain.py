@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,25 @@ MEMORY = (
     "reward", "payload", "evidence", "provenance", "marked", "count", "first_seen_ns", "last_seen_ns",
     "visits", "state", "importance",
 )  # fmt: skip
+#: What most values are: looked at first, because answers hold very many.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+@cache
+def _told(kind: Any) -> tuple[str, ...]:
+    return tuple(entry.name for entry in fields(kind) if entry.metadata != UNTOLD)
 
 
 def to_plain(value: Any) -> Any:
     """Plain values of a record, a list or a mapping; memories without vectors, and with the times of their
     sights filled in."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Memory):
         seen = {"first_seen_ns": value.first_sight_ns, "last_seen_ns": value.last_sight_ns}
         return {name: to_plain(getattr(value, name)) for name in MEMORY} | seen
     if is_dataclass(value):
-        told = (entry.name for entry in fields(value) if entry.metadata != UNTOLD)
-        return {name: to_plain(getattr(value, name)) for name in told}
+        return {name: to_plain(getattr(value, name)) for name in _told(value.__class__)}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

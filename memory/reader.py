@@ -68,15 +68,19 @@ class StoreReader:
     def __len__(self) -> int:
         return self._database.count()
 
-    def query(self, query: Query) -> list[Hit]:
+    def query(self, query: Query, *, vectors: bool = True) -> list[Hit]:
         """The memories that answer a query, the best first.
+
+        Args:
+            query: what they must be, and are compared with.
+            vectors: with their vectors; without, it takes less time.
 
         Raises:
             DimensionError: a vector of another length.
             UnknownMemoryError: ``like`` names none.
             ValueError: nothing has a vector of that encoder.
         """
-        return self._asked(query).hits
+        return self._asked(query, vectors=vectors).hits
 
     def context(self, query: Query) -> Context:
         """What the store knows about a query: attention over all around it, with the weights as evidence.
@@ -94,18 +98,18 @@ class StoreReader:
         assert found is not None
         return Context(found.vector, asked.hits, found.ids, found.weights)
 
-    def _asked(self, query: Query) -> _Asked:
+    def _asked(self, query: Query, *, vectors: bool = True) -> _Asked:
         """The answer to a query, or where there is none to what it may mean."""
-        asked = self._answered(query)
+        asked = self._answered(query, vectors)
         if not asked.hits or asked.unknown or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
             if meant.notes:
                 reason = "; ".join(meant.notes)
-                asked = self._answered(meant.query)
+                asked = self._answered(meant.query, vectors)
                 return asked._replace(hits=[dataclasses.replace(hit, reason=reason) for hit in asked.hits])
         return asked
 
-    def _answered(self, query: Query) -> _Asked:
+    def _answered(self, query: Query, vectors: bool) -> _Asked:
         """The answer to a query as it is said."""
         nearest = None
         if query.aggregate and (query.embedding is not None or query.like is not None):
@@ -115,7 +119,7 @@ class StoreReader:
             found = nearest.of(nearest.ids[: query.k].tolist())
         else:
             found = self._retriever.find(query)
-        memories = self._database.present(found.ids.tolist())
+        memories = self._database.present(found.ids.tolist(), vectors=vectors)
         if len(memories) < len(found.ids):
             found = found.of([memory.id for memory in memories])
         self._count_accesses(memories)

@@ -1,17 +1,38 @@
 """Sparse 3-D perception: point clouds in, boxes out."""
 
+import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sparse_core.waiting import load_torch
+from perception.drawing import drawing
+from sparse_core.waiting import sleep_while_waiting
 
-load_torch()  # Before anything below does: frames are many short operations, and threads shall not spin.
-
-from perception.detector import Detector  # noqa: E402
-from perception.track import Tracker, Tracks  # noqa: E402
-from perception.types import Boxes3D, Detection, Detections, PointCloud, drawing  # noqa: E402
+if TYPE_CHECKING:
+    from perception.detector import Detector
+    from perception.track import Tracker, Tracks
+    from perception.types import Boxes3D, Detection, Detections, PointCloud
 
 __all__ = ["Boxes3D", "Detection", "Detections", "Detector", "PointCloud", "Tracker", "Tracks"]
+
+sleep_while_waiting()  # Frames are many short operations.
+
+_MODULES = {
+    "Boxes3D": "perception.types",
+    "Detection": "perception.types",
+    "Detections": "perception.types",
+    "Detector": "perception.detector",
+    "PointCloud": "perception.types",
+    "Tracker": "perception.track",
+    "Tracks": "perception.track",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # Loaded with the first use: torch takes seconds, and the command line does not always need it.
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def _draw_bev(*drawn: Any, **options: Any) -> Path:

@@ -6,7 +6,7 @@ All boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import BOX_FIELDS
+from perception.drawing import drawing
 from perception.vectors import packed, unpacked
 
 FloatArray = npt.NDArray[np.float32]
@@ -27,15 +28,6 @@ EMBEDDING_DIM = 128
 
 #: Name of the frame whose axes are x forward, y left, z up, origin at the sensor.
 LIDAR_FRAME = "lidar"
-
-
-class _Drawing:
-    """What draws imports these types, so the root of the package says here what it is."""
-
-    draw_bev: Callable[..., Path]
-
-
-drawing = _Drawing()
 
 
 def check_columns(shape: tuple[int, ...]) -> None:

@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor  # Takes seconds to load, which who replaces other files does without.
 
 
 def sync(path: Path) -> None:
@@ -103,6 +104,8 @@ def write_tensors(
     Raises:
         FileNotFoundError: the folder does not exist.
     """
+    from safetensors.torch import save_file
+
     file = Path(path)
     plain = {name: _plain(tensor) for name, tensor in tensors.items()}
     with replacing(file) as temporary:

@@ -3,32 +3,61 @@
 The OpenMP library that torch's wheels bring lets threads that wait spin for some milliseconds before they
 sleep. Where another program wants the core, what spins takes it from the thread that is waited for, and a
 frame of many short operations takes several times as long. The library reads how to wait from the
-environment when it is loaded, with torch, and never again, so this module must not load torch by itself.
+environment when it is loaded, with torch, and never again. So the packages say it before: the moment at
+which torch is loaded is that of whoever needs it first, and a program that does not never waits for it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 #: What users set to choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
 _CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 
 
-def load_torch() -> bool:
-    """Load torch so that its threads sleep while they wait.
+def sleep_while_waiting() -> None:
+    """Let the threads of torch sleep while they wait, whoever loads it.
 
     Does nothing to a torch that is loaded already, and nothing where the environment chooses a way of
-    waiting. The environment is left as it was: programs started from here choose for themselves.
-
-    Returns:
-        Whether torch was loaded here and so.
+    waiting when it is loaded. The environment is left as it was: programs started from here choose for
+    themselves.
     """
-    if "torch" in sys.modules or any(name in os.environ for name in _CHOICES):
-        return False
-    os.environ["OMP_WAIT_POLICY"] = "passive"
-    try:
-        import torch  # noqa: F401
-    finally:
-        del os.environ["OMP_WAIT_POLICY"]
-    return True
+    if "torch" not in sys.modules and _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
+class _TorchFinder(MetaPathFinder):
+    """Finds torch as others do, once, and has it loaded with the environment that says how to wait."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As of the base class; ``None`` for all but torch."""
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None or any(name in os.environ for name in _CHOICES):
+            return spec
+        loader = spec.loader
+        load = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # type: ignore[method-assign]  # The class's own is as it was.
+            os.environ["OMP_WAIT_POLICY"] = "passive"
+            try:
+                load(module)
+            finally:
+                os.environ.pop("OMP_WAIT_POLICY", None)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_FINDER = _TorchFinder()

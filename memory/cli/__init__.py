@@ -7,35 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from memory.cli import (
-    add,
-    ask,
-    backup,
-    bench,
-    check,
-    consolidate,
-    explain,
-    export,
-    forget,
-    importing,
-    indexes,
-    init,
-    mark,
-    mcp,
-    query,
-    serve,
-    stats,
-    undo,
-)
-from memory.cli.console import CommandParser
+from memory.cli.commands import COMMANDS
+from memory.cli.parser import CommandParser
 from memory.errors import RecallError
 from sparse_core import __version__
+from sparse_core.commands import declare
 from sparse_core.errors import SparseError
-
-_COMMANDS = (
-    init, add, importing, query, ask, explain, forget, mark, undo, consolidate, stats, export, check, backup,
-    indexes, bench, serve, mcp,
-)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,8 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )
-    for module in _COMMANDS:
-        module.add_parser(commands)
+    declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

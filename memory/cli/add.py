@@ -18,7 +18,7 @@ from memory.types import KINDS, Memory, check_vector
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "add", "Store one memory; prints its id once it is on the disk.", run)
+    parser = add_command(commands, "add", run)
     parser.add_argument("--label", default="", help="class or name")
     parser.add_argument("--caption", default="", help="text that is searched")
     parser.add_argument("--kind", choices=KINDS, default="note", help="default: note")

@@ -21,20 +21,10 @@ from memory.questions.times import Span
 from memory.questions.understanding import Understood, understand
 from memory.store import MemoryStore
 
-_HELP = (
-    "Ask in plain words, such as 'where is the car?', 'how many cars are there near (3, 1)?', 'what changed"
-    " since yesterday?' or 'have I seen this before?'; or by name: last-seen WHAT, first-seen WHAT, near"
-    " (--near --radius), between (--between), changed (--since), how-often WHAT, how-many WHAT, still-there"
-    " WHAT, summarise [--near --radius | --polygon | --map], similar [ID], seen-before [ID], been-here [ID],"
-    " go-to WHAT. WHAT is a label, words or the id of a memory; --embedding stands for one too. 'This', and a"
-    " question without its [ID], mean the newest memory that has a vector, or --like ID; --like FILE asks it"
-    " of all that a scan shows."
-)
-
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "ask", _HELP, run, words="QUESTION")
+    parser = add_command(commands, "ask", run, words="QUESTION")
     add_filter_options(parser)
     parser.add_argument("--embedding", metavar="FILE", help="WHAT as a vector: .npy file or JSON list")
     parser.add_argument(

@@ -13,9 +13,7 @@ from memory.store import MemoryStore
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    add_command(
-        commands, "backup", "Copy a store, as it is now, into a folder without one.", run, words="FOLDER"
-    )
+    add_command(commands, "backup", run, words="FOLDER")
 
 
 def run(options: argparse.Namespace) -> int:

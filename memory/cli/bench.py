@@ -58,9 +58,7 @@ class Timing:
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "bench", "Time inserts and queries on a temporary store; a self-test.", run, store=False
-    )
+    parser = add_command(commands, "bench", run, store=False)
     parser.add_argument("--count", type=int, default=20_000, help="memories (default: 20000)")
     parser.add_argument("--dim", type=int, default=256, help="length of the vectors (default: 256)")
     parser.add_argument("--folder", type=Path, help="on the disk to test (default: the temporary folder)")

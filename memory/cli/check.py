@@ -15,7 +15,7 @@ from memory.persistence.sqlite import Database
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "check", "Look for damage; exit status 1 if there is any (left).", run)
+    parser = add_command(commands, "check", run)
     parser.add_argument(
         "--repair", action="store_true", help="rebuild indexes; bring back every row that is as it was stored"
     )

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from memory.cli.commands import COMMANDS
 from memory.persistence.files import FILE_NAME
 
 STORE_VARIABLE = "RECALL_STORE"
@@ -29,37 +30,21 @@ class UsageError(ValueError):
     """The command line lacks something."""
 
 
-class CommandParser(argparse.ArgumentParser):
-    """Takes words before, between and after options: ``recall import STORE --poses POSES FILE``."""
-
-    _within = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of the base class, intermixed."""
-        if self._within:
-            return super().parse_known_args(args, namespace)
-        self._within = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._within = False
-
-
 def add_command(
-    commands: Any, name: str, help_text: str, run: Any, *, words: str = "", store: bool = True
+    commands: Any, name: str, run: Any, *, words: str = "", store: bool = True
 ) -> argparse.ArgumentParser:
-    """A sub-command whose ``run(options)`` returns the exit status.
+    """A sub-command of :data:`COMMANDS` whose ``run(options)`` returns the exit status.
 
     Args:
         commands: of the main parser.
         name: of the command.
-        help_text: one sentence.
         run: the function.
         words: what it takes beside options and the store, for the usage line.
         store: whether it works on one.
     """
     shown = " ".join(part for part in ("[STORE]" if store else "", words) if part)
     usage = f"recall {name} {shown} [options]".replace("  ", " ")
+    help_text = COMMANDS[name].help
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=help_text, description=help_text, usage=usage
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from memory import MemoryStore
 from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words
 from memory.exchange.times import parse_time
-from memory.store import Consolidated, MemoryStore
+from memory.store import Consolidated
 from sparse_core.table import Table
 
 _SHOWN = 20
@@ -15,9 +16,7 @@ _SHOWN = 20
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "consolidate", "Merge memories of the same thing, forget over capacity.", run
-    )
+    parser = add_command(commands, "consolidate", run)
     parser.add_argument("--now", metavar="TIME", help="that freshness is judged at (default: now)")
 
 

@@ -18,7 +18,7 @@ from sparse_core.table import Table
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    add_command(commands, "explain", "Say why a memory was kept, merged or forgotten.", run, words="ID")
+    add_command(commands, "explain", run, words="ID")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,9 +16,7 @@ from memory.persistence.sqlite import Database
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "export", "Write memories to a file, or JSONL to - (standard output).", run, words="FILE"
-    )
+    parser = add_command(commands, "export", run, words="FILE")
     add_filter_options(parser)
     parser.add_argument("--format", choices=EXPORT_FORMATS, help="default: by the suffix of the file")
     parser.add_argument("--no-vectors", action="store_true", help="leave the embeddings out")

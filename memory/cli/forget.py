@@ -22,9 +22,7 @@ from memory.store import MemoryStore
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "forget", "Forget memories; recall undo takes it back.", run, words="ID..."
-    )
+    parser = add_command(commands, "forget", run, words="ID...")
     parser.add_argument("--reason", default="asked for", help="for recall explain; it stays in the log")
     parser.add_argument("--secure", action="store_true", help="erase them from the files; no undo")
     parser.add_argument("--yes", action="store_true", help="do not ask before --secure")

@@ -35,16 +35,10 @@ from sparse_core.table import Table
 if TYPE_CHECKING:
     from memory.encode import ImageTextEncoder
 
-_HELP = (
-    "Import JSONL or Parquet with memories, or the detections.jsonl of perceive; - reads lines from standard"
-    " input as they come. A store is made where there is none, for vectors as long as the file's. Run it"
-    " again after an interruption, or when the file has grown: lines that were imported are passed over."
-)
-
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "import", _HELP, run, words="FILE...")
+    parser = add_command(commands, "import", run, words="FILE...")
     parser.add_argument("--format", choices=SOURCE_FORMATS, default="auto", help="default: by looking")
     parser.add_argument("--again", action="store_true", help="also lines that were imported before")
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out; exit status 1 if any")

@@ -11,7 +11,7 @@ from memory.index.kinds import KINDS, table_of_kinds
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    add_command(commands, "indexes", "List the kinds of index: what each does and needs.", run, store=False)
+    add_command(commands, "indexes", run, store=False)
 
 
 def run(options: argparse.Namespace) -> int:

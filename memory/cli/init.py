@@ -17,7 +17,7 @@ from memory.store import MemoryStore
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "init", "Make a store.", run)
+    parser = add_command(commands, "init", run)
     parser.add_argument("--dim", type=int, default=DIM, help=f"length of the vectors (default: {DIM})")
     parser.add_argument("--config", type=Path, help="JSON file with settings, as config.json of a store")
     parser.add_argument(

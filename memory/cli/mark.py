@@ -13,9 +13,7 @@ from memory.types import STATES
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "mark", "Say whether things are still there; recall undo takes it back.", run, words="ID..."
-    )
+    parser = add_command(commands, "mark", run, words="ID...")
     parser.add_argument("--state", choices=STATES, default="gone", help="what they are (default: gone)")
     parser.add_argument(
         "--at",

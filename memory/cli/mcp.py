@@ -8,8 +8,8 @@ import signal
 import threading
 from typing import Any
 
+from memory import MemoryStore
 from memory.cli.console import add_command, split_words
-from memory.store import MemoryStore
 
 
 def add_parser(commands: Any) -> None:
@@ -17,7 +17,6 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands,
         "mcp",
-        "Tools for language models, by the Model Context Protocol on stdin and stdout.",
         run,
     )
     parser.add_argument("--readonly", action="store_true", help="no tool that changes anything")

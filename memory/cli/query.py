@@ -19,7 +19,7 @@ from memory.store import MemoryStore
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "query", "Find memories; all that is given must hold.", run)
+    parser = add_command(commands, "query", run)
     add_filter_options(parser)
     parser.add_argument("--like", type=int, metavar="ID", help="similar to this memory")
     parser.add_argument("--embedding", metavar="FILE", help="similar to a vector: .npy file or JSON list")

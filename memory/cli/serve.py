@@ -19,7 +19,7 @@ _USUAL = ServeOptions()
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "serve", "Serve a store over HTTP, with a page and live updates.", run)
+    parser = add_command(commands, "serve", run)
     parser.add_argument("--host", default="127.0.0.1", help="other than this computer only with a token")
     parser.add_argument("--port", type=int, default=8713, help="default: 8713; 0 for any that is free")
     parser.add_argument(

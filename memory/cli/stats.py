@@ -16,7 +16,7 @@ _LABELS_SHOWN = 20
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    add_command(commands, "stats", "Count what is in a store.", run)
+    add_command(commands, "stats", run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,9 +17,7 @@ _LOG_PORTION = 5000
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "undo", "Take operations back, or list the last ones.", run, words="[OPERATION...]"
-    )
+    parser = add_command(commands, "undo", run, words="[OPERATION...]")
     parser.add_argument("--last", type=int, default=20, metavar="N", help="operations to list (default: 20)")
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from memory.errors import IndexUnavailableError
 from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
@@ -76,7 +74,7 @@ class IndexKind:
             gone.append(self.package)
         elif self.has and not hasattr(importlib.import_module(self.package), self.has):
             gone.append(f"{self.package} for GPUs")
-        if self.gpu and not torch.cuda.is_available():
+        if self.gpu and not _has_gpu():
             gone.append("a GPU")
         return " and ".join(gone)
 
@@ -110,6 +108,12 @@ class IndexKind:
         """Plain values."""
         names = [entry.name for entry in fields(self) if entry.name not in ("suffix", "make", "load", "has")]
         return {name: getattr(self, name) for name in (*names, "needs", "missing")}
+
+
+def _has_gpu() -> bool:
+    import torch  # Takes seconds to load, and only indexes on a GPU need it.
+
+    return torch.cuda.is_available()
 
 
 #: Vectors up to which faiss compares all of them on a GPU: some 0.3 ms a query.

@@ -22,8 +22,9 @@ from memory.index.neighbours import (
 )
 from memory.index.register import Register
 
-# Scores held at once by an exact product: they stay in the cache.
-SCORES_AT_ONCE = 1 << 20
+# Scores held at once by exact products: they stay in the cache, and so many rows are looked through at once.
+SCORES_AT_ONCE = 1 << 18
+SCORED_AT_ONCE = 1 << 15
 # Rows that are converted to single precision at once: they stay in the cache too.
 ROWS_AT_ONCE = 1024
 QUERIES_AT_ONCE = 256
@@ -103,7 +104,7 @@ class Rows(Register):
 
     def blocks(self, start: int, stop: int, queries: int) -> Iterator[tuple[int, int]]:
         """Ranges of rows whose scores for the queries are held at once."""
-        size = min(max(256, SCORES_AT_ONCE // max(queries, 1)), ROWS_AT_ONCE)
+        size = min(max(256, SCORES_AT_ONCE // max(queries, 1)), SCORED_AT_ONCE)
         for first in range(start, stop, size):
             yield first, min(first + size, stop)
 
@@ -114,14 +115,14 @@ class Rows(Register):
         if stop <= start or len(queries) == 0:
             return nothing(len(queries), k)
         answers = []
-        converted = np.empty((min(stop - start, ROWS_AT_ONCE), self.dim), np.float32)
+        converted = self._room(stop - start)
         for first in range(0, len(queries), QUERIES_AT_ONCE):
             some = queries[first : first + QUERIES_AT_ONCE]
             found = nothing(len(some), k)
             for low, high in self.blocks(start, stop, len(some)):
                 if mask is not None and not mask[low:high].any():
                     continue
-                scores = some @ single(self.vectors.between(low, high), converted).T
+                scores = _products(some, self.vectors.between(low, high), converted, stop - start)
                 if mask is not None:
                     scores[:, ~mask[low:high]] = -np.inf
                 found = _improved(found, scores, self.ids(high)[low:], k)
@@ -135,12 +136,25 @@ class Rows(Register):
         """The k best of the rows at rising positions."""
         found = nothing(len(queries), k)
         ids = self.ids()
-        converted = np.empty((min(len(positions), ROWS_AT_ONCE), self.dim), np.float32)
+        converted = self._room(len(positions))
         for first, last in self.blocks(0, len(positions), len(queries)):
             some = positions[first:last]
-            scores = queries @ single(self.vectors.take(some), converted).T
+            scores = _products(queries, self.vectors.take(some), converted, len(positions))
             found = _improved(found, scores, ids[some], k)
         return found
+
+    def _room(self, rows: int) -> Floats:
+        """For so many rows in single precision, or as many as are converted at once."""
+        return np.empty((min(rows, ROWS_AT_ONCE), self.dim), np.float32)
+
+
+def _products(queries: Floats, vectors: NDArray[np.float16], converted: Floats, of: int) -> Floats:
+    """(queries, rows) scores of a part of so many rows, as many at a time as there is room for."""
+    scores = np.empty((len(queries), len(vectors)), np.float32)
+    for low in range(0, len(vectors), ROWS_AT_ONCE):
+        some = vectors[low : low + ROWS_AT_ONCE]
+        scores[:, low : low + len(some)] = queries @ single(some, converted, of=of).T
+    return scores
 
 
 def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:

@@ -151,7 +151,7 @@ async def query(request: Request, service: ServiceOf) -> Answer:
             found = service.store.context(wanted)
             hits, context = found.hits, found.vector.tolist() if found.hits else None
         else:
-            hits = service.store.query(wanted)
+            hits = service.store.query(wanted, vectors=False)
         answer = {"hits": to_plain(hits)}
         return answer | {"context": context} if wanted.aggregate else answer
 

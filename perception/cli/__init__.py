@@ -7,41 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perception.cli import (
-    bench,
-    convert,
-    convert_weights,
-    detect,
-    doctor,
-    evaluate,
-    export,
-    init,
-    pseudo_label,
-    push,
-    simulate,
-    track,
-    train,
-)
+from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError
 from sparse_core import __version__
+from sparse_core.commands import declare
 from sparse_core.errors import SparseError
-
-#: In the order of the help.
-_COMMANDS = (
-    init,
-    detect,
-    track,
-    evaluate,
-    train,
-    pseudo_label,
-    simulate,
-    convert,
-    convert_weights,
-    export,
-    push,
-    doctor,
-    bench,
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,8 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in _COMMANDS:
-        module.add_parser(commands)
+    declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

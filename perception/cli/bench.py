@@ -24,8 +24,7 @@ _STAGE_REPEATS = 20
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    text = "How long a frame takes on this machine: sparse against the dense twin and spconv, in turn."
-    parser = add_command(commands, "bench", text, run)
+    parser = add_command(commands, "bench", run)
     parser.add_argument(
         "paths", nargs="*", type=Path, help="point clouds, or folders of them (none: simulated scans)"
     )

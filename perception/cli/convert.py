@@ -14,9 +14,7 @@ from perception.data.convert import TARGETS, convert
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "convert", "Write a data set of any kind in another layout; finished frames are kept.", run
-    )
+    parser = add_command(commands, "convert", run)
     parser.add_argument("source", type=Path, help="folder of a data set")
     parser.add_argument("target", type=Path, help="folder to write")
     parser.add_argument(

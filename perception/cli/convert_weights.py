@@ -18,7 +18,6 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands,
         "convert-weights",
-        "Make weights of a PointPillars checkpoint of OpenPCDet, mmdetection3d or zhulf0804.",
         run,
     )
     parser.add_argument("checkpoint", type=Path, help="file of torch.save; nothing in it is executed")

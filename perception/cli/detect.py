@@ -31,7 +31,7 @@ from sparse_core.table import Table, cell
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "detect", "Find objects in point clouds and draw them.", run)
+    parser = add_command(commands, "detect", run)
     parser.add_argument(
         "paths",
         nargs="+",

@@ -15,9 +15,7 @@ from perception.config import PillarConfig, TrainConfig, load_config
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "doctor", "Say in words what is wrong with a data set; exit status 1 if something is.", run
-    )
+    parser = add_command(commands, "doctor", run)
     parser.add_argument("directory", type=Path, help="folder of a data set, or of point clouds")
     parser.add_argument(
         "--config",

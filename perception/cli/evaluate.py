@@ -32,8 +32,6 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands,
         "eval",
-        "Average precision of a detector on a data set, or of results, by the protocol of the data:"
-        " KITTI, nuScenes, or boxes.",
         run,
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of a data set with labels")

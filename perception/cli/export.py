@@ -15,9 +15,7 @@ from perception.model.weights import load_weights
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "export", "Write a detector, from points to boxes, as a file that runs elsewhere.", run
-    )
+    parser = add_command(commands, "export", run)
     parser.add_argument("weights", help="shipped name or .safetensors file")
     parser.add_argument(
         "--format",

@@ -13,9 +13,7 @@ from sparse_core.table import Table, cell
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "init", "Look at a folder of scans and labels and write what it is (dataset.yaml).", run
-    )
+    parser = add_command(commands, "init", run)
     parser.add_argument("directory", type=Path, help="folder with scans and, in it or below, labels")
     parser.add_argument(
         "--val-share", type=float, default=0.2, help="share of the frames for validation (default: 0.2)"

@@ -14,7 +14,6 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands,
         "pseudo-label",
-        "Label the scans of a drive with what a detector is sure of and sees again, to train on.",
         run,
     )
     parser.add_argument(

@@ -11,7 +11,7 @@ from perception.model.weights import push_to_hub
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(commands, "push", "Upload weights with a model card to the Hugging Face hub.", run)
+    parser = add_command(commands, "push", run)
     parser.add_argument("weights", help="shipped name or .safetensors file")
     parser.add_argument(
         "repository", metavar="ORGANISATION/NAME", help="made, and private, where there is none"

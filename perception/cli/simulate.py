@@ -11,9 +11,7 @@ from perception.cli.console import OUTPUT, add_command, progress_bar
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "simulate", "Simulate LiDAR frames with exact labels; finished frames are kept.", run
-    )
+    parser = add_command(commands, "simulate", run)
     parser.add_argument("--out", required=True, type=Path, help="folder to write, in KITTI's layout")
     parser.add_argument("--frames", type=int, default=10, help="number of frames (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first frame (default: 0)")

@@ -31,9 +31,7 @@ _TRAIL = 30
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands, "track", "Follow things through scans, or through the boxes of another detector.", run
-    )
+    parser = add_command(commands, "track", run)
     parser.add_argument(
         "paths",
         nargs="*",

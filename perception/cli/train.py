@@ -26,8 +26,6 @@ def add_parser(commands: Any) -> None:
     parser = add_command(
         commands,
         "train",
-        "Train a detector; run the same command again to go on where it stopped. With several GPUs:"
-        " torchrun --nproc-per-node N -m perception.cli train ...",
         run,
     )
     parser.add_argument(

@@ -546,3 +546,15 @@ def test_filters_of_a_retriever_say_what_is_there(filled: Filled) -> None:
     assert counts == {label: sum(r.label == label for r in filled.rows) for label in counts}
     ids = np.arange(-1, COUNT + 5)
     assert retriever.there(ids).tolist() == [id in {r.id for r in filled.rows} for id in ids]
+
+
+def test_hits_without_vectors_are_the_same_otherwise(tmp_path: Path) -> None:
+    vectors = np.eye(4, dtype=np.float32)
+    with MemoryStore.open(tmp_path, dim=4) as store:
+        store.add([Memory(time_ns=row, label="cup", embedding=vectors[row]) for row in range(4)])
+        asked = Query(embedding=vectors[2], k=3)
+        whole, bare = store.query(asked), store.query(asked, vectors=False)
+    assert all(hit.memory.embedding is not None for hit in whole)
+    assert [(hit.memory.id, hit.score, hit.memory.embedding) for hit in bare] == [
+        (hit.memory.id, hit.score, None) for hit in whole
+    ]

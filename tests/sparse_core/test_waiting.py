@@ -33,31 +33,46 @@ def telling_torch(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("module", ["sparse_core.waiting", "perception", "perception.cli", "memory.cli"])
+@pytest.mark.parametrize("module", ["perception", "memory", "perception.detector", "memory.readout"])
 def test_torch_is_loaded_with_threads_that_sleep(module: str, telling_torch: Path) -> None:
-    code = f"import {module}" + ("; sparse_core.waiting.load_torch()" if module.startswith("sparse") else "")
-    assert run(code, telling_torch).stdout == "{'OMP_WAIT_POLICY': 'passive'}\n"
+    assert run(f"import {module}, torch", telling_torch).stdout == "{'OMP_WAIT_POLICY': 'passive'}\n"
+
+
+@pytest.mark.parametrize("module", ["perception", "memory", "perception.cli", "memory.cli"])
+def test_torch_is_not_loaded_before_it_is_needed(module: str, telling_torch: Path) -> None:
+    assert run(f"import {module}; print('ready')", telling_torch).stdout == "ready\n"
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_the_user_chose_stays(name: str, telling_torch: Path) -> None:
-    done = run("import perception", telling_torch, **{name: "7"})
+    done = run("import perception, torch", telling_torch, **{name: "7"})
     assert done.stdout == str({name: "7"}) + "\n"
 
 
 def test_the_environment_is_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("")
     code = (
-        "import os; before = dict(os.environ); from sparse_core.waiting import load_torch;"
-        " print(load_torch(), load_torch(), os.environ == before)"
+        "import os; before = dict(os.environ); from sparse_core.waiting import"
+        " sleep_while_waiting; sleep_while_waiting(); sleep_while_waiting(); import sys; finders = len("
+        "sys.meta_path); import torch; sleep_while_waiting(); print(os.environ == before, finders - len("
+        "sys.meta_path), vars(torch.__loader__).keys() & {'exec_module'})"
     )
-    assert run(code, tmp_path).stdout == "True False True\n"
+    assert run(code, tmp_path).stdout == "True 1 set()\n"
+
+
+def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch here')")
+    code = (
+        "import os, memory\nfor _ in range(2):\n    try:\n        import torch\n"
+        "    except ModuleNotFoundError as error:\n        print(error, 'OMP_WAIT_POLICY' in os.environ)"
+    )
+    assert run(code, tmp_path).stdout == "no torch here False\n" * 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["perception", "memory"])
 def test_the_openmp_library_takes_it(module: str) -> None:
-    told = run(f"import {module}", OMP_DISPLAY_ENV="true").stderr
+    told = run(f"import {module}, torch", OMP_DISPLAY_ENV="true").stderr
     if "OMP_WAIT_POLICY" not in told:
         pytest.skip("this torch's OpenMP library does not tell its settings")
     assert "OMP_WAIT_POLICY = 'PASSIVE'" in told

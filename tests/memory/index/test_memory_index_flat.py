@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from memory.index import Among
 from memory.index.evaluation import clustered
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Neighbours
+from memory.index.neighbours import Neighbours, single, unit_rows
 from memory.index.rows import Rows
 
 
@@ -179,3 +180,31 @@ def test_bad_arguments() -> None:
         FlatIndex(0)
     with pytest.raises(TypeError, match="dim must be an integer"):
         FlatIndex(2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [1, 1023, 1025, 40_000])
+@pytest.mark.parametrize("queries", [1, 3])
+def test_the_nearest_of_several_blocks_are_those_of_all(rows: int, queries: int) -> None:
+    generator = np.random.default_rng(rows)
+    vectors = unit_rows(generator.standard_normal((rows, 8)), 8)
+    index = FlatIndex(8)
+    index.add(vectors, np.arange(rows))
+    asked = vectors[:1].repeat(queries, 0)
+    found = index.search(asked, 5)
+    scores = asked @ vectors.astype(np.float16).astype(np.float32).T
+    expected = -np.sort(-scores, axis=1)[:, :5]
+    np.testing.assert_allclose(found.scores[:, : expected.shape[1]], expected, atol=1e-6)
+    assert (found.ids[:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (1, 8), (5000, 8), (3, 40_000)])
+def test_vectors_are_converted_to_the_same_bits_without_torch(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+    rows.setflags(write=False)
+    with_torch = single(rows)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert single(rows).tobytes() == with_torch.tobytes() == rows.astype(np.float32).tobytes()
+    room = np.empty((shape[0] + 1, shape[1]), np.float32)
+    assert single(rows, room).tobytes() == with_torch.tobytes()

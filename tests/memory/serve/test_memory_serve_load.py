@@ -104,7 +104,7 @@ def test_reading_for_a_request_ends_in_time(
     client = make_client(query_timeout_s=0.2)
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
 
-    def query(_: Query) -> Any:
+    def query(_: Query, **_named: Any) -> Any:
         with store.database._read() as connection:
             return connection.execute(endless).fetchall()
 

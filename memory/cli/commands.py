@@ -1,0 +1,46 @@
+"""What ``recall --help`` says of each command, and which module is imported when it is called."""
+
+from __future__ import annotations
+
+from sparse_core.commands import Command
+
+#: By name.
+COMMANDS = {
+    "init": Command("memory.cli.init", "Make a store."),
+    "add": Command("memory.cli.add", "Store one memory; prints its id once it is on the disk."),
+    "import": Command(
+        "memory.cli.importing",
+        "Import JSONL or Parquet with memories, or the detections.jsonl of perceive; - reads lines from"
+        " standard input as they come. A store is made where there is none, for vectors as long as the"
+        " file's. Run it again after an interruption, or when the file has grown: lines that were imported"
+        " are passed over.",
+    ),
+    "query": Command("memory.cli.query", "Find memories; all that is given must hold."),
+    "ask": Command(
+        "memory.cli.ask",
+        "Ask in plain words, such as 'where is the car?', 'how many cars are there near (3, 1)?', 'what"
+        " changed since yesterday?' or 'have I seen this before?'; or by name: last-seen WHAT, first-seen"
+        " WHAT, near (--near --radius), between (--between), changed (--since), how-often WHAT, how-many"
+        " WHAT, still-there WHAT, summarise [--near --radius | --polygon | --map], similar [ID],"
+        " seen-before [ID], been-here [ID], go-to WHAT. WHAT is a label, words or the id of a memory;"
+        " --embedding stands for one too. 'This', and a question without its [ID], mean the newest memory"
+        " that has a vector, or --like ID; --like FILE asks it of all that a scan shows.",
+    ),
+    "explain": Command("memory.cli.explain", "Say why a memory was kept, merged or forgotten."),
+    "forget": Command("memory.cli.forget", "Forget memories; recall undo takes it back."),
+    "mark": Command("memory.cli.mark", "Say whether things are still there; recall undo takes it back."),
+    "undo": Command("memory.cli.undo", "Take operations back, or list the last ones."),
+    "consolidate": Command(
+        "memory.cli.consolidate", "Merge memories of the same thing, forget over capacity."
+    ),
+    "stats": Command("memory.cli.stats", "Count what is in a store."),
+    "export": Command("memory.cli.export", "Write memories to a file, or JSONL to - (standard output)."),
+    "check": Command("memory.cli.check", "Look for damage; exit status 1 if there is any (left)."),
+    "backup": Command("memory.cli.backup", "Copy a store, as it is now, into a folder without one."),
+    "indexes": Command("memory.cli.indexes", "List the kinds of index: what each does and needs."),
+    "bench": Command("memory.cli.bench", "Time inserts and queries on a temporary store; a self-test."),
+    "serve": Command("memory.cli.serve", "Serve a store over HTTP, with a page and live updates."),
+    "mcp": Command(
+        "memory.cli.mcp", "Tools for language models, by the Model Context Protocol on stdin and stdout."
+    ),
+}
