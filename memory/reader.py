@@ -18,8 +18,8 @@ from memory.explaining import explained
 from memory.hits import hits_of
 from memory.index import Neighbours, Plan
 from memory.index.planner import NO_VECTORS
+from memory.persistence.database import Database
 from memory.persistence.journal import LogEntry
-from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
 from memory.query import Filter, Query
 from memory.retrieve import Retriever

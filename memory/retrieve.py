@@ -15,10 +15,10 @@ from memory.index import Among, Neighbours, Plan, plan
 from memory.index.effort import HIGH, THOROUGH
 from memory.index.neighbours import unit_rows
 from memory.indexes import DEFAULT, Indexes
+from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
 from memory.persistence.queries import EVERYTHING
-from memory.persistence.sqlite import Database
 from memory.query import Filter, Query
 from memory.tiers import TierOptions
 

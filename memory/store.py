@@ -15,9 +15,10 @@ from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
 from memory.observer import Kept, Observed, Observer
+from memory.persistence.database import Database
 from memory.persistence.integrity import CheckReport
+from memory.persistence.opening import open_database
 from memory.persistence.operations import Trimmed
-from memory.persistence.sqlite import Database
 from memory.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
 
@@ -72,7 +73,7 @@ class MemoryStore(StoreReader):
         if config is not None:
             # What is asked for by name does not wait for the first search, and leaves no store behind.
             KINDS[config.index].require()
-        database = Database.open(path, dim=dim, readonly=readonly, create=create)
+        database = open_database(path, dim=dim, readonly=readonly, create=create)
         try:
             told = config is not None
             if config is None:

@@ -10,6 +10,7 @@ from memory.cli.console import UsageError, add_command, print_json, progress, re
 from memory.errors import CorruptStoreError, NotAStoreError, StoreLockedError, StoreReadOnlyError
 from memory.persistence.files import FILE_NAME
 from memory.persistence.integrity import CheckReport
+from memory.persistence.opening import open_database
 from memory.persistence.sqlite import Database
 
 
@@ -43,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
 def _check(folder: Path, *, repair: bool) -> CheckReport:
     """As the writer where that is possible: only it can compare the text index word by word."""
     try:
-        with Database.open(folder, create=False) as database:
+        with open_database(folder, create=False) as database:
             return database.check(repair)
     except (StoreLockedError, StoreReadOnlyError) as error:
         if repair:
             raise
         remark(f"{error}; checking as a reader, without the words of the text index")
-    with Database.open(folder, readonly=True) as database:
+    with open_database(folder, readonly=True) as database:
         return database.check()

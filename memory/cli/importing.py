@@ -25,7 +25,7 @@ from memory.exchange.importing import ImportReport, import_source
 from memory.exchange.poses import read_poses
 from memory.exchange.sources import SOURCE_FORMATS, DetectionLines, Source, open_source, open_stream
 from memory.exchange.times import parse_time
-from memory.persistence.sqlite import Database
+from memory.persistence.opening import open_database
 from memory.store import MemoryStore
 from sparse_core.table import Table
 
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("- is standard input, which is read once; name it once")
     sources = [_opened(word, options, detections) for word in words]
     reports = []
-    opened = MemoryStore.open if options.observe else Database.open
+    opened = MemoryStore.open if options.observe else open_database
     made = None
     if not holds_store(folder):
         made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)

@@ -8,7 +8,8 @@ from typing import Any
 
 from memory.cli.console import add_command, output, print_json, split_words
 from memory.exchange.times import format_time
-from memory.persistence.sqlite import Database
+from memory.persistence.database import Database
+from memory.persistence.opening import open_database
 from sparse_core.table import Table
 
 _LABELS_SHOWN = 20
@@ -22,7 +23,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the numbers."""
     folder, _ = split_words(options)
-    with Database.open(folder, readonly=True) as database:
+    with open_database(folder, readonly=True) as database:
         found = {"store": str(database.folder), "dim": database.dim, **database.stats().to_json()}
         found |= _columns(database)
     if options.json:

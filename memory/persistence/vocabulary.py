@@ -70,5 +70,5 @@ def _plain(word: str) -> str:
 
 def _terms(connection: sqlite3.Connection, beginning: str) -> list[tuple[str, int]]:
     """Words that begin so, and how many memories have each; of a connection for reading, which knows them."""
-    sql = "SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT ?"
+    sql = "SELECT term, doc FROM vocabulary WHERE term >= ? AND term < ? LIMIT ?"
     return connection.execute(sql, (beginning, beginning + "\U0010ffff", MOST_TERMS)).fetchall()
