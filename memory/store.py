@@ -57,7 +57,8 @@ class MemoryStore(StoreReader):
         """Open a store, or make one.
 
         Args:
-            path: the folder.
+            path: the folder; or the address of a database of a PostgreSQL server with pgvector,
+                ``"postgresql://user:password@host:port/database"``, where any number of processes write.
             dim: length of the vectors; needed for a new store, checked for an old one.
             readonly: never change anything; may be while another process writes.
             create: make the store where there is none.
@@ -77,7 +78,7 @@ class MemoryStore(StoreReader):
         try:
             told = config is not None
             if config is None:
-                config = StoreConfig.load(database.folder, database.settings)
+                config = _kept(database)
             if not readonly:
                 _keep(database, config, told)
             return cls(database, config)
@@ -304,8 +305,20 @@ class MemoryStore(StoreReader):
         self._retriever.indexes.settle()
 
 
+def _kept(database: Database) -> StoreConfig:
+    """The settings of a store, or the usual ones."""
+    known = database.settings
+    if database.shared:
+        return StoreConfig() if known is None else StoreConfig.of_text(known)
+    return StoreConfig.load(database.folder, known)
+
+
 def _keep(database: Database, config: StoreConfig, told: bool) -> None:
     """Note the settings in the database, and in the file where they were told or it is missing."""
+    if database.shared:
+        if told and config.to_text() != database.settings:
+            database.keep_settings(config.to_text())
+        return
     file = database.folder / CONFIG_NAME
     usual = database.settings is None and not file.exists() and not told
     if not usual and config.to_text() != database.settings:

