@@ -26,6 +26,7 @@ from memory.cli import (
     serve,
     stats,
     undo,
+    up,
 )
 from memory.cli.console import CommandParser
 from memory.errors import RecallError
@@ -34,7 +35,7 @@ from sparse_core.errors import SparseError
 
 _COMMANDS = (
     init, add, importing, query, ask, explain, forget, mark, undo, consolidate, stats, export, check, backup,
-    indexes, bench, serve, mcp,
+    indexes, bench, serve, up, mcp,
 )  # fmt: skip
 
 

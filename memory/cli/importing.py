@@ -18,6 +18,7 @@ from memory.cli.console import (
     progress,
     remark,
     say,
+    shown,
     split_words,
 )
 from memory.exchange.detections import DEFAULT, DetectionOptions
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)
     with opened(folder, create=made is not None, dim=made) as target:
         if made is not None:
-            remark(f"made {folder}: a store for vectors of {made} numbers")
+            remark(f"made {shown(folder)}: a store for vectors of {made} numbers")
         for source in sources:
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from memory.cli.console import add_command, output, print_json, split_words
+from memory.cli.console import add_command, output, print_json, shown, split_words
 from memory.exchange.times import format_time
 from memory.persistence.database import Database
 from memory.persistence.opening import open_database
@@ -24,7 +24,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the numbers."""
     folder, _ = split_words(options)
     with open_database(folder, readonly=True) as database:
-        found = {"store": str(database.folder), "dim": database.dim, **database.stats().to_json()}
+        found = {
+            "store": shown(folder if database.shared else database.folder),
+            "dim": database.dim,
+            **database.stats().to_json(),
+        }
         found |= _columns(database)
     if options.json:
         print_json(found)

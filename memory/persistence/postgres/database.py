@@ -116,7 +116,7 @@ class Database(database.Database):
             schema.check_version(found, self.address)
             if not found:
                 if self.readonly or not create:
-                    raise NotAStoreError(f"{self.address} holds no store")
+                    raise NotAStoreError(f"{self.address} holds no store: recall init makes one")
                 if dim is None:
                     raise ValueError(f"{self.address} is a new store: give dim, the length of its vectors")
                 self._make(connection, dim)

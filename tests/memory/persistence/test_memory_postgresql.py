@@ -207,13 +207,8 @@ def start_again(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    pytest.importorskip("psycopg")
-    pytest.importorskip("pg0")
-    folder = tmp_path / "server"
-    folder.mkdir()
-    for parent in (folder, *folder.parents[:3]):
-        parent.chmod(0o755)
+def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Callable[[], Path]) -> None:
+    folder = server_folder()
     address = local.start(folder)
     try:
         with MemoryStore.open(address, dim=DIM) as store:
