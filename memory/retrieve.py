@@ -82,7 +82,7 @@ class Retriever:
             best_first = query.ordered_by == "relevance"
             hits = self._database.search_text(query.text, query.where, limit=query.k if best_first else 2**62)
             with self._lock:
-                return _ordered(self._follow(), query, Found(hits.ids, text=hits.scores))
+                return ordered(self._follow(), query, Found(hits.ids, text=hits.scores))
         chosen = self._looked_up(filter)
         with self._lock:
             columns = self._follow()
@@ -90,7 +90,7 @@ class Retriever:
                 found = self._similar(columns, query, filter, vector, chosen)
             else:
                 found = Found(columns.column("ids")[_passing(columns, filter, chosen)])
-            return _ordered(columns, query, found)
+            return ordered(columns, query, found)
 
     def neighbours(
         self,
@@ -120,6 +120,10 @@ class Retriever:
                 kept &= columns.column("counts") > 1
             found: NDArray[np.int64] = columns.column("ids")[kept]
             return found
+
+    def settle(self) -> None:
+        """Move vectors to the tiers where they belong now."""
+        self.indexes.settle()
 
     def there(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the ids are of memories that are there."""
@@ -260,7 +264,7 @@ def _found(query: Query, found: Neighbours, chosen: Plan) -> Found:
     return Found(ids[kept], scores[kept], plan=chosen)
 
 
-def _ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
+def ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
     """Cut to ``k`` in the order that was asked for; equal ones by rising id."""
     ids = found.ids
     order = query.ordered_by

@@ -302,7 +302,7 @@ class MemoryStore(StoreReader):
 
     def settle(self) -> None:
         """Move vectors to the tiers where they belong now, which otherwise happens in the background."""
-        self._retriever.indexes.settle()
+        self._retriever.settle()
 
 
 def _kept(database: Database) -> StoreConfig:

@@ -359,8 +359,8 @@ def test_an_index_that_did_not_change_is_not_written_again(tmp_path: Path) -> No
         assert store.search(np.eye(8)[3:4], 8).ids.tolist()[0][-1] == -1
 
 
-def test_a_new_pose_leaves_the_vectors_alone(location: Path | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with MemoryStore.open(location, dim=8) as store:
+def test_a_new_pose_leaves_the_vectors_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryStore.open(tmp_path, dim=8) as store:
         store.add([Memory(time_ns=at, embedding=np.eye(8)[at]) for at in range(8)])
         store.search(np.eye(8), 1)
         index = store._retriever.indexes.by_encoder["default"]
@@ -438,10 +438,10 @@ def test_an_index_of_before_is_measured_in_the_background_and_kept(tmp_path: Pat
         assert store.tiers()["default"].reached == before, "kept, although nothing was added"
 
 
-def test_an_aim_of_one_compares_all(location: Path | str) -> None:
+def test_an_aim_of_one_compares_all(tmp_path: Path) -> None:
     rows = vectors_of(3000)
     asked = np.stack([row.embedding for row in rows[:40]])
-    with MemoryStore.open(location, dim=16, config=StoreConfig(index_from=500)) as store:
+    with MemoryStore.open(tmp_path, dim=16, config=StoreConfig(index_from=500)) as store:
         store.add(rows)
         found = store.search(asked, 10, aim=1.0)
         exact = store._retriever.indexes.by_encoder["default"].search(

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from psycopg_pool import ConnectionPool
 
 from memory.errors import (
@@ -26,7 +28,7 @@ from memory.persistence import database, erase, meta
 from memory.persistence.copying import Progress
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import STORE, Counters
-from memory.persistence.postgres import checking, schema
+from memory.persistence.postgres import checking, nearest, schema
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
     MOST_CONNECTIONS,
@@ -41,6 +43,7 @@ from memory.persistence.postgres.writer import ServerWriter
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.statistics import Stats
 from memory.persistence.tables import read_slots
+from memory.query import Filter
 from memory.types import check_integer
 
 #: Seconds that an erasure waits for readers.
@@ -201,6 +204,39 @@ class Database(database.Database):
         """Sizes of everything; those of files are what the tables and their indexes take on the server."""
         with self._read() as connection:
             return checking.read_stats(connection)
+
+    def nearest(
+        self,
+        vector: NDArray[np.float32],
+        k: int,
+        filter: Filter,
+        encoder: str = DEFAULT_SLOT,
+        *,
+        exact: bool = False,
+    ) -> nearest.Nearest:
+        """See :func:`memory.persistence.postgres.nearest.search`; nothing for an unknown encoder."""
+        with self._read() as connection:
+            slot = read_slots(connection).get(encoder)
+            if slot is None:
+                return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
+            return nearest.search(connection, slot, vector, k, filter, exact=exact)
+
+    def make_indexes(self, least: int) -> None:
+        """Make the server's indexes over the vectors of which there are more than so many.
+
+        Nobody waits for it but the caller; of vectors that are too long for such an index all are compared.
+        """
+        self._check_writer()
+        with self._read() as connection:
+            counts = dict(connection.execute("SELECT slot, count(*) FROM embedding GROUP BY 1").fetchall())
+            slots = [
+                slot
+                for slot in read_slots(connection).values()
+                if counts.get(slot.number, 0) > least and slot.dim <= nearest.MOST_DIM
+            ]
+        with translated(self.address), self._pool.connection() as raw:
+            for slot in slots:
+                nearest.make_index(raw, slot)
 
     def tidy(self) -> bool:
         """Nothing: the server does so by itself."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory import Memory, MemoryStore, Query
+from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.errors import (
     DimensionError,
     NotAStoreError,
@@ -181,6 +181,38 @@ def test_addresses_are_told_from_folders_and_shown_without_passwords() -> None:
     assert not is_address(Path("postgresql://u@h/d"))
     assert without_password("postgresql://u:se:cret@h:1/d?x=1") == "postgresql://u@h:1/d?x=1"
     assert without_password("postgresql://h/d?password=secret&x=1") == "postgresql://h/d?x=1"
+
+
+def test_an_index_of_the_server_finds_what_is_rare_too(address: str) -> None:
+    random = np.random.default_rng(3)
+    vectors = random.normal(size=(600, DIM)).astype(np.float32)
+    with MemoryStore.open(address, dim=DIM, config=StoreConfig(index_from=500)) as store:
+        store.add([
+            Memory(
+                time_ns=at, position=(at, 0, 0), embedding=vector,
+                label="rare" if at % 100 == 7 else "common",
+            )
+            for at, vector in enumerate(vectors)
+        ])  # fmt: skip
+        asked = {
+            "all": Query(embedding=vectors[7], k=5),
+            "rare": Query(embedding=-vectors[7], labels=["rare"], k=10),
+            "place": Query(embedding=vectors[300], near=(300.0, 0.0), radius_m=2.5, k=9),
+            "recent": Query(embedding=vectors[9], order="recency", k=3),
+        }
+        exact = {name: [hit.memory.id for hit in store.query(query)] for name, query in asked.items()}
+        assert store.explain(asked["all"]).method == "all"
+        store.settle()
+        assert store.explain(asked["all"]).method == "index"
+        assert len(exact["rare"]) == 6
+        assert sorted(exact["place"]) == [299, 300, 301, 302, 303]
+        for name, query in asked.items():
+            assert [hit.memory.id for hit in store.query(query)] == exact[name], name
+        best = store.search(vectors[:40], 1)
+        assert (best.ids[:, 0] == np.arange(1, 41)).mean() > 0.95
+        np.testing.assert_allclose(best.scores[:, 0], 1.0, atol=2e-3)
+        assert store.search(np.ones((1, DIM)), 700, aim=1.0).ids[0, 599:601].tolist()[1] == -1
+        assert store.database.stats().vectors == {"default": 600}
 
 
 def test_what_was_erased_is_in_no_table(address: str) -> None:
