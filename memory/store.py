@@ -228,14 +228,18 @@ class MemoryStore(StoreReader):
         """Merge memories of the same thing, then forget what exceeds the capacity of a map.
 
         Each merge and the forgetting are operations of their own that can be undone. Then the log is trimmed
-        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`.
+        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`. A server then makes
+        its index over vectors where it lacks one, see :meth:`settle`.
 
         Args:
             now_ns: the time that freshness is judged at; by default the computer's.
             progress: called with what is done, how many are done and of how many.
         """
         now = time.time_ns() if now_ns is None else now_ns
-        return self._care.consolidate(now, self._write_accesses, progress)
+        done = self._care.consolidate(now, self._write_accesses, progress)
+        if self._database.shared:
+            self._retriever.settle()
+        return done
 
     def undo(self, generation: int) -> int:
         """Take an operation back; returns the operation of doing so.
@@ -301,7 +305,11 @@ class MemoryStore(StoreReader):
         return self._database.backup(folder, progress, beside={CONFIG_NAME: self.config.to_text().encode()})
 
     def settle(self) -> None:
-        """Move vectors to the tiers where they belong now, which otherwise happens in the background."""
+        """Move vectors to the tiers where they belong now, which otherwise happens in the background.
+
+        On a server: have it make its HNSW index over the vectors of each encoder that has more than
+        ``StoreConfig.index_from``, while others read and write; only this call and :meth:`consolidate` do so.
+        """
         self._retriever.settle()
 
 

@@ -116,7 +116,7 @@ class ServerConnection:
         raw, self.raw = self.raw, None
         assert raw is not None
         try:
-            return raw.execute(sql)  # type: ignore[arg-type]
+            return raw.execute(sql)
         except psycopg.OperationalError:
             if sql == "ROLLBACK":
                 return raw.cursor()  # Of a connection that is lost: the server rolls back itself.

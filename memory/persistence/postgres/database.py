@@ -228,7 +228,8 @@ class Database(database.Database):
         """
         self._check_writer()
         with self._read() as connection:
-            counts = dict(connection.execute("SELECT slot, count(*) FROM embedding GROUP BY 1").fetchall())
+            sql = "SELECT slot, count(*) FROM embedding GROUP BY 1"
+            counts: dict[int, int] = dict(connection.execute(sql).fetchall())
             slots = [
                 slot
                 for slot in read_slots(connection).values()
@@ -256,7 +257,7 @@ class Database(database.Database):
                 raw.execute(f"SET lock_timeout = '{ERASE_WAIT_S}s'")
                 try:
                     for table in schema.ERASED:
-                        raw.execute(f"VACUUM (FULL) {table}")  # type: ignore[arg-type]
+                        raw.execute(f"VACUUM (FULL) {table}")
                 finally:
                     raw.execute("RESET lock_timeout")
         except StoreError as error:
