@@ -50,8 +50,8 @@ browser:
 	  { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(BROWSER) >/dev/null; } \
 	  || echo "$(BROWSER) was not installed: its tests are skipped"; }
 
-# Two workers share the cores: a thread that waits for another must not keep one busy.
-PYTEST = OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two workers share the cores, with a thread each; what depends on threads is tested with numbers of its own.
+PYTEST = OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: $(READY) browser  ## lint, types and the default test suite
 	$(BIN)/ruff check .

@@ -85,6 +85,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "memory-moving",
         "memory-retention",
         "memory-places",
+        "sentences",
+        "sentences-times",
     ),
     "docs/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),
     "docs/decisions/0005-sparse-formats.md": (

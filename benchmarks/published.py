@@ -8,6 +8,7 @@ from benchmarks import (
     published_backbone,
     published_layers,
     published_product,
+    published_sentences,
     published_sparse,
     published_tracking,
 )
@@ -42,5 +43,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
     **published_backbone.BLOCKS,
+    **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
 }

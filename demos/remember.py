@@ -9,6 +9,7 @@ a store that keeps every observation and with one that keeps the latest.
     python demos/remember.py --scans SCANS --poses POSES.jsonl  # recorded scans; nothing to judge by
     python demos/remember.py --scans DRIVE.mcap                 # a ROS 2 bag or MCAP file with poses in it
     python demos/remember.py --rgbd FOLDER                      # an indoor RGB-D sequence: places only
+    python demos/remember.py --data SEQUENCE                    # a labelled sequence: tracks, answers checked
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from typing import Any
 import numpy as np
 import torch
 from drive.bag_frames import BagFrames
-from drive.comparing import Judged, size_of
-from drive.frames import DriveConfig, recorded, simulated
+from drive.comparing import Judged, added, judged, size_of
+from drive.frames import DAY_NS, START_NS, DriveConfig, recorded, simulated
 from drive.indoor import remember_rgbd
+from drive.labelled import moments, open_sequence, remember_sequence
+from drive.labelled_questions import questions_of
 from drive.picture import Drawn, draw
 from drive.printing import show_results, show_tally
 from drive.recognising import recognised
@@ -39,9 +42,10 @@ from drive.viewing import Viewing
 from rich.console import Console
 from rich.progress import track
 
-from memory import MemoryStore, Query
+from memory import Filter, MemoryStore, Query
 from memory.errors import DataError as PoseError
 from memory.questions import Questions
+from perception import Detector
 from perception.errors import DataError
 from perception.io.bags import is_bag
 
@@ -151,6 +155,61 @@ def drive_recorded(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
+def drive_labelled(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[Judged]]:
+    """Track, remember, drive back, and check the answers against the labels."""
+    frames = open_sequence(options.data)
+    with MemoryStore.open(folder / "ours", dim=DIM, config=CONFIG) as store:
+        passed = track(
+            moments(frames), "driving there and back", total=2 * len(frames), disable=not options.show
+        )
+        driven = remember_sequence(
+            store,
+            iter(passed),
+            labels_seen=options.perfect,
+            detector=lambda: Detector.from_pretrained(options.weights),
+        )
+        questions = questions_of(driven.truth)
+        results = [judged("by tracks", store, driven.since, driven.truth, questions)]
+        memories = store.find(Filter())
+    other, since = added(folder / "every", driven.every, START_NS + DAY_NS, DIM)
+    with other:
+        results.append(judged("every box", other, since, driven.truth, questions))
+    title = (
+        f"{options.data.name}: {driven.tally.offered} boxes, {len(memories)} memories,"
+        f" {results[0].right} of {len(results[0].answers)} answers right"
+    )
+    drawn = Drawn(
+        title,
+        driven.path,
+        driven.tally.timeline,
+        memories,
+        places=driven.truth.there(),
+        answers=results[0].answers,
+        trails=list(driven.trails.values()),
+    )
+    picture = draw(options.out / "remember.png", drawn)
+    settings = {"data": options.data, "boxes": "labels" if options.perfect else options.weights}
+    page = report_drive(
+        options.report or options.out / "remember.html",
+        options.view,
+        folder / "ours",
+        drawn,
+        driven.tally,
+        settings=settings,
+        results=results,
+        truth="that of the labels",
+    )
+    report = {
+        "scans": len(driven.tally.timeline),
+        "tally": tally_json(driven.tally),
+        "stores": {result.name: result.to_json() for result in results},
+        "gone": len(driven.gone),
+        "picture": str(picture),
+        "report": None if page is None else str(page),
+    }
+    return report, results
+
+
 def tally_json(tally: Tally) -> dict[str, Any]:
     """Plain numbers; times as medians and 95 %."""
     numbers = asdict(tally)
@@ -185,6 +244,13 @@ def main() -> None:
     add("--topic", help="of point clouds, in a bag with several")
     add("--pose-topic", help="of odometry, poses or transforms, in a bag with several")
     add("--rgbd", type=Path, help="folder of an indoor RGB-D sequence instead")
+    add("--data", type=Path, metavar="SEQUENCE", help="a data set with poses and labelled identities instead")
+    add(
+        "--perfect",
+        action="store_true",
+        help="with --data: see its labels, not a detector's boxes",
+    )
+    add("--weights", default="pointpillars-kitti", help="of the detector, with --data")
     add("--out", type=Path, default=Path("out/remember"), help="folder for the picture")
     add("--store", type=Path, help="keep the stores in this new folder, for the recall command")
     add("--rerun", metavar="FILE.rrd", help="record for the Rerun viewer; 'live' opens it")
@@ -226,8 +292,12 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error(f"--report {options.report}: expected a name that ends in .html")
     if options.rgbd is not None and (options.rerun or options.mcap or options.report):
         parser.error("--rerun, --mcap and --report are for LiDAR drives, not for --rgbd")
-    if options.scans is not None and options.rgbd is not None:
-        parser.error("give --scans or --rgbd, not both")
+    if sum(given is not None for given in (options.scans, options.rgbd, options.data)) > 1:
+        parser.error("give one of --scans, --rgbd and --data")
+    if options.perfect and options.data is None:
+        parser.error("--perfect needs --data")
+    if options.data is not None and (options.rerun or options.mcap):
+        parser.error("--rerun and --mcap are not for --data: perceive track --rerun shows tracks")
     if options.store is not None and any(options.store.glob("*/memory.db")):
         parser.error(f"{options.store} holds a store already")
 
@@ -242,6 +312,8 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         report["tally"] = tally_json(tally)
     elif options.scans is not None:
         report = drive_recorded(options, folder)
+    elif options.data is not None:
+        report, results = drive_labelled(options, folder)
     else:
         report, results = drive_through_town(options, folder)
     if options.json:

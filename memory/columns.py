@@ -101,7 +101,11 @@ class ColumnCache:
         if not self._count:
             return np.full(len(ids), -1, np.int64)
         known = self.column("ids")
-        found = np.minimum(np.searchsorted(known, ids), self._count - 1)
+        if known[-1] - known[0] == self._count - 1:
+            # Without a gap, as they are while nothing is forgotten.
+            found: NDArray[np.int64] = np.clip(ids - known[0], 0, self._count - 1)
+        else:
+            found = np.minimum(np.searchsorted(known, ids), self._count - 1)
         found[(known[found] != ids) | ~self.column("alive")[found]] = -1
         return found
 

@@ -15,6 +15,7 @@ from memory.persistence.database import Database
 from memory.persistence.queries import EVERYTHING
 from memory.query import Query
 from memory.readout import read_out
+from memory.relevance import required
 from memory.retrieve import Found, Retriever
 from memory.types import Hit
 
@@ -89,7 +90,7 @@ class Attention:
         vector = self._retriever.vector_of(query)
         assert vector is not None
         question = unit_rows(vector[None], len(vector))[0]
-        passing = None if query.filter == EVERYTHING else self._retriever.ids(query.filter)
+        passing = None if required(query) == EVERYTHING else self._retriever.ids(required(query))
         with self._lock:
             blocks = self._blocks.get(query.encoder)
             if blocks is None or blocks.dim != len(vector):

@@ -34,7 +34,13 @@ def hits_of(
     away = None
     if query.near is not None and memories:
         away = distances(np.array([memory.position for memory in memories]), query.near)
-    for name, values in (("similarity", found.similarity), ("text", found.text), ("distance_m", away)):
+    told = {
+        "similarity": found.similarity,
+        "text": found.text,
+        "fused": found.fused,
+        "distance_m": away,
+    }
+    for name, values in told.items():
         if values is not None:
             for part, value in zip(parts, values, strict=True):
                 part[name] = float(value)
@@ -56,4 +62,4 @@ def _score(query: Query, parts: Mapping[str, float]) -> float:
         return -parts["distance_m"]
     if query.ordered_by == "recency":
         return parts["recency"]
-    return parts["similarity"] if "similarity" in parts else parts["text"]
+    return next(parts[name] for name in ("fused", "similarity", "text") if name in parts)

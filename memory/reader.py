@@ -34,9 +34,12 @@ _ACCESSES_WAITING = 64 * _ACCESSES_AT_ONCE
 
 
 class _Asked(NamedTuple):
-    """The hits of a query, and what attention made of its blocks where that was wanted."""
+    """The hits of a query, whether a word of its sentence is nowhere, and what attention made of its blocks
+    where that was wanted.
+    """
 
     hits: list[Hit]
+    unknown: bool
     weighted: Weighted | None
 
 
@@ -92,7 +95,7 @@ class StoreReader:
     def _asked(self, query: Query) -> _Asked:
         """The answer to a query, or where there is none to what it may mean."""
         asked = self._answered(query)
-        if not asked.hits or len(query.where.labels or ()) > 1:
+        if not asked.hits or asked.unknown or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
             if meant.notes:
                 reason = "; ".join(meant.notes)
@@ -123,7 +126,7 @@ class StoreReader:
             half_life_s=self.config.half_life_s,
             attention=None if weighted is None else weighted.by_id,
         )
-        return _Asked(hits, weighted)
+        return _Asked(hits, found.unknown, weighted)
 
     def compared(self, query: Query) -> Query:
         """A query with the encoder whose vectors it compares, see :meth:`memory.retrieve.Retriever.compared`.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.columns import ColumnCache
 from memory.index import Neighbours, Plan
 from memory.index.neighbours import unit_rows
 from memory.index.planner import Method
 from memory.indexes import DEFAULT
 from memory.persistence.postgres.database import Database
 from memory.query import Filter, Query
+from memory.relevance import sentence_of
 from memory.retrieve import Found, Retriever, ordered
 
 #: At this aim and above all that match are compared.
@@ -68,18 +70,37 @@ class RemoteRetriever(Retriever):
         """The ids that answer a query, at most ``query.k``; vectors are compared without the lock."""
         query = self.compared(query)
         vector = self.vector_of(query)
-        if vector is None:
+        if vector is None or sentence_of(query) is not None:
             return super().find(query)
-        found = self._nearest(query, vector)
+        found = self._nearest(query, query.filter, vector)
         if query.ordered_by == "relevance":
             return found
         with self._lock:
             return ordered(self._follow(), query, found)
 
-    def _nearest(self, query: Query, vector: NDArray[np.float32]) -> Found:
+    def _similar(
+        self,
+        columns: ColumnCache,
+        query: Query,
+        filter: Filter,
+        vector: NDArray[np.float32],
+        said: NDArray[np.int64] | None,
+    ) -> Found:
+        return self._nearest(query, filter, vector)
+
+    def _compared(
+        self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
+    ) -> Neighbours:
+        dim = self._dim(query.encoder)
+        found = self._database.vectors(ids.tolist(), query.encoder)
+        scores = unit_rows(found.halves.astype(np.float32), dim) @ unit_rows(vector[None], dim)[0]
+        order = np.lexsort((found.ids, -scores))
+        return Neighbours(scores[None, order], found.ids[None, order])
+
+    def _nearest(self, query: Query, filter: Filter, vector: NDArray[np.float32]) -> Found:
         question = unit_rows(vector[None], self._dim(query.encoder))[0]
         wanted = query.k + (1 if query.like is not None else 0)
-        nearest = self._database.nearest(question, wanted, query.filter, query.encoder)
+        nearest = self._database.nearest(question, wanted, filter, query.encoder)
         kept = np.flatnonzero(nearest.ids != (-1 if query.like is None else query.like))[: query.k]
         how = "the server's HNSW index, further until enough pass" if nearest.indexed else "all that match"
         method: Method = "index" if nearest.indexed else "all"

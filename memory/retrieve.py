@@ -20,7 +20,9 @@ from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
 from memory.persistence.queries import EVERYTHING
 from memory.query import Filter, Query
+from memory.relevance import FUSED, Succession, best, fits, fuse, sentence_of
 from memory.tiers import TierOptions
+from memory.wording.sentences import Sentence
 
 #: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
 _LEAST_SHARE = 1 / 32
@@ -34,12 +36,16 @@ class Found(NamedTuple):
         similarity: (n,) float32 cosines, or ``None`` where nothing was compared.
         text: (n,) float64, how well words fit, or ``None``.
         plan: how vectors were searched, or ``None``.
+        fused: (n,) float64, what words and vectors make together, or ``None``.
+        unknown: whether the sentence has a word that no memory has.
     """
 
     ids: NDArray[np.int64]
     similarity: NDArray[np.float32] | None = None
     text: NDArray[np.float64] | None = None
     plan: Plan | None = None
+    fused: NDArray[np.float64] | None = None
+    unknown: bool = False
 
     def of(self, ids: Sequence[int | None]) -> Found:
         """Only these of the ids."""
@@ -71,12 +77,16 @@ class Retriever:
         self.indexes = Indexes(database, index_from=index_from, kind=index, tiers=tiers or TierOptions())
         self._lock = self.indexes.lock
         self._columns: ColumnCache | None = None
+        self._succession: Succession | None = None
 
     def find(self, query: Query) -> Found:
         """The ids that answer a query, at most ``query.k``."""
         query = self.compared(query)
         filter = query.filter
         vector = self.vector_of(query)
+        sentence = sentence_of(query)
+        if sentence is not None:
+            return self._fitting(query, sentence, vector)
         if vector is None and query.text is not None:
             # In another order than how well the words fit, all that have them count.
             best_first = query.ordered_by == "relevance"
@@ -194,6 +204,41 @@ class Retriever:
             ids = said if ids is None else np.intersect1d(ids, said, assume_unique=True)
         return ids
 
+    def _fitting(self, query: Query, sentence: Sentence, vector: NDArray[np.float32] | None) -> Found:
+        """What fits a sentence best, and is similar to a vector where there is one."""
+        having = self._database.having(sentence.words)
+        chosen = self._looked_up(query.where)
+        with self._lock:
+            columns = self._follow()
+            if self._succession is None:
+                self._succession = Succession.of(columns)
+            scores = fits(sentence, having, columns, self._succession)
+            scores[~_passing(columns, query.where, chosen)] = 0.0
+            ids = columns.column("ids")
+            unknown = not all(map(len, having))
+            if vector is None:
+                rows = best(scores, query.k)
+                return ordered(columns, query, Found(ids[rows], text=scores[rows], unknown=unknown))
+            deep = replace(query, k=max(query.k, FUSED))
+            near = self._similar(columns, deep, query.where, vector, chosen)
+            assert near.similarity is not None
+            said = ids[best(scores, deep.k)]
+            said = said[said != query.like]
+            known = Neighbours(near.similarity[None], near.ids[None])
+            compared = self._compared(query, vector, said, len(columns))
+            both = np.union1d(near.ids, said)
+            fused = fuse(both, scores[columns.rows(both)], (known, compared))
+            found = Found(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
+            return ordered(columns, query, _take(found, np.arange(min(query.k, len(both)))))
+
+    def _compared(
+        self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
+    ) -> Neighbours:
+        """Cosines of listed memories; ``count`` is how many there are in all."""
+        index = self.indexes.of(query.encoder, count)
+        question = unit_rows(vector[None], index.dim)
+        return index.search(question, max(len(ids), 1), among=Among(ids), aim=1.0)
+
     def _similar(
         self,
         columns: ColumnCache,
@@ -243,6 +288,7 @@ class Retriever:
                 self._columns = ColumnCache.of(self._database)
             elif self._columns.generation != generation:
                 self._columns.follow(self._database)
+                self._succession = None
             self.indexes.follow(generation)
             return self._columns
 
@@ -303,4 +349,6 @@ def _take(found: Found, places: NDArray[np.integer]) -> Found:
         None if found.similarity is None else found.similarity[places],
         None if found.text is None else found.text[places],
         found.plan,
+        None if found.fused is None else found.fused[places],
+        found.unknown,
     )

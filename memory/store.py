@@ -21,6 +21,7 @@ from memory.persistence.opening import open_database
 from memory.persistence.operations import Trimmed
 from memory.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
+from memory.wording import stem
 
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
 
@@ -182,6 +183,7 @@ class MemoryStore(StoreReader):
         finally:
             if secure:
                 self._attention.forget()
+                stem.cache_clear()
 
     def mark(
         self, ids: Iterable[int], state: State = "gone", *, at_ns: int | None = None, why: str = ""

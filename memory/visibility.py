@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,6 +74,19 @@ class Views:
     def __len__(self) -> int:
         return len(self.position)
 
+    def select(self, rows: NDArray[np.int64]) -> Views:
+        """Some of the looks."""
+        return replace(
+            self,
+            position=self.position[rows],
+            yaw=self.yaw[rows],
+            time_ns=self.time_ns[rows],
+            range_m=np.asarray(self.range_m)[rows],
+            field_of_view_rad=np.asarray(self.field_of_view_rad)[rows],
+            near_m=np.asarray(self.near_m)[rows],
+            free_m=None if self.free_m is None else self.free_m[rows],
+        )
+
 
 def expected_visible(
     views: Views, positions: ArrayLike, *, margin_m: float = 0.3, margin_rad: float = 0.02
@@ -116,3 +129,51 @@ def expected_visible(
         index = np.clip(np.floor(share * bins), 0, bins - 1).astype(np.int64)
         inside &= distance <= np.take_along_axis(views.free_m, index, axis=1) + margin_m
     return inside
+
+
+def seen_through(
+    views: Views, positions: ArrayLike, widths_m: ArrayLike, lengths_m: ArrayLike, *, margin_m: float = 0.3
+) -> NDArray[np.bool_]:
+    """Which views looked through the place of a thing: had it been there, it would have stopped them.
+
+    All around its middle, as wide as its narrow side, the view must be free to behind its far end.
+
+    Args:
+        views: V of them, with ``free_m`` no further than is known.
+        positions: (N, 3) metres in the map frame of the views.
+        widths_m, lengths_m: (N,) of the things, whichever way they are turned.
+        margin_m: so much further it must be free.
+
+    Returns:
+        (V, N) bool; without ``free_m`` nothing is known to be free.
+
+    Raises:
+        ValueError: arrays of other shapes.
+    """
+    points, short, long = np.asarray(positions, np.float64), np.asarray(widths_m), np.asarray(lengths_m)
+    if points.ndim != 2 or points.shape[1] != 3 or not short.shape == long.shape == (len(points),):
+        raise ValueError(
+            f"positions must have shape (N, 3) and widths_m and lengths_m (N,), got {points.shape},"
+            f" {short.shape} and {long.shape}"
+        )
+    if views.free_m is None:
+        return np.zeros((len(views), len(points)), dtype=np.bool_)
+    offset = points[None, :, :2] - views.position[:, None, :2]
+    distance = np.hypot(offset[..., 0], offset[..., 1])
+    behind = distance + np.maximum(short, long) / 2.0 + margin_m
+    through = (distance <= np.asarray(views.range_m)[:, None]) & (
+        distance >= np.asarray(views.near_m)[:, None]
+    )
+    bearing = np.arctan2(offset[..., 1], offset[..., 0]) - np.asarray(views.yaw)[:, None]
+    half = np.arctan2(np.minimum(short, long) / 2.0, np.maximum(distance, 1e-9))
+    whole, bins = np.asarray(views.field_of_view_rad)[:, None], views.free_m.shape[1]
+    # As many directions as there are bins across the widest thing in view.
+    widest = float(half[through].max(initial=0.0))
+    count = 2 * math.ceil(widest / (float(whole.min(initial=2.0 * math.pi)) / bins)) + 1
+    for part in np.linspace(-1.0, 1.0, count):
+        turned = np.remainder(bearing + part * half + math.pi, 2.0 * math.pi) - math.pi
+        share = (turned + whole / 2.0) / np.maximum(whole, 1e-12)
+        through &= (share >= 0.0) & (share < 1.0)
+        index = np.clip(np.floor(share * bins), 0, bins - 1).astype(np.int64)
+        through &= np.take_along_axis(views.free_m, index, axis=1) >= behind
+    return through

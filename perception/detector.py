@@ -115,7 +115,7 @@ class Detector:
         """Load shipped weights by name, or a ``.safetensors`` file.
 
         Args:
-            name_or_path: of the weights.
+            name_or_path: of the weights; ``organisation/name`` is asked of the Hugging Face hub.
             device, fast, precision, overflow: as for the class.
 
         Raises:

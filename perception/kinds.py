@@ -33,6 +33,11 @@ KINDS = {
     "dense": DetectorKind(
         backbone="perception.model.backbone:DenseBackbone", graph="perception.run.dense:DenseSteps"
     ),
+    "anchors": DetectorKind(
+        config="perception.model.anchors:AnchorConfig",
+        network="perception.model.anchors:AnchorNetwork",
+        eager="perception.run.anchors:AnchorSteps",
+    ),
 }
 
 

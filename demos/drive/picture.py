@@ -34,6 +34,7 @@ class Drawn:
         lost: observations that were not kept.
         places: true objects at the end; none where nobody knows.
         answers: to questions; none where nobody knows the right ones.
+        trails: labels and ways of tracks.
     """
 
     title: str
@@ -43,6 +44,7 @@ class Drawn:
     lost: Sequence[Memory] = ()
     places: Sequence[Place] = ()
     answers: Sequence[Answer] = ()
+    trails: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()
 
 
 def draw(file: Path, drawn: Drawn) -> Path:
@@ -73,6 +75,17 @@ def _map(axes: Axes, drawn: Drawn) -> None:
             label="true object",
             zorder=2,
         )
+    for row, (label, way) in enumerate(drawn.trails):
+        name = "track" if row == 0 else None
+        axes.plot(
+            *np.array(way).T, color=COLOURS.get(label, COLOURS[""]), linewidth=0.6, alpha=0.6, label=name
+        )
+    for row, memory in enumerate(memory for memory in drawn.memories if memory.payload.get("way")):
+        way = [(x, y) for _, x, y in memory.payload["way"]]
+        axes.plot(
+            *np.array(way).T, color="tab:pink", linewidth=1.6, label=None if row else "remembered episode"
+        )
+        axes.annotate("", way[-1], way[-2], arrowprops={"arrowstyle": "->", "color": "tab:pink"})
     stops = [memory for memory in drawn.memories if memory.kind == "place"]
     _scatter(axes, stops, label="remembered place", marker="+", color="tab:orange", s=25, zorder=2)
     objects = [memory for memory in drawn.memories if memory.kind == "object"]
@@ -99,7 +112,7 @@ def _map(axes: Axes, drawn: Drawn) -> None:
             )
     _frame_of(axes, drawn)
     axes.set(xlabel="x in metres", ylabel="y in metres", aspect="equal")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4, frameon=False)
 
 
 def _frame_of(axes: Axes, drawn: Drawn) -> None:

@@ -41,6 +41,7 @@ class Reported:
         tally: what became of the observations.
         results: the stores, the robot's own first; none where nobody knows what is true.
         answers: of a drive that cannot be judged, in words.
+        truth: whose it is.
         bytes: of the robot's store.
         days, examples: see :class:`drive.viewing.Viewing`.
         fates: see :func:`fates_of`.
@@ -52,6 +53,7 @@ class Reported:
     tally: Tally
     results: Sequence[Judged] = ()
     answers: Sequence[str] = ()
+    truth: str = "the simulator's"
     bytes: int = 0
     days: Sequence[Day] = ()
     examples: Sequence[Example] = ()
@@ -69,6 +71,7 @@ def write_report(path: Path, shown: Reported) -> Path:
         raise ValueError(f"{path}: expected a name that ends in .html")
     labels = sorted(
         {memory.label for memory in shown.drawn.memories if memory.kind == "object"}
+        | {label for label, _ in shown.drawn.trails}
         | {label for example in shown.examples for label in example.detections.labels}
     )
     style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8") + class_rules(labels)
@@ -78,7 +81,7 @@ def write_report(path: Path, shown: Reported) -> Path:
         "<h2>Where it drove and what it remembers</h2>",
         map_figure(shown.drawn),
         *_became(shown),
-        *answer_sections(shown.results, shown.answers),
+        *answer_sections(shown.results, shown.answers, shown.truth),
         *store_sections(shown.results),
         *_times(shown),
         *_examples(shown.examples),
@@ -105,6 +108,7 @@ def report_drive(
     settings: dict[str, Any],
     results: Sequence[Judged] = (),
     answers: Sequence[str] = (),
+    truth: str = "the simulator's",
 ) -> Path | None:
     """Write the page of a drive, if one is wanted.
 
@@ -112,7 +116,7 @@ def report_drive(
         path: of the page, or ``None``.
         view: that watched the drive.
         folder: of the robot's store, closed.
-        drawn, tally, results, answers: see :class:`Reported`.
+        drawn, tally, results, answers, truth: see :class:`Reported`.
         settings: of the drive, by name.
     """
     if path is None:
@@ -124,6 +128,7 @@ def report_drive(
         tally,
         results,
         answers,
+        truth,
         size_of(folder),
         view.days,
         view.examples,

@@ -8,8 +8,10 @@ from html import escape
 from drive.comparing import Judged
 
 
-def answer_sections(results: Sequence[Judged], answers: Sequence[str]) -> Iterator[str]:
-    """Questions with answers and the truth; what is said where nobody knows it."""
+def answer_sections(
+    results: Sequence[Judged], answers: Sequence[str], truth: str = "the simulator's"
+) -> Iterator[str]:
+    """Questions with answers and the truth, whose it is; what is said where nobody knows it."""
     if answers:
         said = "".join(f"<li>{escape(line)}</li>" for line in answers)
         yield f"<h2>What it says</h2><ul>{said}</ul>"
@@ -32,7 +34,7 @@ def answer_sections(results: Sequence[Judged], answers: Sequence[str]) -> Iterat
     yield (
         f'<div class="scroll"><table><thead><tr><th>store</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
-        "<p class=note>The truth is the simulator's. Not to know is counted as wrong.</p>"
+        f"<p class=note>The truth is {escape(truth)}. Not to know is counted as wrong.</p>"
     )
     ours = results[0].answers
     for right, title in ((False, "wrong"), (True, "right")):
@@ -90,5 +92,5 @@ def store_sections(results: Sequence[Judged]) -> Iterator[str]:
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         "<p class=note>Precision counts a second claim of one car as wrong; near one is the share of claims"
         " with a true car of theirs within reach, however many claim it. The other stores are given the same"
-        " observations: one keeps everything, one keeps the latest.</p>"
+        " observations, and keep everything or the latest.</p>"
     )

@@ -48,6 +48,8 @@ def _layers(drawn: Drawn) -> Iterator[tuple[str, str, tuple[str, str], str]]:
     path = " ".join(f"{x:.2f},{-y:.2f}" for x, y in drawn.path)
     line = f'<polyline points="{path}" fill="none" stroke="var(--soft)" stroke-width=".35" opacity=".7"/>'
     yield "way", "way of the robot", ("var(--soft)", ""), line if drawn.path else ""
+    ways = "".join(_trail(label, places) for label, places in drawn.trails if len(places) > 1)
+    yield "trails", "tracks", ("var(--class-Car)", ""), ways
     places = [memory for memory in drawn.memories if memory.kind == "place"]
     crosses = "".join(
         f'<path d="M{m.position[0] - 0.6:.2f} {-m.position[1]:.2f}h1.2m-.6-.6v1.2" stroke="var(--place)"'
@@ -60,6 +62,8 @@ def _layers(drawn: Drawn) -> Iterator[tuple[str, str, tuple[str, str], str]]:
         there = [m for m in things if m.label == label and m.state not in ("gone", "moved")]
         drawing = "".join(_box(m, f"var(--class-{class_name(label)})", gone=False) for m in there)
         yield class_name(label), f"remembered {label}", (f"var(--class-{class_name(label)})", ""), drawing
+    episodes = [memory for memory in drawn.memories if memory.kind == "event" and memory.payload.get("way")]
+    yield "episodes", "remembered episode", ("var(--merged)", ""), "".join(map(_episode, episodes))
     gone = [memory for memory in things if memory.state in ("gone", "moved")]
     boxes = "".join(_box(memory, "var(--gone)", gone=True) for memory in gone)
     yield "gone", "remembered, known to be gone", ("var(--gone)", "open"), boxes
@@ -147,6 +151,27 @@ def _box(memory: Memory, colour: str, *, gone: bool) -> str:
     return (
         f'<rect x="{-length / 2:.2f}" y="{-width / 2:.2f}" width="{length:.2f}" height="{width:.2f}" rx=".3"'
         f' transform="translate({x:.2f} {y:.2f}) rotate({turn:.1f})" {style}>{_title(memory)}</rect>'
+    )
+
+
+def _trail(label: str, places: Sequence[tuple[float, float]]) -> str:
+    line = " ".join(f"{x:.2f},{-y:.2f}" for x, y in places)
+    return (
+        f'<polyline points="{line}" fill="none" stroke="var(--class-{class_name(label)})" stroke-width=".3"'
+        f' opacity=".6"><title>track of a {escape(label)}</title></polyline>'
+    )
+
+
+def _episode(memory: Memory) -> str:
+    """An arrow from where it came to where it went."""
+    way = [(float(x), -float(y)) for _, x, y in memory.payload["way"]]
+    line = " ".join(f"{x:.2f},{y:.2f}" for x, y in way)
+    (x0, y0), (x1, y1) = way[max(0, len(way) - 4)], way[-1]
+    turn = math.degrees(math.atan2(y1 - y0, x1 - x0))
+    return (
+        f'<g stroke="var(--merged)" stroke-width=".5" fill="none"><polyline points="{line}"/>'
+        f'<path d="M-1.6 -.9L0 0L-1.6 .9" transform="translate({x1:.2f} {y1:.2f}) rotate({turn:.1f})"/>'
+        f"<title>{escape(memory.caption)}</title></g>"
     )
 
 

@@ -13,7 +13,9 @@ from memory.types import KINDS, STATES
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
     """``--text --near --radius --polygon --between --label --kind --state --map --min-confidence``."""
-    parser.add_argument("--text", help="words that label and caption have")
+    parser.add_argument(
+        "--text", help="words that label and caption have; of a query also a sentence that they should fit"
+    )
     parser.add_argument(
         "--near", nargs="+", type=float, metavar="M", help="x y or x y z in metres of the map"
     )

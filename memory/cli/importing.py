@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,12 @@ from memory.cli.console import (
 )
 from memory.exchange.detections import DEFAULT, DetectionOptions
 from memory.exchange.importing import ImportReport, import_source
+from memory.exchange.opening import SOURCE_FORMATS, open_source, open_stream
 from memory.exchange.poses import read_poses
-from memory.exchange.sources import SOURCE_FORMATS, DetectionLines, Source, open_source, open_stream
+from memory.exchange.sources import DetectionLines, Source
 from memory.exchange.times import parse_time
 from memory.persistence.opening import open_database
+from memory.revisiting import mark_free
 from memory.store import MemoryStore
 from sparse_core.table import Table
 
@@ -76,6 +79,17 @@ def add_parser(commands: Any) -> None:
         "--encoder", metavar="NAME", default=DEFAULT, help="name for the vectors of boxes (default: default)"
     )
     boxes.add_argument("--no-vectors", action="store_true", help="leave the vectors of boxes out")
+    boxes.add_argument(
+        "--no-tracks", action="store_true", help="a memory for each box, also where things were tracked"
+    )
+    boxes.add_argument(
+        "--recording", metavar="NAME", help="of the tracks (default: folder and first line of the file)"
+    )
+    boxes.add_argument(
+        "--no-free",
+        action="store_true",
+        help="leave things as they are where the frames looked through their place",
+    )
     boxes.add_argument("--no-places", action="store_true", help="leave out where the scans were taken")
     boxes.add_argument(
         "--image-encoder",
@@ -120,9 +134,23 @@ def run(options: argparse.Namespace) -> int:
                 say(_sentence(done))
                 if done.observed:
                     output().print(_why(done))
+    gone = {} if options.no_free else _gone(folder, sources)
     if options.json:
-        print_json({"files": [done.to_json() for done in reports]})
+        free = {"gone": [{"id": id, "why": why} for id, why in gone.items()]} if gone else {}
+        print_json({"files": [done.to_json() for done in reports]} | free)
+    elif gone:
+        things = counted(len(gone), "thing is", "things are")
+        say(f"{things} gone, whose place was seen free: {', '.join(f'{id}' for id in list(gone)[:10])}")
     return 1 if any(done.problems for done in reports) else 0
+
+
+def _gone(folder: Path, sources: Sequence[Source]) -> dict[int, str]:
+    """Mark what the frames looked through."""
+    looks = [source.looks for source in sources if isinstance(source, DetectionLines) and len(source.looks)]
+    if not looks:
+        return {}
+    with MemoryStore.open(folder) as store:
+        return {id: why for some in looks for id, why in mark_free(store, some).items()}
 
 
 def _opened(word: str, options: argparse.Namespace, detections: DetectionOptions) -> Source:
@@ -182,6 +210,8 @@ def _detection_options(options: argparse.Namespace) -> DetectionOptions:
         rate_hz=rate,
         encoder=None if options.no_vectors else options.encoder,
         places=not options.no_places,
+        tracks=not options.no_tracks,
+        recording=options.recording,
         image_encoder=None if options.image_encoder is None else _image_encoder(options.image_encoder),
         crops=options.crops,
     )

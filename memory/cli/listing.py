@@ -13,7 +13,7 @@ from sparse_core.table import Table, cell
 _LONGEST_CAPTION = 60
 _LAST_VISITS = 20
 #: Of a score, in the order of their columns.
-PARTS = ("similarity", "text", "distance_m", "recency")
+PARTS = ("fused", "similarity", "text", "distance_m", "recency")
 
 
 def hits_table(title: str, hits: Sequence[Hit]) -> Table:

@@ -5,8 +5,8 @@ from memory.exchange.detections import DetectionOptions
 from memory.exchange.exporting import export_memories
 from memory.exchange.geojson import Origin
 from memory.exchange.importing import ImportReport, import_source
+from memory.exchange.opening import open_source
 from memory.exchange.poses import Pose, Poses, read_poses
-from memory.exchange.sources import open_source
 
 __all__ = [
     "DataError",

@@ -3,7 +3,8 @@
 A line is a frame: ``frame``, ``source``, ``timestamp_ns`` (or null), ``boxes`` (x, y, z, length, width,
 height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``, and perhaps
 ``least_scores`` (by class: what the detector takes for an object), ``embeddings`` of the boxes and their
-``encoder``, ``crops``, ``pose``, ``structure`` or ``place``, and ``detected_ns``: docs/memory-format.md.
+``encoder``, ``crops``, ``pose``, ``structure`` or ``place``, ``detected_ns``, and of tracks ``track_id`` and
+``missed_s``: docs/memory-format.md.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from memory.exchange.crops import Crops
 from memory.exchange.poses import Pose, Poses, pose_of_record
 from memory.exchange.scenes import Scenes
 from memory.exchange.vectors import dim_of, rows_of
+from memory.merging.tracked import TRACKS
+from memory.revisiting import Looks
 from memory.types import Memory, check_integer, check_numbers, check_text
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ class DetectionOptions:
         places: also where the scans were taken, with a vector, where the file has both.
         image_encoder: of the pictures of objects, whose vectors are kept under its name; ``None``: they have
             none.
+        tracks: where boxes have numbers of tracks, a memory a track and not a box.
+        recording: what these numbers belong to; ``None``: folder and first line of the file.
         crops: folder that names of pictures are relative to; ``None``: that of the file.
     """
 
@@ -61,6 +66,8 @@ class DetectionOptions:
     places: bool = True
     image_encoder: ImageTextEncoder | None = None
     crops: Path | None = None
+    tracks: bool = True
+    recording: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` where numbers are out of range."""
@@ -87,8 +94,9 @@ def memories_from_frame(
     """The boxes of a frame in the map, and last its place, where it has a pose and is apart from others.
 
     The payload of each holds ``size_m`` (length, width, height), ``frame`` and, where the frame has a pose,
-    ``seen_from``: x, y and yaw of the sensor in the map, and where it has a picture, ``crop``: its path. Its
-    evidence is the source.
+    ``seen_from``: x, y and yaw of the sensor in the map, and where it has a picture, ``crop``: its path, and
+    where it is of a track, ``tracks``. Its evidence is the source. Boxes of tracks that are not seen now
+    (``missed_s`` above 0) are left out.
 
     Args:
         record: a line of the file.
@@ -112,8 +120,11 @@ def memories_from_frame(
     pose = _pose_of(record, frame, position, options)
     vectors = _vectors_of(record, len(boxes), options)
     least = _least_scores(record, labels, options)
+    tracks, seen = _tracks_of(record, len(boxes))
     kept = [
-        row for row, score in enumerate(check_numbers("scores", scores, len(scores))) if score >= least[row]
+        row
+        for row, score in enumerate(check_numbers("scores", scores, len(scores)))
+        if score >= least[row] and seen[row]
     ]
     placed = scenes is not None and pose is not None and options.places and _says_place(record)
     if not kept and not placed:
@@ -151,6 +162,7 @@ def memories_from_frame(
                     "frame": frame,
                     **stood,
                     **({} if pictures[at] is None else {"crop": str(pictures[at])}),
+                    **_track(tracks, row, options.recording, moment),
                 },
                 **_kept_as(options.encoder, None if vectors is None else vectors[row], looks[at]),
             )
@@ -170,6 +182,46 @@ def memories_from_frame(
             )
         )
     return found
+
+
+def look_of_frame(record: Mapping[str, Any], position: int, options: DetectionOptions, looks: Looks) -> None:
+    """Take in how far a frame saw free around it, where it says that (``free``) and has a pose and a time.
+
+    Raises:
+        ValueError, TypeError: a field is wrong; names it.
+    """
+    if record.get("free") is None:
+        return
+    rows = rows_of(record["free"], "free", 1)
+    frame = check_text("frame", record.get("frame") or str(position))
+    pose = _pose_of(record, frame, position, options)
+    if pose is not None:
+        place = pose.map_from_lidar
+        map_id = options.map_id if pose.map_id is None else pose.map_id
+        moment = moment_of(record, pose, position, options)
+        looks.add(map_id, moment, place[:3, 3].tolist(), math.atan2(place[1, 0], place[0, 0]), rows[0])
+
+
+def _tracks_of(record: Mapping[str, Any], count: int) -> tuple[list[int] | None, list[bool]]:
+    """Number of the track of each box, ``None`` without; and whether it is seen in this frame."""
+    said, missed = record.get("track_id"), record.get("missed_s")
+    if said is None:
+        return None, [True] * count
+    for name, value in (("track_id", said), ("missed_s", missed)):
+        if value is not None and (not isinstance(value, list) or len(value) != count):
+            raise ValueError(f"{name} must be a list of {count} numbers, got {value!r}")
+    numbers = [check_integer(f"track_id[{row}]", one) for row, one in enumerate(said)]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("track_id: a number comes twice in one frame")
+    seen = [True] * count if missed is None else [at == 0 for at in check_numbers("missed_s", missed, count)]
+    return numbers, seen
+
+
+def _track(tracks: list[int] | None, row: int, recording: str | None, moment: int) -> dict[str, Any]:
+    """What the payload says of the track of a box."""
+    if tracks is None or recording is None:
+        return {}
+    return {TRACKS: {f"{recording}/{tracks[row]}": [moment, moment]}}
 
 
 def _pose_of(record: Mapping[str, Any], frame: str, position: int, options: DetectionOptions) -> Pose | None:

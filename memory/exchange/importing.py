@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from memory.errors import DataError
@@ -99,7 +100,7 @@ def import_source(
             repeated. Names file and line.
     """
     before = imported_before(target, source.sort)
-    source.expected = before.spaces
+    source.expected, source.ended = before.spaces, {} if again else before.ended
     report = ImportReport(source.path)
     keep = _Storing(target, report) if isinstance(target, Database) else _Observing(target, report)
     stretch = _Stretch(keep, source, report)
@@ -110,6 +111,7 @@ def import_source(
             done += source.weight(entry)
             if known:
                 stretch.store()
+                source.pass_over(entry)
                 report.known_lines += 1
             else:
                 try:
@@ -131,7 +133,7 @@ def import_source(
         # Also where the next line could not be read.
         stretch.store()
         raise
-    stretch.store()
+    stretch.end()
     return report
 
 
@@ -229,7 +231,13 @@ class _Stretch:
         self._digest.update(entry.raw + b"\n")
         self.memories += memories
 
-    def store(self) -> None:
+    def end(self) -> None:
+        """Store the last of them, with what the source held back."""
+        ending = self._source.end()
+        self.memories += ending.memories
+        self.store(ending.detail)
+
+    def store(self, further: Mapping[str, Any] = MappingProxyType({})) -> None:
         if self.memories:
             name = self._source.path.name
             detail = {
@@ -242,6 +250,7 @@ class _Stretch:
             }
             if self._source.spaces:
                 detail["spaces"] = dict(self._source.spaces)
+            detail.update(further)
             self._keep(self.memories, detail)
         self._report.lines += self._lines
         self._clear()

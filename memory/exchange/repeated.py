@@ -24,10 +24,12 @@ class Imported(NamedTuple):
     Attributes:
         stretches: first line of a stretch -> its last lines -> digests, of one sort of content.
         spaces: name of the vectors of a store -> the encoder whose they are, where imports said it.
+        ended: recording -> lines after which all of its tracks were stored.
     """
 
     stretches: dict[int, dict[int, set[str]]]
     spaces: dict[str, str]
+    ended: dict[str, set[int]]
 
 
 def imported_before(database: Database | MemoryStore, sort: str) -> Imported:
@@ -52,11 +54,13 @@ def imported_before(database: Database | MemoryStore, sort: str) -> Imported:
         # An undo that was undone itself, later, counts for nothing.
         if generation not in undone:
             undone.add(target)
-    found = Imported({}, {})
+    found = Imported({}, {}, {})
     for generation, detail in imports.items():
         if generation in undone:
             continue
         found.spaces.update(detail.get("spaces", {}))
+        if "ended" in detail:
+            found.ended.setdefault(str(detail["recording"]), set()).add(int(detail["ended"]))
         if detail["sort"] == sort:
             lasts = found.stretches.setdefault(int(detail["first"]), {})
             lasts.setdefault(int(detail["last"]), set()).add(str(detail["sha256"]))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from memory.errors import DataError
 from memory.exchange.crops import Crops
@@ -15,17 +14,15 @@ from memory.exchange.detections import (
     DEFAULT,
     DetectionOptions,
     embedding_dim,
-    is_detections,
+    look_of_frame,
     memories_from_frame,
 )
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.parquet import count_rows, read_rows
 from memory.exchange.records import memory_from_record
 from memory.exchange.scenes import Scenes
+from memory.revisiting import Looks
 from memory.types import Memory, check_text
-
-SourceFormat = Literal["auto", "memories", "detections", "parquet"]
-SOURCE_FORMATS: tuple[SourceFormat, ...] = get_args(SourceFormat)
 
 
 class Entry(NamedTuple):
@@ -44,6 +41,18 @@ class Entry(NamedTuple):
     row: dict[str, Any] | None = None
 
 
+class Ending(NamedTuple):
+    """What comes after the last entry.
+
+    Attributes:
+        memories: that were held back.
+        detail: for the log, with them.
+    """
+
+    memories: list[Memory]
+    detail: dict[str, Any]
+
+
 class Source(ABC):
     """A file, or a stream.
 
@@ -54,6 +63,7 @@ class Source(ABC):
         streams: entries come once, and when they come.
         spaces: name of vectors in the store -> the encoder whose they are, as entries said so far.
         expected: the same, as earlier imports said: entries with vectors of others are errors.
+        ended: recording -> lines after which earlier imports had stored all of its tracks.
     """
 
     path: Path
@@ -64,6 +74,7 @@ class Source(ABC):
     def __init__(self) -> None:
         self.spaces: dict[str, str] = {}
         self.expected: dict[str, str] = {}
+        self.ended: dict[str, set[int]] = {}
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
@@ -76,6 +87,13 @@ class Source(ABC):
         Raises:
             DataError: names file and line.
         """
+
+    def pass_over(self, entry: Entry) -> None:  # noqa: B027 (most need not)
+        """An entry that was imported before: what goes on after it may need to know it."""
+
+    def end(self) -> Ending:
+        """What is left to be stored after the last entry."""
+        return Ending([], {})
 
     def weight(self, entry: Entry) -> int:
         """Of an entry, for progress."""
@@ -141,6 +159,8 @@ class DetectionLines(MemoryLines):
         super().__init__(path, stream)
         self.options = options or DetectionOptions()
         self._scenes = Scenes()
+        #: How far frames with a pose saw free around them.
+        self.looks = Looks()
         # Of a stream, which has no folder, the working directory.
         self._crops = Crops(self.options.crops or path.parent, self.options.image_encoder)
         #: Of the frames parsed so far: boxes whose score was too low, frames without a pose, frames whose
@@ -163,6 +183,7 @@ class DetectionLines(MemoryLines):
         try:
             self._check_space(record, dims)
             found = memories_from_frame(record, entry.position, self.options, self._scenes, self._crops)
+            look_of_frame(record, entry.position, self.options, self.looks)
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}:{entry.number}: {error}") from error
         objects = sum(memory.kind == "object" for memory in found)
@@ -240,73 +261,9 @@ class ParquetRows(Source):
         return 1
 
 
-def open_source(
-    path: Path, format: SourceFormat = "auto", detections: DetectionOptions | None = None
-) -> Source:
-    """A file to import.
-
-    Args:
-        path: of the file.
-        format: of what it holds; ``"auto"`` goes by the suffix and the first line that is JSON.
-        detections: how boxes become memories.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    if format == "auto":
-        format = _guess(path)
-    if format == "parquet":
-        return ParquetRows(path)
-    return DetectionLines(path, detections) if format == "detections" else MemoryLines(path)
-
-
-def open_stream(
-    stream: BinaryIO, name: str, format: SourceFormat = "auto", detections: DetectionOptions | None = None
-) -> Source:
-    """A stream of lines to import, such as standard input; they are read as they come, once.
-
-    Args:
-        stream: of bytes.
-        name: what messages and the log call it.
-        format: of what it holds; ``"auto"`` waits for the first line.
-        detections: how boxes become memories.
-
-    Raises:
-        DataError: it is Parquet, which is read from its end, or cannot be read.
-    """
-    path, lines = Path(name), StreamLines(stream, name)
-    if format == "auto":
-        first = lines.first()
-        format = "memories" if first is None else _kind_of(path, first) or "memories"
-    if format == "parquet":
-        raise DataError(f"{name}: Parquet cannot be read from a stream; name its file")
-    return DetectionLines(path, detections, lines) if format == "detections" else MemoryLines(path, lines)
-
-
 def has_vector(memory: Memory) -> bool:
     """Whether a memory has a vector of any encoder."""
     return memory.embedding is not None or bool(memory.embeddings)
-
-
-def _guess(path: Path) -> SourceFormat:
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return "parquet"
-    for line in read_lines(path):
-        found = _kind_of(path, line)
-        if found is not None:
-            return found
-    return "memories"
-
-
-def _kind_of(path: Path, line: Line) -> SourceFormat | None:
-    """What a file with such a line holds; ``None`` where it does not tell."""
-    if line.raw.startswith(b"PAR1"):
-        return "parquet"
-    if line.raw.strip():
-        # What is no JSON the import names, or leaves out.
-        with contextlib.suppress(DataError):
-            return "detections" if is_detections(parse_object(path, line)) else "memories"
-    return None
 
 
 def _size(path: Path) -> int:

@@ -228,9 +228,7 @@ class TieredIndex:
     def _shrink(self, recent: FlatIndex) -> None:
         """Give back the space of what moved on or was removed."""
         if recent.positions > 2 * len(recent) + 4096:
-            smaller = FlatIndex(self.dim)
-            smaller.add(*reversed(recent.stored(0, recent.positions)))
-            self._tiers = self._tiers._replace(recent=smaller)
+            self._tiers = self._tiers._replace(recent=_without(recent, np.zeros(0, np.int64)))
 
     def sort(self, more_than: int = 0) -> None:
         """Sort what moved into the long-term index, if it is more; may run beside searches and changes."""
@@ -273,11 +271,11 @@ class TieredIndex:
         for ids in gone:
             built.long_term.remove(ids)
         self._made_for = len(built.long_term)
-        self._tiers = _Tiers(recent, built.long_term)
         # What was removed meanwhile and came again is new in the recent tier, and stays there.
         again = np.concatenate(gone) if gone else np.zeros(0, np.int64)
-        recent.remove(np.setdiff1d(built.moved, again))
-        self._shrink(recent)
+        left = _without(recent, np.setdiff1d(built.moved, again))
+        # Both at once: a search that began with the tiers before finds in them what has moved now.
+        self._tiers = _Tiers(left, built.long_term)
         return True
 
     def settle(self) -> None:
@@ -329,6 +327,15 @@ class TieredIndex:
         assert long_term is not None
         long_term.generation, long_term.identity = self.generation, self.identity
         return long_term.save(path)
+
+
+def _without(index: FlatIndex, ids: Ids) -> FlatIndex:
+    """A copy of the living rows that have none of these ids."""
+    there, vectors = index.stored(0, index.positions)
+    stays = ~np.isin(there, ids)
+    copy = FlatIndex(index.dim)
+    copy.add(vectors[stays], there[stays])
+    return copy
 
 
 def _oldest(index: FlatIndex, count: int) -> tuple[Ids, Floats]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.matching import Features, MergeOptions, compare
+from memory.merging.tracked import apart
 
 #: Pairs that are compared at a time.
 CHUNK = 1 << 18
@@ -34,8 +35,8 @@ def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int6
 
     A memory leads unless it could be the same thing as a leader before it in ``order``; one that does not
     lead belongs to the closest leader, at equal distance to the earlier. Members are compared with leaders,
-    never with each other, so a row of parked cars does not become one. Of the members from one frame the
-    closest stays; the others are clustered again among themselves.
+    never with each other, so a row of parked cars does not become one. Of the members from one frame, and of
+    tracks that were seen at one time, the closest stays; the others are clustered again among themselves.
 
     Args:
         features: of N memories.
@@ -57,7 +58,7 @@ def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int6
         found = _cluster_once(features, options, rows)
         for target, values in zip(clusters, found, strict=True):
             target[rows] = values[rows]
-        rows = _second_of_frame(features, clusters, rows, rank)
+        rows = _two_things(features, clusters, rows, rank)
         clusters.leader[rows] = rows
         clusters.distance_squared[rows], clusters.similarity[rows] = 0.0, np.nan
     return clusters
@@ -90,10 +91,37 @@ def _cluster_once(features: Features, options: MergeOptions, rows: NDArray[np.in
             found.similarity[member[index]] = match.similarity[index]
 
 
+def _two_things(
+    features: Features, clusters: Clusters, rows: NDArray[np.int64], rank: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Rows, in the order of leading, that share a cluster with a closer member that is another thing."""
+    extra = np.union1d(
+        _second_of_frame(features, clusters, rows, rank), _second_of_time(features, clusters, rows, rank)
+    )
+    return extra[np.argsort(rank[extra])]
+
+
+def _second_of_time(
+    features: Features, clusters: Clusters, rows: NDArray[np.int64], rank: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Rows that share a cluster with a closer member whose track was seen at the same time."""
+    tracked = np.array([row for row in rows.tolist() if features.tracks[row]], dtype=np.int64)
+    keys = (rank[tracked], clusters.distance_squared[tracked], clusters.leader[tracked])
+    extra: list[int] = []
+    stay: dict[int, list[int]] = {}
+    for row in tracked[np.lexsort(keys)].tolist():
+        others = stay.setdefault(int(clusters.leader[row]), [])
+        if any(apart(features.tracks[row], features.tracks[other]) for other in others):
+            extra.append(row)
+        else:
+            others.append(row)
+    return np.array(extra, dtype=np.int64)
+
+
 def _second_of_frame(
     features: Features, clusters: Clusters, rows: NDArray[np.int64], rank: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows, in the order of leading, that share cluster and frame with a member that is closer."""
+    """Rows that share cluster and frame with a member that is closer."""
     framed = rows[features.frame[rows] >= 0]
     keys = (rank[framed], clusters.distance_squared[framed], features.frame[framed], clusters.leader[framed])
     framed = framed[np.lexsort(keys)]
@@ -101,7 +129,7 @@ def _second_of_frame(
         np.diff(features.frame[framed], prepend=-1) == 0
     )
     extra: NDArray[np.int64] = framed[again]
-    return extra[np.argsort(rank[extra])]
+    return extra
 
 
 class _Grid:

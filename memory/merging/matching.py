@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import position_covariances, unit_embeddings
+from memory.merging.tracked import Track, all_apart, tracks_of
 from memory.types import KINDS, Kind, Memory, check_choice
 
 #: Squared Mahalanobis distance below which 99 % of pairs of sights of one thing are (chi-square, 3 degrees).
@@ -29,7 +30,8 @@ class MergeOptions:
         floor_sigma_m: no direction of a position is trusted better than this.
         kinds: only these are merged.
         distinct_in_frame: two memories of the same nanosecond and the same, named provenance are two things,
-            because a detector reports each thing once a frame.
+            because a detector reports each thing once a frame; and so are two tracks of one recording that
+            were seen at one time, because a tracker gives each thing one number.
 
     Raises:
         ValueError: a number out of its range.
@@ -64,6 +66,7 @@ class Features(NamedTuple):
         embedding: (N, dim) float32 unit rows; zero where there is none.
         frame: (N,) int64, same number for same time and provenance; -1 where that says nothing.
         named: (N,) bool, has a label.
+        tracks: by which each was seen, where that says which are two things.
     """
 
     group: NDArray[np.int64]
@@ -72,6 +75,7 @@ class Features(NamedTuple):
     embedding: NDArray[np.float32]
     frame: NDArray[np.int64]
     named: NDArray[np.bool_]
+    tracks: tuple[tuple[Track, ...], ...]
 
     @classmethod
     def of(cls, memories: Sequence[Memory], options: MergeOptions) -> Features:
@@ -93,6 +97,7 @@ class Features(NamedTuple):
             unit_embeddings(memories),
             np.array(frame, dtype=np.int64),
             np.array([bool(memory.label) for memory in memories], dtype=bool),
+            tuple(tracks_of(memory) if options.distinct_in_frame else () for memory in memories),
         )
 
 
@@ -154,6 +159,7 @@ def compare(
     summed = features.covariance[first[rows]] + features.covariance[second[rows]]
     squared[rows] = mahalanobis_squared(offset[rows], summed)
     rows = rows[squared[rows] <= options.gate]
+    rows = rows[~all_apart(features.tracks, first[rows], second[rows])]
     one, other = features.embedding[first[rows]], features.embedding[second[rows]]
     both = one.any(axis=1) & other.any(axis=1)
     similarity[rows] = np.where(both, np.einsum("pi,pi->p", one, other, dtype=np.float64), np.nan)

@@ -90,6 +90,9 @@ class Engine(Protocol):
     ) -> TextHits:
         """The memories whose label and caption fit the words best, among those that match the filter."""
 
+    def word_ids(self, connection: Any, text: str) -> NDArray[np.int64]:
+        """Rising ids of the memories that have all words, in any form."""
+
     def read_maps(self, connection: Any) -> list[str]:
         """The maps that there are."""
 
@@ -122,6 +125,7 @@ class SqliteEngine:
     times_of = staticmethod(reading.times_of)
     count_matches = staticmethod(reading.count_matches)
     search_words = staticmethod(reading.search_words)
+    word_ids = staticmethod(reading.word_ids)
     read_maps = staticmethod(reading.read_maps)
     read_vectors = staticmethod(tables.read_vectors)
     scan_vectors = staticmethod(scanning.scan_vectors)

@@ -83,6 +83,11 @@ class Queries(Opened):
                 connection, text, filter, limit=limit, any_word=any_word
             )
 
+    def having(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
+        """For each word the rising ids of the memories that have it in any form."""
+        with self._read() as connection:
+            return [engine_of(connection).word_ids(connection, word) for word in words]
+
     def corrections(self, text: str) -> dict[str, str]:
         """For words that no memory has in any form, the word of the store that differs by a slip or two."""
         with self._read() as connection:

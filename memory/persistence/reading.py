@@ -107,9 +107,9 @@ def word_ids(
         if connection.execute(common, (expression, COUNTED)).fetchone()[0] == COUNTED:
             some = "words MATCH ? AND words.rowid IN (SELECT value FROM json_each(?))"
             condition = Condition(some, (expression, json.dumps(here.tolist())))
-    return np.sort(
-        fetch_ids(connection, f"SELECT rowid AS id FROM words WHERE {condition.sql}", condition.parameters)
-    )
+    ids = fetch_ids(connection, f"SELECT rowid AS id FROM words WHERE {condition.sql}", condition.parameters)
+    # They rise already, mostly: a stable sort sees that.
+    return np.sort(ids, kind="stable")
 
 
 def indexed_ids(connection: sqlite3.Connection, filter: Filter) -> NDArray[np.int64] | None:

@@ -38,11 +38,13 @@ def expression(connection: Connection, text: str, *, any_word: bool = False) -> 
 
 def siblings(connection: Connection, word: str) -> list[str]:
     """The words of a store that have the stem of a folded word; itself where it is not a plain word."""
-    if not _ENGLISH.fullmatch(word) or len(word) < _LEAST:
+    if not _ENGLISH.fullmatch(word):
         return [word]
     root = stem(word)
-    beginning = root[: max(_LEAST, len(root) - 1)]
-    terms = {term for term, _ in _terms(connection, beginning) if stem(term) == root}
+    terms = {word} if len(word) < _LEAST else set()
+    if len(root) >= _LEAST:
+        beginning = root[: max(_LEAST, len(root) - 1)]
+        terms.update(term for term, _ in _terms(connection, beginning) if stem(term) == root)
     for form in forms(word):
         terms.update(term for term, _ in _terms(connection, form) if term == form)
     return sorted(terms)

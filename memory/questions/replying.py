@@ -21,6 +21,7 @@ from memory.questions.phrases import EXAMPLES
 from memory.questions.recognising import SeenBefore
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
+from memory.relevance import sentence_of
 from memory.types import Hit, Kind, State
 from memory.wording.words import counted, moment, plural, point
 
@@ -188,7 +189,7 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
     """How many pass a query; ``None`` where that is no question, as of what is alike."""
     if len(hits) < query.k:
         return len(hits)
-    if query.like is not None or query.embedding is not None or hits[0].reason:
+    if query.like is not None or query.embedding is not None or sentence_of(query) or hits[0].reason:
         return None
     return questions.store.count(query.filter)
 

@@ -100,7 +100,9 @@ class AddBody(Body):
 class QueryBody(Body):
     """What is searched; every part that is given must hold."""
 
-    text: Words | None = Field(None, description="words that label or caption should have")
+    text: Words | None = Field(
+        None, description="words of label or caption, or a sentence that they should fit"
+    )
     embedding: Vector | None = Field(None, description="that hits should be similar to")
     like: Integer | None = Field(None, description="id of a memory that hits should be similar to")
     encoder: Name = "default"

@@ -69,7 +69,9 @@ class StoreTools:
 
     def query(
         self,
-        text: Annotated[str | None, Field(description="words that label or caption should have")] = None,
+        text: Annotated[
+            str | None, Field(description="words of label or caption, or a sentence that they should fit")
+        ] = None,
         like: Annotated[int | None, Field(description="id of a memory to be similar to")] = None,
         x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
         y: Annotated[float | None, Field(description="metres")] = None,

@@ -1,17 +1,21 @@
 """What is left of an English word without its ending.
 
-A few rules, after the first step of Porter's stemmer (1980): plurals, ``-ed``, ``-ing`` and ``y``. Words of
-one stem are taken for the same word; what the rules do not know keeps its ending. Words with other letters
-than a to z are left as they are.
+A few rules, after steps 1 and 5 of Porter's stemmer (1980): plurals, ``-ed``, ``-ing``, ``y`` and a last
+``e``; and verbs and plurals that follow no rule. Words of one stem are taken for the same word; what the
+rules do not know keeps its ending. Words with other letters than a to z are left as they are.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")
+#: Vowels with the consonants after them, which Porter counts; and a word that -ing took an e from: hiking.
+_SYLLABLE = re.compile(r"[aeiouy]+[^aeiouy]+")
+_SHORT = re.compile(r"[^aeiouy]+[aeiouy][^aeiouywx]")
 #: Letters before a final e that is no part of the stem: places and placing, houses and house.
 _BEFORE_E = re.compile(r"(?:[cgsvxz]|ch|sh)e")
 _IRREGULAR = {
@@ -19,6 +23,23 @@ _IRREGULAR = {
     "teeth": "tooth", "geese": "goose", "knives": "knife", "shelves": "shelf", "leaves": "leaf",
     "loaves": "loaf", "wolves": "wolf", "halves": "half", "wives": "wife", "lives": "life",
 }  # fmt: skip
+#: A verb and its other forms. What also is the name of a thing or a side is left out: saw, left, rose, felt.
+_VERBS = """
+    become became, begin began begun, break broke broken, bring brought, build built, buy bought, catch
+    caught, choose chose chosen, come came, deal dealt, draw drew drawn, drink drank drunk, drive drove
+    driven, eat ate eaten, fight fought, find found, fly flew flown, forget forgot forgotten, forgive
+    forgave forgiven, get got gotten, give gave given, go goes going gone went, grow grew grown, hear
+    heard, hide hid hidden, hold held, keep kept, know knew known, lead led, learn learnt, lend lent,
+    lose lost, make made, mean meant, meet met, pay paid, ride rode ridden, ring rang rung, run ran, say
+    said, see seen, sell sold, send sent, shake shook shaken, shoot shot, show shown, sing sang sung,
+    sit sat, sleep slept, speak spoke spoken, spend spent, stand stood, steal stole stolen, stick stuck,
+    strike struck, sweep swept, swim swam swum, take took taken, teach taught, tell told, think thought,
+    throw threw thrown, understand understood, wake woke woken, wear wore worn, win won, write wrote
+    written
+"""
+_IRREGULAR |= {
+    form: verb for verb, *others in (line.split() for line in _VERBS.split(",")) for form in others
+}
 #: More than these letters of a word's end are never an ending.
 _KEPT = 3
 
@@ -29,6 +50,7 @@ def fold(text: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part)).lower()
 
 
+@lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
     """The stem of a folded word."""
     word = _IRREGULAR.get(word, word)
@@ -39,13 +61,14 @@ def stem(word: str) -> str:
         return word[:-1] + "i"
     if len(word) > _KEPT and _BEFORE_E.fullmatch(word[-3:] if word[-2] == "h" else word[-2:]):
         return word[:-1]
+    if word.endswith("e") and len(_SYLLABLE.findall(word[:-1])) > 1:
+        return word[:-1]
     return word
 
 
 def forms(word: str) -> tuple[str, ...]:
     """Forms of a folded word that do not begin as its stem does: people of person."""
-    base = _IRREGULAR.get(word, stem(word))
-    return tuple(form for many, one in _IRREGULAR.items() if stem(one) == stem(base) for form in (many, one))
+    return _FORMS.get(stem(word), ())
 
 
 def stems(text: str) -> tuple[str, ...]:
@@ -68,6 +91,14 @@ def _without_participle(word: str) -> str:
         rest = word.removesuffix(ending)
         if rest == word or len(rest) < _KEPT or word.endswith("eed") or not _VOWEL.search(rest):
             continue
-        # Running and run, but not falling and fal.
-        return rest[:-1] if rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
+        if rest[-1] == rest[-2]:
+            # Running and run, but not falling and fal, seeing and se.
+            return rest if rest[-1] in "lszeo" else rest[:-1]
+        return rest + "e" if _SHORT.fullmatch(rest) else rest
     return word
+
+
+#: By their stem.
+_FORMS: dict[str, tuple[str, ...]] = {}
+for _form, _base in _IRREGULAR.items():
+    _FORMS[stem(_base)] = tuple(dict.fromkeys((*_FORMS.get(stem(_base), ()), _form, _base)))

@@ -1,4 +1,4 @@
-"""Console command ``perceive``: init, detect, track, eval, train, simulate, convert, doctor, bench."""
+"""Console command ``perceive``: init, detect, track, eval, train, simulate, export, doctor …"""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from perception.cli import (
     bench,
     convert,
+    convert_weights,
     detect,
     doctor,
     evaluate,
+    export,
     init,
     pseudo_label,
+    push,
     simulate,
     track,
     train,
@@ -22,6 +25,23 @@ from perception.cli import (
 from perception.errors import PerceptionError
 from sparse_core import __version__
 from sparse_core.errors import SparseError
+
+#: In the order of the help.
+_COMMANDS = (
+    init,
+    detect,
+    track,
+    evaluate,
+    train,
+    pseudo_label,
+    simulate,
+    convert,
+    convert_weights,
+    export,
+    push,
+    doctor,
+    bench,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (init, detect, track, evaluate, train, pseudo_label, simulate, convert, doctor, bench):
+    for module in _COMMANDS:
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

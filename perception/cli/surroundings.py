@@ -24,6 +24,7 @@ from perception.io.times import ScanTimes, said_time
 from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path
 from perception.model.weights import resolve_weights
+from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
 from sparse_core.columns import standing_columns
@@ -55,7 +56,7 @@ def add_surroundings_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-places",
         action="store_true",
-        help="leave out what stands around, by which places are known again",
+        help="leave out what stands around, by which places are known again, and how far the view is free",
     )
 
 
@@ -191,6 +192,7 @@ class Surroundings:
             usable = np.isfinite(points).all(axis=1) & (np.abs(points) < _MOST_METRES).all(axis=1)
             columns = standing_columns(points[usable])
             found["structure"] = packed(np.column_stack([columns.boxes, columns.scores]))
+            found["free"] = packed(np.minimum(free_distances(cloud), _MOST_METRES)[None])
         return found
 
     def _encoder_name(self) -> str:

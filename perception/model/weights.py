@@ -15,7 +15,14 @@ from safetensors.torch import save_file
 
 from perception.config import DetectorConfig, NmsConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
-from perception.model.embedding import EMBEDDING_SUFFIX, fitting_config, load_embedding, save_embedding
+from perception.model import hub
+from perception.model.embedding import (
+    EMBEDDING_SUFFIX,
+    embedding_path,
+    fitting_config,
+    load_embedding,
+    save_embedding,
+)
 from perception.model.network import Network, make_network
 from sparse_core.files import replacing
 from sparse_core.surgery import shapes_of, state_difference
@@ -35,10 +42,12 @@ def shipped_weights() -> list[str]:
 
 
 def resolve_weights(name_or_path: str | Path) -> Path:
-    """The file behind a shipped name or a path.
+    """The file behind a shipped name, a path, or ``organisation/name`` on the Hugging Face hub.
+
+    A name is asked of the hub only where no folder is called like the organisation.
 
     Raises:
-        CheckpointError: neither a shipped name nor a file.
+        CheckpointError: neither a shipped name nor a file, nor a repository.
     """
     shipped = WEIGHTS_DIRECTORY / f"{name_or_path}.safetensors"
     if shipped.is_file():
@@ -50,27 +59,34 @@ def resolve_weights(name_or_path: str | Path) -> Path:
         inside = sorted(entry.name for entry in path.glob("*.safetensors"))
         found = f"name {path / inside[0]}" if inside else "it holds no .safetensors file"
         raise CheckpointError(f"{path}: a folder, not a file of weights; {found}")
+    if hub.names_repository(str(name_or_path)) and not path.parent.is_dir():
+        return hub.download(str(name_or_path))
     names = ", ".join(shipped_weights()) or "none"
     raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
 
 
-def save_weights(network: Network, path: str | Path) -> None:
-    """Write a network and its configuration; floating-point tensors become half precision.
+def save_weights(network: Network, path: str | Path, *, dtype: torch.dtype = torch.float16) -> None:
+    """Write a network and its configuration.
 
     A file that is there is replaced once the new one is complete; it has the rights of any new file.
 
+    Args:
+        network: not folded.
+        path: of the file.
+        dtype: of floating-point tensors.
+
     Raises:
-        ValueError: a folded network, or a tensor that half precision cannot hold (NaN, or above 65504).
+        ValueError: a folded network, or a tensor that the type cannot hold (NaN; in half above 65504).
     """
     tensors = {
-        name: (value.half() if value.is_floating_point() else value).contiguous().cpu()
+        name: (value.to(dtype) if value.is_floating_point() else value).contiguous().cpu()
         for name, value in network.state_dict().items()
     }
     if not any(name.endswith("running_mean") for name in tensors):
         raise ValueError("this network is folded for inference; save it before making a Detector of it")
     for name, value in tensors.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} holds values that half precision cannot; the network cannot be saved")
+            raise ValueError(f"{name} holds values that {dtype} cannot; the network cannot be saved")
     with replacing(Path(path)) as temporary:
         save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
 
@@ -115,6 +131,29 @@ def _calibrated(nms: NmsConfig, maps: Mapping[str, Sequence[float]]) -> NmsConfi
         if 0 < (score := thresholds.get(name, 0.0)) < 1:
             thresholds[name] = 1 / (1 + math.exp(-scale * math.log(score / (1 - score)) - bias))
     return replace(nms, score_maps=joined, report_thresholds=thresholds)
+
+
+def push_to_hub(
+    name_or_path: str | Path, repository: str, *, licence: str = "other", private: bool = True
+) -> str:
+    """Upload weights to the Hugging Face hub, with a model card; see :func:`perception.model.hub.push`.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        repository: ``organisation/name``.
+        licence: of the weights, as the hub names it.
+        private: of a repository that is made.
+
+    Returns:
+        The address of the repository.
+
+    Raises:
+        CheckpointError, ImportError, ValueError, OSError: as loading, and as the hub's function.
+    """
+    path = resolve_weights(name_or_path)
+    network, beside = load_weights(path), embedding_path(path)
+    embedding = beside if beside.is_file() else None
+    return hub.push(path, embedding, network.config, repository, licence=licence, private=private)
 
 
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:

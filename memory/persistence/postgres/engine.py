@@ -28,6 +28,7 @@ class PostgresEngine:
     times_of = staticmethod(searching.times_of)
     count_matches = staticmethod(searching.count_matches)
     search_words = staticmethod(searching.search_words)
+    word_ids = staticmethod(searching.word_ids)
     scan_columns = staticmethod(searching.scan_columns)
     read_maps = staticmethod(reading.read_maps)
 

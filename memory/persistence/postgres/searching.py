@@ -114,6 +114,11 @@ def count_matches(connection: Any, filter: Filter) -> int:
     return int(connection.execute(f"SELECT count(*) FROM memory AS m{clause}", parameters).fetchone()[0])
 
 
+def word_ids(connection: Any, text: str) -> NDArray[np.int64]:
+    """Rising ids of the memories that have all words, in any form."""
+    return select_ids(connection, Filter(text=text))
+
+
 def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_word: bool) -> TextHits:
     """The memories whose label and caption fit the words best, among those that match the filter.
 

@@ -185,6 +185,20 @@ def test_hashed_long_term_tier_finds_what_it_should(tmp_path: Path) -> None:
     assert index.recent == 100, "as before"
 
 
+def test_a_search_that_began_before_finds_what_is_moved_meanwhile() -> None:
+    """It has taken the tiers, and reads them when another long-term index is in place."""
+    vectors = units(np.random.default_rng(0), 60)
+    index = tiered()
+    index.add(vectors, np.arange(60))
+    recent, long_term = index.tiers
+    assert index.needs_building
+    assert index.replace(index.build())
+    assert long_term is None
+    assert recent.search(vectors, 1).ids[:, 0].tolist() == list(range(60))
+    assert index.search(vectors, 1).ids[:, 0].tolist() == list(range(60))
+    assert len(index.tiers[0]) == 5
+
+
 def test_a_vector_is_found_at_every_moment() -> None:
     """Searches take no lock while vectors move from tier to tier."""
     generator = np.random.default_rng(0)

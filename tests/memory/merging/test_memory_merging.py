@@ -249,6 +249,7 @@ def test_a_hundred_thousand_sights_of_ten_thousand_things() -> None:
         embedding=np.ones((count, 1), dtype=np.float32),
         frame=np.full(count, -1),
         named=np.ones(count, dtype=bool),
+        tracks=((),) * count,
     )
     order = rng.permutation(count)
     clusters = same_thing(features, MergeOptions(), order)

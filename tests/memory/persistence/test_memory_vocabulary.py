@@ -61,6 +61,17 @@ def test_questions_understand_them_too(tmp_path: Path) -> None:
         assert questions.last_seen("unicorns").memory is None
 
 
+def test_verbs_are_found_in_forms_that_begin_otherwise(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=2) as store:
+        said = ("went home", "to go", "is going", "a goal", "bought a van", "hiked")
+        store.add([Memory(time_ns=at, caption=caption) for at, caption in enumerate(said)])
+        for word in ("go", "went", "gone"):
+            assert store.database.ids(Filter(text=word)).tolist() == [1, 2, 3]
+        assert store.database.ids(Filter(text="buy")).tolist() == [5]
+        assert store.database.ids(Filter(text="hiking")).tolist() == [6]
+        assert store.corrections("go to it") == {}
+
+
 def test_readers_of_a_store_that_another_process_writes(tmp_path: Path) -> None:
     made(tmp_path).close()
     with MemoryStore.open(tmp_path, readonly=True) as store:

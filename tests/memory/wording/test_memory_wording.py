@@ -19,6 +19,8 @@ from memory.wording.meaning import Labels, read_query
         ("cars", "car"), ("cities", "city"), ("buses", "bus"), ("boxes", "box"), ("vases", "vase"),
         ("houses", "house"), ("people", "persons"), ("parked", "parking"), ("running", "run"),
         ("driving", "drive"), ("knives", "knife"), ("caches", "cache"), ("benches", "bench"),
+        ("went", "go"), ("bought", "buying"), ("wrote", "writing"), ("hiked", "hike"), ("hiking", "hikes"),
+        ("explored", "explore"), ("donating", "donate"), ("seeing", "see"), ("hopping", "hop"),
         ("babies", "baby"), ("keys", "key"), ("glasses", "glass"), ("bridges", "bridge"), ("women", "woman"),
     ],
 )  # fmt: skip
@@ -28,7 +30,17 @@ def test_words_of_one_stem(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("care", "car"), ("plane", "plan"), ("red", "r"), ("need", "ne"), ("bus", "bu"), ("glass", "glas")],
+    [
+        ("care", "car"),
+        ("plane", "plan"),
+        ("hoping", "hop"),
+        ("saw", "see"),
+        ("left", "leave"),
+        ("red", "r"),
+        ("need", "ne"),
+        ("bus", "bu"),
+        ("glass", "glas"),
+    ],
 )
 def test_words_of_different_stems(one: str, other: str) -> None:
     assert stem(one) != stem(other)

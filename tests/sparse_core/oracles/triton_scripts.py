@@ -20,10 +20,12 @@ def run_script(script: Path, repository: Path, *arguments: str, interpret: bool)
     pytest.importorskip("triton")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(repository)
+    runner = []
     if interpret:
         environment["TRITON_INTERPRET"] = "1"
+        runner = [str(Path(__file__).with_name("interpret.py"))]
     done = subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, *runner, str(script), *arguments],
         env=environment,
         capture_output=True,
         text=True,

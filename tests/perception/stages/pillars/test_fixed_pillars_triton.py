@@ -36,7 +36,7 @@ def check(report: dict[str, Any], *, interpreted: bool) -> None:
 
 
 def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    check(run_script(SCRIPT, repository, "cpu", "40", interpret=True), interpreted=True)
+    check(run_script(SCRIPT, repository, "cpu", "24", interpret=True), interpreted=True)
 
 
 @pytest.mark.gpu

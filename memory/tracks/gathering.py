@@ -1,0 +1,138 @@
+"""The sights of a track, gathered in bounded room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.merging.fusion import unit
+from memory.types import check_integer, check_text
+
+#: Samples of a track that are held; of a longer one every second goes, and so on.
+MOST_SAMPLES = 2048
+#: Variance of a place of which nothing is known, in square metres, as where memories are merged.
+_UNKNOWN = 0.3**2
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sights:
+    """What is seen of tracks at one moment: a row for each that is seen, none for those that are not.
+
+    Attributes:
+        time_ns: of the moment.
+        track_id: (n,) whole numbers, each once.
+        boxes: (n, 7) in the map: x, y, z, length, width, height, yaw, metres and radians.
+        labels: n class names.
+        scores: (n,) from 0 to 1.
+        covariance: (n, 3, 3) of the centres in square metres, or ``None``.
+        embeddings: name of the encoder -> (n, dim) vectors.
+        evidence: where the raw data is.
+        payload: what else is to be remembered of the moment, such as ``seen_from``.
+
+    Raises:
+        ValueError: shapes do not fit, a number comes twice, or a box is not finite.
+    """
+
+    time_ns: int
+    track_id: Sequence[int] | NDArray[np.int64]
+    boxes: Floats
+    labels: Sequence[str]
+    scores: Sequence[float] | Floats
+    covariance: Floats | None = None
+    embeddings: Mapping[str, Floats] = field(default_factory=dict)
+    evidence: str = ""
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check shapes."""
+        check_integer("time_ns", self.time_ns)
+        numbers = [check_integer("track_id", int(one)) for one in self.track_id]
+        boxes = np.asarray(self.boxes, np.float64)
+        if boxes.shape != (len(numbers), 7) and len(numbers) + boxes.size > 0:
+            raise ValueError(f"boxes must have shape ({len(numbers)}, 7), got {boxes.shape}")
+        for name in ("labels", "scores", "covariance"):
+            value = getattr(self, name)
+            if value is not None and len(value) != len(numbers):
+                raise ValueError(f"{name} must have {len(numbers)} rows, one a track, got {len(value)}")
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("track_id: a number comes twice in one moment")
+        if not np.isfinite(boxes).all():
+            raise ValueError("boxes must be finite")
+        for label in self.labels:
+            check_text("labels", label)
+        object.__setattr__(self, "track_id", numbers)
+        object.__setattr__(self, "boxes", boxes.reshape(-1, 7))
+
+
+@dataclass
+class Gathered:
+    """All sights of a track so far.
+
+    Attributes:
+        times_ns, boxes, variances: of every ``every``-th sight, in order.
+        sights: how many there were.
+        last_ns: of the last.
+        score: sum of all.
+        payload: of the last.
+    """
+
+    times_ns: list[int] = field(default_factory=list)
+    boxes: list[NDArray[np.float64]] = field(default_factory=list)
+    variances: list[float] = field(default_factory=list)
+    every: int = 1
+    sights: int = 0
+    last_ns: int = 0
+    score: float = 0.0
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    _labels: dict[str, float] = field(default_factory=dict)
+    _vectors: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    _evidence: tuple[str, ...] = ()
+
+    def add(self, sights: Sights, row: int) -> None:
+        """A sight."""
+        score = float(sights.scores[row])
+        if self.sights % self.every == 0:
+            spread = None if sights.covariance is None else sights.covariance[row]
+            self.times_ns.append(sights.time_ns)
+            self.boxes.append(np.asarray(sights.boxes[row], np.float64))
+            self.variances.append(_UNKNOWN if spread is None else float(spread[0][0] + spread[1][1]) / 2)
+            if len(self.times_ns) > MOST_SAMPLES:
+                self.every *= 2
+                for held in (self.times_ns, self.boxes, self.variances):
+                    del held[1::2]
+        self.sights += 1
+        self.score += score
+        self.last_ns = sights.time_ns
+        self.payload = sights.payload
+        label = sights.labels[row]
+        self._labels[label] = self._labels.get(label, 0.0) + score
+        for name, vectors in sights.embeddings.items():
+            vector = unit(np.asarray(vectors[row], np.float32)).astype(np.float64)
+            self._vectors[name] = self._vectors.get(name, np.zeros(len(vector))) + max(score, 1e-6) * vector
+        if sights.evidence:
+            self._evidence = (*self._evidence[:1], sights.evidence)
+
+    @property
+    def label(self) -> str:
+        """The class that most of its scores are of."""
+        return max(sorted(self._labels), key=self._labels.__getitem__)
+
+    @property
+    def confidence(self) -> float:
+        """Mean of the scores."""
+        return min(max(self.score / self.sights, 0.0), 1.0)
+
+    @property
+    def evidence(self) -> str:
+        """Of the first sight and of the last."""
+        return "\n".join(dict.fromkeys(self._evidence))
+
+    @property
+    def vectors(self) -> dict[str, NDArray[np.float32]]:
+        """By the name of the encoder, the mean of all, weighted by score."""
+        return {name: total.astype(np.float32) for name, total in self._vectors.items() if total.any()}

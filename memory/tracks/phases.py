@@ -1,0 +1,121 @@
+"""Where a track stood and where it moved."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: What goes on at this speed and stays near for a while is walking slowly, not standing.
+SLOWEST_M_S = 0.4
+#: What was seen too shortly to say, and went further than this, moved.
+SHORTEST_M = 0.5
+#: So many of the boxes of what stands are where it stands.
+MOST = 0.8
+
+
+class Phase(NamedTuple):
+    """A stretch of a track.
+
+    Attributes:
+        stood: at one place; otherwise it moved.
+        first, last: rows of its samples, both included; a way begins and ends with the stays around it.
+    """
+
+    stood: bool
+    first: int
+    last: int
+
+
+def phases_of(
+    time_ns: NDArray[np.int64],
+    place: NDArray[np.float64],
+    *,
+    stay_m: float,
+    stay_s: float,
+) -> list[Phase]:
+    """A track as stays and the ways between them.
+
+    A track of which most is within ``stay_m`` of its middle, and which does not drift on, is one stay. Of
+    others, a stay is a stretch of at least ``stay_s`` for which that holds; what lies between is a way, if it
+    leads further than ``stay_m``; otherwise its box was wrong for a while, and the stays are one.
+
+    Args:
+        time_ns: (n,) int64, rising, n at least 1.
+        place: (n, 2) metres in the map.
+        stay_m: how far the box of what stands still wanders.
+        stay_s: shortest stop.
+    """
+    count, took_s = len(time_ns), float(time_ns[-1] - time_ns[0]) / 1e9
+    still = _still(place, stay_m) and _drift(place) <= max(SHORTEST_M, min(SLOWEST_M_S * took_s, stay_m))
+    if still or took_s < stay_s:
+        return [Phase(still, 0, count - 1)]
+    stays: list[tuple[int, int]] = []
+    row = 0
+    while row < count:
+        last = _reach(place, row, stay_m)
+        took_s = float(time_ns[last] - time_ns[row]) / 1e9
+        if took_s >= stay_s and _drift(place[row : last + 1]) <= SLOWEST_M_S * took_s:
+            if stays and _near(place, stays[-1], (row, last), stay_m):
+                stays[-1] = (stays[-1][0], last)
+            else:
+                stays.append((row, last))
+            row = last + 1
+        else:
+            row += 1
+    if not stays:
+        return [Phase(False, 0, count - 1)]
+    found = []
+    if stays[0][0] > 0:
+        found.append(Phase(False, 0, stays[0][0]))
+    for number, (first, last) in enumerate(stays):
+        found.append(Phase(True, first, last))
+        end = stays[number + 1][0] if number + 1 < len(stays) else count - 1
+        if end > last:
+            found.append(Phase(False, last, end))
+    return _without_wobbles(found, place, stay_m)
+
+
+def _reach(place: NDArray[np.float64], first: int, stay_m: float) -> int:
+    """Last row up to which everything from ``first`` on is near its middle."""
+    total, last = place[first].copy(), first
+    for row in range(first + 1, len(place)):
+        middle = total / (row - first)
+        if float(np.hypot(*(place[row] - middle))) > stay_m:
+            break
+        total += place[row]
+        last = row
+    return last
+
+
+def _drift(place: NDArray[np.float64]) -> float:
+    """How far the last quarter is from the first."""
+    few = max(1, len(place) // 4)
+    return float(np.hypot(*(place[-few:].mean(axis=0) - place[:few].mean(axis=0))))
+
+
+def _still(place: NDArray[np.float64], stay_m: float) -> bool:
+    """Whether most of it is at one place: a few boxes may be wrong."""
+    away = place - np.median(place, axis=0)
+    return bool((np.hypot(away[:, 0], away[:, 1]) <= stay_m).mean() >= MOST)
+
+
+def _near(place: NDArray[np.float64], one: tuple[int, int], other: tuple[int, int], stay_m: float) -> bool:
+    """Whether two stays are at one place, and nothing between them is further away than twice that."""
+    middle = np.median(place[one[0] : one[1] + 1], axis=0)
+    apart = place[one[0] : other[1] + 1] - middle
+    distance = np.hypot(apart[:, 0], apart[:, 1])
+    return bool(np.median(distance[other[0] - one[0] :]) <= stay_m and (distance <= 2.0 * stay_m).all())
+
+
+def _without_wobbles(found: list[Phase], place: NDArray[np.float64], stay_m: float) -> list[Phase]:
+    """Ways at the ends that lead nowhere belong to the stay beside them."""
+    leads = [
+        phase.stood or float(np.hypot(*(place[phase.last] - place[phase.first]))) > stay_m for phase in found
+    ]
+    if len(found) > 1 and not leads[-1]:
+        found[-2:] = [found[-2]._replace(last=found[-1].last)]
+    if len(found) > 1 and not leads[0]:
+        found[:2] = [found[1]._replace(first=found[0].first)]
+    return found

@@ -1,0 +1,177 @@
+"""What a track was: a thing that stood, an episode of one that moved, or both in turn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.merging.tracked import TRACKS
+from memory.tracks.gathering import Gathered
+from memory.tracks.phases import Phase, phases_of
+from memory.types import Memory, Visit
+
+#: Places of a way that are kept in its memory.
+_WAY = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackOptions:
+    """How tracks become memories.
+
+    Attributes:
+        ended_s: a track that was not seen for so long has ended.
+        at_most_s: of a longer track a memory is made meanwhile; consolidation joins those of one thing.
+        stay_m: how far the box of a thing that stands still wanders, in metres.
+        stay_s: shortest stop that is remembered.
+        least_sights: of fewer nothing is remembered.
+        sigma_m: a place is never trusted better than this: errors of the boxes of one track are alike.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    ended_s: float = 2.0
+    at_most_s: float = 60.0
+    stay_m: float = 1.5
+    stay_s: float = 2.0
+    least_sights: int = 3
+    sigma_m: float = 0.15
+
+    def __post_init__(self) -> None:
+        """Raise where a number is out of its range."""
+        for name in ("ended_s", "at_most_s", "stay_m", "stay_s", "sigma_m"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} must be finite and above 0, got {value}")
+        if self.least_sights < 1:
+            raise ValueError(f"least_sights must be at least 1, got {self.least_sights}")
+
+
+def memories_of(
+    track: Gathered, name: str, *, map_id: str, provenance: str, options: TrackOptions
+) -> list[Memory]:
+    """Of a track: an object for each stay, an episode for each way, in the order of time.
+
+    Args:
+        track: at least one sight of it.
+        name: of the track, with its recording.
+        map_id, provenance: of the memories.
+        options: see there.
+    """
+    if track.sights < options.least_sights:
+        return []
+    times, boxes = np.array(track.times_ns, np.int64), np.stack(track.boxes)
+    phases = phases_of(times, boxes[:, :2], stay_m=options.stay_m, stay_s=options.stay_s)
+    vectors = track.vectors
+    default = vectors.pop("default", None)
+    found = []
+    for phase in phases:
+        last = phase is phases[-1]
+        begin, end = int(times[phase.first]), track.last_ns if last else int(times[phase.last])
+        sights = max(1, round(track.sights * (phase.last + 1 - phase.first) / len(times)))
+        tell = _stay if phase.stood else _way
+        parts = tell(track, phase, times, boxes, (end - begin) / 1e9, options)
+        payload = {**track.payload, **parts.pop("payload"), TRACKS: {name: [begin, end]}}
+        found.append(
+            Memory(
+                **parts,
+                map_id=map_id,
+                label=track.label,
+                confidence=track.confidence,
+                payload=payload,
+                embedding=default,
+                embeddings=vectors,
+                evidence=track.evidence,
+                provenance=provenance,
+                time_ns=end,
+                count=sights,
+                first_seen_ns=begin,
+                last_seen_ns=end,
+                visits=(Visit(begin, end, sights),) if sights > 1 else (),
+                state="present" if last and phase.stood else "moved",
+            )
+        )
+    return found
+
+
+def _stay(
+    track: Gathered,
+    phase: Phase,
+    times: NDArray[np.int64],
+    boxes: NDArray[np.float64],
+    took_s: float,
+    options: TrackOptions,
+) -> dict[str, Any]:
+    rows = np.arange(phase.first, phase.last + 1)
+    away = boxes[rows, :2] - np.median(boxes[rows, :2], axis=0)
+    rows = rows[np.hypot(away[:, 0], away[:, 1]) <= options.stay_m]
+    if not len(rows):
+        rows = np.arange(phase.first, phase.last + 1)
+    variance = np.maximum(np.array(track.variances)[rows], 1e-6)
+    weights = 1.0 / variance
+    weights /= weights.sum()
+    # Errors of one track are alike: the mean is not better than the best sight.
+    sigma2 = max(options.sigma_m**2, float(variance.min()))
+    return {
+        "kind": "object",
+        "position": tuple((weights @ boxes[rows, :3]).tolist()),
+        "yaw": _heading(boxes[rows, 6], weights),
+        "covariance": np.eye(3) * sigma2,
+        "caption": f"{_noun(track)} that stood for {took_s:.0f} s",
+        "payload": {"size_m": _size(boxes[rows])},
+    }
+
+
+def _way(
+    track: Gathered,
+    phase: Phase,
+    times: NDArray[np.int64],
+    boxes: NDArray[np.float64],
+    took_s: float,
+    options: TrackOptions,
+) -> dict[str, Any]:
+    rows = np.arange(phase.first, phase.last + 1)
+    few = rows[np.unique(np.linspace(0, len(rows) - 1, min(_WAY, len(rows))).round().astype(np.int64))]
+    places = boxes[few, :3]
+    steps = np.diff(places[:, :2], axis=0)
+    length = float(np.hypot(steps[:, 0], steps[:, 1]).sum())
+    speed = length / took_s if took_s > 0 else 0.0
+    (x0, y0, _), (x1, y1, _) = places[0], places[-1]
+    seconds = np.round((times[few] - times[phase.first]) / 1e9, 2)
+    way = np.column_stack([seconds, np.round(places[:, :2], 2)])
+    return {
+        "kind": "event",
+        "position": tuple(places[-1].tolist()),
+        "yaw": float(boxes[phase.last, 6]),
+        "covariance": np.eye(3) * options.sigma_m**2,
+        "caption": f"{_noun(track)} moved {length:.0f} m in {took_s:.0f} s, from ({x0:.0f}, {y0:.0f}) to"
+        f" ({x1:.0f}, {y1:.0f})",
+        "payload": {
+            "size_m": _size(boxes[rows]),
+            "from": np.round(places[0], 2).tolist(),
+            "to": np.round(places[-1], 2).tolist(),
+            "length_m": round(length, 2),
+            "speed_m_s": round(speed, 2),
+            "way": way.tolist(),
+        },
+    }
+
+
+def _noun(track: Gathered) -> str:
+    return track.label.lower() or "thing"
+
+
+def _size(boxes: NDArray[np.float64]) -> list[float]:
+    return [round(float(value), 2) for value in np.median(boxes[:, 3:6], axis=0)]
+
+
+def _heading(yaw: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Mean of directions of which some may be the wrong way round: along the line of all, as most are."""
+    line = 0.5 * math.atan2(float(weights @ np.sin(2 * yaw)), float(weights @ np.cos(2 * yaw)))
+    ahead = float(weights @ np.cos(yaw - line)) >= 0.0
+    found = line if ahead else line + math.pi
+    return math.atan2(math.sin(found), math.cos(found))

@@ -1,0 +1,48 @@
+"""``perceive convert-weights``: checkpoints of other programs as weights."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perception.cli.console import OUTPUT, add_command
+from perception.model.foreign import convert_weights
+from perception.model.weights import save_weights
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands,
+        "convert-weights",
+        "Make weights of a PointPillars checkpoint of OpenPCDet, mmdetection3d or zhulf0804.",
+        run,
+    )
+    parser.add_argument("checkpoint", type=Path, help="file of torch.save; nothing in it is executed")
+    parser.add_argument("out", type=Path, help=".safetensors file to write")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        help="OpenPCDet's YAML file of the model; for the others a configuration of kind 'anchors'"
+        " (default: what they use for KITTI)",
+    )
+    parser.add_argument(
+        "--half", action="store_true", help="half precision: half as large, and boxes that differ by rounding"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert; the status is 0."""
+    network, program = convert_weights(options.checkpoint, options.config)
+    save_weights(network, options.out, dtype=torch.float16 if options.half else torch.float32)
+    classes = ", ".join(network.config.head.classes)
+    OUTPUT.print(
+        f"{options.out}: PointPillars of {program} for {classes}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0

@@ -1,0 +1,5 @@
+"""Detectors as files that run without this package: ONNX, ``torch.export`` and AOTInductor."""
+
+from perception.export.formats import FORMATS, SUFFIXES, export_network
+
+__all__ = ["FORMATS", "SUFFIXES", "export_network"]

@@ -1,0 +1,149 @@
+"""The frame that is exported, run as it is: the detector's boxes, and what cannot be exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from perception import Detector
+from perception.boxes import wrap_angle
+from perception.config import BackboneConfig, DetectorConfig
+from perception.errors import CheckpointError, ConfigError
+from perception.export.frame import ExportSteps
+from perception.export.runs import Cells, Chunks, spread
+from perception.export.suppression import survivors
+from perception.model.network import Network
+from perception.model.weights import load_weights
+from perception.nms import rotated_nms
+from perception.train.frames import TrainingFrame
+from perception.types import Detections
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Street = Callable[[int], TrainingFrame]
+
+
+def assert_same(found: tuple[Tensor, Tensor, Tensor], wanted: Detections, classes: tuple[str, ...]) -> None:
+    boxes, scores, labels = (part.numpy() for part in found)
+    assert [classes[label] for label in labels] == wanted.labels
+    np.testing.assert_allclose(boxes[:, :6], wanted.boxes[:, :6], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(wrap_angle(boxes[:, 6] - wanted.boxes[:, 6]), 0, atol=1e-4)
+    np.testing.assert_allclose(scores, wanted.scores, rtol=0, atol=1e-5)
+
+
+def with_low_threshold(network: Network, **nms: object) -> Network:
+    settings = replace(network.config.nms, score_threshold=0.005, report_thresholds={}, **nms)
+    network.config = replace(network.config, nms=settings)
+    return network
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_boxes_are_those_of_the_detector(tiny_config: DetectorConfig, street: Street, kind: str) -> None:
+    torch.manual_seed(5)
+    config = replace(tiny_config, backbone=replace(tiny_config.backbone, kind=kind))
+    network = with_low_threshold(Network(config).eval())
+    detector, steps = Detector(network), ExportSteps(network.fold())
+    for seed in range(3):
+        points = torch.from_numpy(street(seed).points)
+        wanted = detector(points)
+        assert len(wanted) > 0
+        with torch.no_grad():
+            assert_same(steps(points), wanted, config.head.classes)
+
+
+def test_shipped_weights_with_maps_of_scores(street: Street) -> None:
+    network = with_low_threshold(load_weights("pointpillars-kitti"), score_maps={"Car": (0.5, 0.2)}).fold()
+    detector, steps = Detector(network), ExportSteps(network)
+    points = street(1).points.copy()
+    points[::50, 0] = np.nan
+    with torch.no_grad():
+        found = steps(torch.from_numpy(points))
+    assert len(found[0]) > 2
+    assert_same(found, detector(points), network.config.head.classes)
+
+
+@pytest.mark.parametrize(
+    "points", [torch.zeros(0, 4), torch.full((3, 4), torch.nan), torch.full((2, 4), 1e6)]
+)
+def test_nothing_gives_nothing(tiny_network: Network, points: Tensor) -> None:
+    with torch.no_grad():
+        boxes, scores, labels = ExportSteps(with_low_threshold(tiny_network).fold())(points)
+    assert (boxes.shape, scores.shape, labels.shape) == ((0, 7), (0,), (0,))
+
+
+def test_one_point(tiny_network: Network) -> None:
+    network = with_low_threshold(tiny_network).fold()
+    point = torch.tensor([[4.0, 1.0, -1.0, 0.3]])
+    with torch.no_grad():
+        boxes = ExportSteps(network)(point)[0].numpy()
+    wanted = Detector(network)(point).boxes
+    assert len(boxes) == len(wanted) > 0
+    # Far from the point all cells are alike: their scores are equal, and so no order is right.
+    near = np.abs(boxes[:, None, :6] - wanted[None, :, :6]).max(2) < 1e-4
+    assert (near.sum(0) == 1).all()
+    assert (near.sum(1) == 1).all()
+
+
+def test_what_cannot_be_exported(tiny_network: Network) -> None:
+    with pytest.raises(ConfigError, match="range_m is null"):
+        ExportSteps(Detector(tiny_network).with_range(None).network)
+    tiny_network.config = replace(
+        tiny_network.config, backbone=replace(tiny_network.config.backbone, dilating=False)
+    )
+    with pytest.raises(ConfigError, match="dilat"):
+        ExportSteps(tiny_network)
+
+    class Other(torch.nn.Conv2d):
+        """A layer that does more than torch's."""
+
+    tiny_network.head.heat = Other(16, 2, 1)
+    tiny_network.config = replace(tiny_network.config, backbone=BackboneConfig())
+    with pytest.raises(CheckpointError, match=r"head\.heat is a Other"):
+        ExportSteps(tiny_network)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_survivors_are_those_of_nms(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    boxes = random.uniform([0, 0, -1, 1, 1, 1, -4], [9, 9, 1, 5, 3, 2, 4], (60, 7)).astype(np.float32)
+    labels, usable = random.integers(0, 2, 60), random.random(60) < 0.8
+    scores = np.linspace(1, 0, 60)
+    rows = np.flatnonzero(usable)
+    wanted = rows[rotated_nms(boxes[rows], scores[rows], 0.1, labels=labels[rows])]
+    parts = (torch.from_numpy(part) for part in (boxes, labels, usable))
+    kept = survivors(*parts, iou_threshold=0.1)
+    np.testing.assert_array_equal(kept.nonzero()[:, 0], np.sort(wanted))
+
+
+@pytest.mark.parametrize("counts", [[], [0], [0, 3, 0, 1, 7, 0], [4, 5]])
+def test_runs(counts: list[int]) -> None:
+    given = torch.tensor(counts, dtype=torch.int64)
+    owner, within = spread(given)
+    assert owner.tolist() == [row for row, count in enumerate(counts) for _ in range(count)]
+    assert within.tolist() == [place for count in counts for place in range(count)]
+    chunks = Chunks.of(torch.cumsum(given, 0) - given, given, 4)
+    values = torch.rand(sum(counts), 3)
+    slots = values[chunks.rows.reshape(-1)]
+    parts = values.split(counts)
+    highest = torch.stack(
+        [part.amax(0) if len(part) else torch.zeros(3) for part in parts] or [values.new_zeros(3)]
+    )
+    assert torch.equal(chunks.maximum(slots, given), highest[: len(counts)])
+    if counts == [4, 5]:
+        means = torch.stack([part.mean(0) for part in parts])
+        torch.testing.assert_close(chunks.mean(slots, given), means)
+
+
+def test_cells_at_the_edge_reach_theirs() -> None:
+    occupied = torch.zeros(7, 6, dtype=torch.bool)
+    occupied[6, 5] = occupied[0, 0] = occupied[3, 3] = True
+    cells = Cells.where(occupied)
+    image = torch.nn.functional.max_pool2d(occupied[None, None].float(), 3, stride=2, padding=1)[0, 0]
+    reached = cells.reached()
+    assert reached.shape == tuple(image.shape)
+    assert reached.active.tolist() == image.reshape(-1).nonzero()[:, 0].tolist()
+    assert cells.around(cells, 1)[0].tolist() == [3, 3, 3, 3, 0, 3, 3, 3, 3]
