@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(done.problems for done in reports) else 0
 
 
-def _gone(folder: Path, sources: Sequence[Source]) -> dict[int, str]:
+def _gone(folder: Path | str, sources: Sequence[Source]) -> dict[int, str]:
     """Mark what the frames looked through."""
     looks = [source.looks for source in sources if isinstance(source, DetectionLines) and len(source.looks)]
     if not looks:
