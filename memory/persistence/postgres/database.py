@@ -152,7 +152,7 @@ class Database(database.Database):
                 connection.execute("CREATE EXTENSION vector SCHEMA public")
             except (psycopg.errors.FeatureNotSupported, psycopg.errors.InsufficientPrivilege) as error:
                 raise StoreError(
-                    f"{self.address} lacks pgvector 0.7 or newer: install it on the server, and run CREATE"
+                    f"{self.address} lacks pgvector 0.8 or newer: install it on the server, and run CREATE"
                     " EXTENSION vector as an owner of the database"
                 ) from error
         schema.migrate(connection, 0)
