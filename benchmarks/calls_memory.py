@@ -176,7 +176,14 @@ def _clients(
     """
     processes = []
     for number in range(count):
-        task = {"port": port, "client": number, "seconds": seconds, "batch": 10, "dim": _DIM, "seed": 0}
+        task: dict[str, Any] = {
+            "port": port,
+            "client": number,
+            "seconds": seconds,
+            "batch": 10,
+            "dim": _DIM,
+            "seed": 0,
+        }
         task |= {"operations": list(operations), "vectors": list(vectors)}
         process = subprocess.Popen(
             [sys.executable, str(_CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

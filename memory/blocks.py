@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from memory.index.hashing import HashFunctions
 from memory.index.neighbours import unit_rows
+from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
-from memory.persistence.sqlite import Database
 from memory.persistence.tables import Vectors
 
 #: Rows of a block.

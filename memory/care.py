@@ -17,12 +17,12 @@ from memory.errors import UnknownMemoryError
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.observer import AWAY, Observer
+from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Trimmed
 from memory.persistence.scanning import Columns
 from memory.persistence.sights import Seen
-from memory.persistence.sqlite import Database
 from memory.query import Filter
 from memory.retrieve import Retriever
 from memory.types import Memory, State, check_integer

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.persistence.database import Database
 from memory.persistence.filters import judge
 from memory.persistence.scanning import Columns
-from memory.persistence.sqlite import Database
 from memory.query import Filter
 
 _FIRST_ROOM = 1024

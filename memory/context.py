@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from memory.blocks import SimilarBlocks
 from memory.index.neighbours import unit_rows
+from memory.persistence.database import Database
 from memory.persistence.queries import EVERYTHING
-from memory.persistence.sqlite import Database
 from memory.query import Query
 from memory.relevance import required
 from memory.retrieve import Found, Retriever

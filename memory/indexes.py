@@ -17,8 +17,8 @@ from memory.index.effort import Calibration
 from memory.index.kinds import KINDS, IndexKind, check_store_kind
 from memory.index.neighbours import unit_rows
 from memory.index.tiered import TieredIndex
+from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
-from memory.persistence.sqlite import Database
 from memory.tiers import Mover, Tier, TierOptions
 
 #: The encoder of :attr:`memory.types.Memory.embedding`.

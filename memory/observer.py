@@ -16,9 +16,9 @@ from memory.errors import DimensionError
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
 from memory.observing import BatchScores, Near
+from memory.persistence.database import Database
 from memory.persistence.operations import Applied
 from memory.persistence.sights import Seen
-from memory.persistence.sqlite import Database
 from memory.query import Filter
 from memory.reservoir import Decision, Reservoir
 from memory.retrieve import Retriever

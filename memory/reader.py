@@ -18,8 +18,8 @@ from memory.explaining import explained
 from memory.hits import hits_of
 from memory.index import Neighbours, Plan
 from memory.index.planner import NO_VECTORS
+from memory.persistence.database import Database
 from memory.persistence.journal import LogEntry
-from memory.persistence.sqlite import Database
 from memory.persistence.statistics import Stats
 from memory.query import Filter, Query
 from memory.retrieve import Retriever
@@ -57,9 +57,7 @@ class StoreReader:
         self.config = config
         self.dim = database.dim
         self._database = database
-        self._retriever = Retriever(
-            database, index_from=config.index_from, index=config.index, tiers=config.tiers
-        )
+        self._retriever = _retriever_of(database, config)
         self._retriever.indexes.load(self.folder / INDEX_FOLDER)
         self._attention = Attention(database, self._retriever)
         self._accessed: list[int] = []
@@ -348,3 +346,14 @@ class StoreReader:
         accessed, self._accessed = self._accessed, []
         if accessed:
             self._database.touch(accessed, time.time_ns())
+
+
+def _retriever_of(database: Database, config: StoreConfig) -> Retriever:
+    """What finds memories: in this process, or on a server, whose library need not be here."""
+    if database.shared:
+        from memory.persistence.postgres.database import Database as ServerDatabase
+        from memory.remote import RemoteRetriever
+
+        assert isinstance(database, ServerDatabase)
+        return RemoteRetriever(database, index_from=config.index_from)
+    return Retriever(database, index_from=config.index_from, index=config.index, tiers=config.tiers)

@@ -15,10 +15,10 @@ from memory.index import Among, Neighbours, Plan, plan
 from memory.index.effort import HIGH, THOROUGH
 from memory.index.neighbours import unit_rows
 from memory.indexes import DEFAULT, Indexes
+from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
 from memory.persistence.queries import EVERYTHING
-from memory.persistence.sqlite import Database
 from memory.query import Filter, Query
 from memory.relevance import FUSED, Succession, best, fits, fuse, sentence_of
 from memory.tiers import TierOptions
@@ -92,7 +92,7 @@ class Retriever:
             best_first = query.ordered_by == "relevance"
             hits = self._database.search_text(query.text, query.where, limit=query.k if best_first else 2**62)
             with self._lock:
-                return _ordered(self._follow(), query, Found(hits.ids, text=hits.scores))
+                return ordered(self._follow(), query, Found(hits.ids, text=hits.scores))
         chosen = self._looked_up(filter)
         with self._lock:
             columns = self._follow()
@@ -100,7 +100,7 @@ class Retriever:
                 found = self._similar(columns, query, filter, vector, chosen)
             else:
                 found = Found(columns.column("ids")[_passing(columns, filter, chosen)])
-            return _ordered(columns, query, found)
+            return ordered(columns, query, found)
 
     def neighbours(
         self,
@@ -130,6 +130,10 @@ class Retriever:
                 kept &= columns.column("counts") > 1
             found: NDArray[np.int64] = columns.column("ids")[kept]
             return found
+
+    def settle(self) -> None:
+        """Move vectors to the tiers where they belong now."""
+        self.indexes.settle()
 
     def there(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the ids are of memories that are there."""
@@ -214,20 +218,26 @@ class Retriever:
             unknown = not all(map(len, having))
             if vector is None:
                 rows = best(scores, query.k)
-                return _ordered(columns, query, Found(ids[rows], text=scores[rows], unknown=unknown))
+                return ordered(columns, query, Found(ids[rows], text=scores[rows], unknown=unknown))
             deep = replace(query, k=max(query.k, FUSED))
             near = self._similar(columns, deep, query.where, vector, chosen)
             assert near.similarity is not None
             said = ids[best(scores, deep.k)]
             said = said[said != query.like]
-            index = self.indexes.of(query.encoder, len(columns))
-            question = unit_rows(vector[None], index.dim)
             known = Neighbours(near.similarity[None], near.ids[None])
-            compared = index.search(question, max(len(said), 1), among=Among(said), aim=1.0)
+            compared = self._compared(query, vector, said, len(columns))
             both = np.union1d(near.ids, said)
             fused = fuse(both, scores[columns.rows(both)], (known, compared))
             found = Found(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
-            return _ordered(columns, query, _take(found, np.arange(min(query.k, len(both)))))
+            return ordered(columns, query, _take(found, np.arange(min(query.k, len(both)))))
+
+    def _compared(
+        self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
+    ) -> Neighbours:
+        """Cosines of listed memories; ``count`` is how many there are in all."""
+        index = self.indexes.of(query.encoder, count)
+        question = unit_rows(vector[None], index.dim)
+        return index.search(question, max(len(ids), 1), among=Among(ids), aim=1.0)
 
     def _similar(
         self,
@@ -300,7 +310,7 @@ def _found(query: Query, found: Neighbours, chosen: Plan) -> Found:
     return Found(ids[kept], scores[kept], plan=chosen)
 
 
-def _ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
+def ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
     """Cut to ``k`` in the order that was asked for; equal ones by rising id."""
     ids = found.ids
     order = query.ordered_by

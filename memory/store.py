@@ -15,9 +15,10 @@ from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
 from memory.observer import Kept, Observed, Observer
+from memory.persistence.database import Database
 from memory.persistence.integrity import CheckReport
+from memory.persistence.opening import open_database
 from memory.persistence.operations import Trimmed
-from memory.persistence.sqlite import Database
 from memory.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
 from memory.wording import stem
@@ -57,7 +58,8 @@ class MemoryStore(StoreReader):
         """Open a store, or make one.
 
         Args:
-            path: the folder.
+            path: the folder; or the address of a database of a PostgreSQL server with pgvector,
+                ``"postgresql://user:password@host:port/database"``, where any number of processes write.
             dim: length of the vectors; needed for a new store, checked for an old one.
             readonly: never change anything; may be while another process writes.
             create: make the store where there is none.
@@ -73,11 +75,11 @@ class MemoryStore(StoreReader):
         if config is not None:
             # What is asked for by name does not wait for the first search, and leaves no store behind.
             KINDS[config.index].require()
-        database = Database.open(path, dim=dim, readonly=readonly, create=create)
+        database = open_database(path, dim=dim, readonly=readonly, create=create)
         try:
             told = config is not None
             if config is None:
-                config = StoreConfig.load(database.folder, database.settings)
+                config = _kept(database)
             if not readonly:
                 _keep(database, config, told)
             return cls(database, config)
@@ -228,14 +230,18 @@ class MemoryStore(StoreReader):
         """Merge memories of the same thing, then forget what exceeds the capacity of a map.
 
         Each merge and the forgetting are operations of their own that can be undone. Then the log is trimmed
-        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`.
+        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`. A server then makes
+        its index over vectors where it lacks one, see :meth:`settle`.
 
         Args:
             now_ns: the time that freshness is judged at; by default the computer's.
             progress: called with what is done, how many are done and of how many.
         """
         now = time.time_ns() if now_ns is None else now_ns
-        return self._care.consolidate(now, self._write_accesses, progress)
+        done = self._care.consolidate(now, self._write_accesses, progress)
+        if self._database.shared:
+            self._retriever.settle()
+        return done
 
     def undo(self, generation: int) -> int:
         """Take an operation back; returns the operation of doing so.
@@ -301,12 +307,28 @@ class MemoryStore(StoreReader):
         return self._database.backup(folder, progress, beside={CONFIG_NAME: self.config.to_text().encode()})
 
     def settle(self) -> None:
-        """Move vectors to the tiers where they belong now, which otherwise happens in the background."""
-        self._retriever.indexes.settle()
+        """Move vectors to the tiers where they belong now, which otherwise happens in the background.
+
+        On a server: have it make its HNSW index over the vectors of each encoder that has more than
+        ``StoreConfig.index_from``, while others read and write; only this call and :meth:`consolidate` do so.
+        """
+        self._retriever.settle()
+
+
+def _kept(database: Database) -> StoreConfig:
+    """The settings of a store, or the usual ones."""
+    known = database.settings
+    if database.shared:
+        return StoreConfig() if known is None else StoreConfig.of_text(known)
+    return StoreConfig.load(database.folder, known)
 
 
 def _keep(database: Database, config: StoreConfig, told: bool) -> None:
     """Note the settings in the database, and in the file where they were told or it is missing."""
+    if database.shared:
+        if told and config.to_text() != database.settings:
+            database.keep_settings(config.to_text())
+        return
     file = database.folder / CONFIG_NAME
     usual = database.settings is None and not file.exists() and not told
     if not usual and config.to_text() != database.settings:

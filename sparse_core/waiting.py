@@ -49,7 +49,7 @@ class _TorchFinder(MetaPathFinder):
         load = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # type: ignore[method-assign]  # The class's own is as it was.
+            del loader.exec_module  # The class's own is as it was.
             os.environ["OMP_WAIT_POLICY"] = "passive"
             try:
                 load(module)

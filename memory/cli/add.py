@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memory.cli.console import UsageError, add_command, print_json, say, split_words
 from memory.exchange.times import parse_time
-from memory.persistence.sqlite import Database
+from memory.persistence.opening import open_database
 from memory.types import KINDS, Memory, check_vector
 
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         provenance=options.provenance,
         marked=options.mark,
     )
-    with Database.open(folder, create=False) as database:
+    with open_database(folder, create=False) as database:
         (id,) = database.add([memory])
     if options.json:
         print_json({"id": id})

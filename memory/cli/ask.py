@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ask_of_scan(folder: Path, words: list[str], options: argparse.Namespace) -> int:
+def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespace) -> int:
     """The same question of all that a scan shows: what is not stored has no visit of its own."""
     named = words[0] in _ABOUT_NEWEST and len(words) == 1
     answers = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.cli.console import add_command, counted, print_json, progress, say, split_words
-from memory.persistence.sqlite import Database
+from memory.persistence.opening import open_database
 from memory.store import MemoryStore
 
 
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     target = Path(words[0])
     with MemoryStore.open(folder, readonly=True) as store, progress("copying") as report:
         store.backup(target, report)
-    with Database.open(target, readonly=True) as copy, progress("checking the copy"):
+    with open_database(target, readonly=True) as copy, progress("checking the copy"):
         report_of_copy = copy.check()
         count = copy.count()
     if options.json:

@@ -10,6 +10,7 @@ from memory.cli.console import UsageError, add_command, print_json, progress, re
 from memory.errors import CorruptStoreError, NotAStoreError, StoreLockedError, StoreReadOnlyError
 from memory.persistence.files import FILE_NAME
 from memory.persistence.integrity import CheckReport
+from memory.persistence.opening import open_database
 from memory.persistence.sqlite import Database
 
 
@@ -24,12 +25,14 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check and report."""
     folder, _ = split_words(options)
-    if not folder.is_dir():
+    if isinstance(folder, Path) and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     with progress("checking"):
         try:
             report = _check(folder, repair=options.repair)
         except (CorruptStoreError, NotAStoreError) as error:
+            if not isinstance(folder, Path):
+                raise
             if isinstance(error, NotAStoreError) and not (folder / FILE_NAME).is_file():
                 raise
             report = Database.repair(folder) if options.repair else CheckReport(0, (str(error),))
@@ -40,14 +43,14 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def _check(folder: Path, *, repair: bool) -> CheckReport:
+def _check(folder: Path | str, *, repair: bool) -> CheckReport:
     """As the writer where that is possible: only it can compare the text index word by word."""
     try:
-        with Database.open(folder, create=False) as database:
+        with open_database(folder, create=False) as database:
             return database.check(repair)
     except (StoreLockedError, StoreReadOnlyError) as error:
         if repair:
             raise
         remark(f"{error}; checking as a reader, without the words of the text index")
-    with Database.open(folder, readonly=True) as database:
+    with open_database(folder, readonly=True) as database:
         return database.check()

@@ -40,6 +40,9 @@ COMMANDS = {
     "indexes": Command("memory.cli.indexes", "List the kinds of index: what each does and needs."),
     "bench": Command("memory.cli.bench", "Time inserts and queries on a temporary store; a self-test."),
     "serve": Command("memory.cli.serve", "Serve a store over HTTP, with a page and live updates."),
+    "up": Command(
+        "memory.cli.up", "Start a PostgreSQL server with pgvector on this computer; prints its address."
+    ),
     "mcp": Command(
         "memory.cli.mcp", "Tools for language models, by the Model Context Protocol on stdin and stdout."
     ),

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from memory.cli.commands import COMMANDS
 from memory.persistence.files import FILE_NAME
+from memory.persistence.postgres.address import is_address, without_password
 
 STORE_VARIABLE = "RECALL_STORE"
 #: Length of the vectors of a new store where nothing says it.
@@ -49,18 +50,26 @@ def add_command(
         name, help=help_text, description=help_text, usage=usage
     )
     if store or words:
-        explained = f"the store's folder first (or --store, or ${STORE_VARIABLE})" if store else ""
+        first = f"the store first, a folder or postgresql://… (or --store, or ${STORE_VARIABLE})"
+        explained = first if store else ""
         explained += f"{', then ' if store and words else ''}{words}"
         parser.add_argument("words", nargs="*", metavar=shown, help=explained)
     if store:
-        parser.add_argument("--store", type=Path, help="folder of the store")
+        parser.add_argument("--store", type=place, help="folder of the store, or postgresql://… of a server")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.set_defaults(run=run)
     return parser
 
 
-def split_words(options: argparse.Namespace, least: int = 0, most: int | None = 0) -> tuple[Path, list[str]]:
-    """The folder of the store, and the other words.
+def place(word: str) -> Path | str:
+    """A folder, or the address of a database of a server as it is."""
+    return word if is_address(word) else Path(word)
+
+
+def split_words(
+    options: argparse.Namespace, least: int = 0, most: int | None = 0
+) -> tuple[Path | str, list[str]]:
+    """Where the store is, and the other words.
 
     The first word is the store, unless ``--store`` is given, or there are just as many words as the command
     takes and the environment names the store.
@@ -73,13 +82,13 @@ def split_words(options: argparse.Namespace, least: int = 0, most: int | None = 
     if options.store is not None:
         store = options.store
     elif words and (not environment or (most is not None and len(words) > most) or holds_store(words[0])):
-        store = Path(words.pop(0))
+        store = place(words.pop(0))
     elif environment:
-        store = Path(environment)
+        store = place(environment)
     else:
         raise UsageError(f"which store? Give its folder first, with --store or in ${STORE_VARIABLE}")
     if len(words) < least:
-        hint = "" if holds_store(store) or options.store else f" (the store is taken to be {store})"
+        hint = "" if holds_store(store) or options.store else f" (the store is taken to be {shown(store)})"
         raise UsageError(f"something is missing{hint}; see recall {options.command} --help")
     if most is not None and len(words) > most:
         raise UsageError(f"too many words: {' '.join(words[most:])!r}; see recall {options.command} --help")
@@ -87,8 +96,13 @@ def split_words(options: argparse.Namespace, least: int = 0, most: int | None = 
 
 
 def holds_store(path: str | Path) -> bool:
-    """Whether there is a store in a folder."""
-    return (Path(path) / FILE_NAME).is_file()
+    """Whether there is a store in a folder; at an address, one may be."""
+    return is_address(path) or (Path(path) / FILE_NAME).is_file()
+
+
+def shown(store: str | Path) -> str:
+    """A store as messages name it: without a password."""
+    return without_password(str(store))
 
 
 def counted(count: int, one: str = "memory", many: str = "memories") -> str:

@@ -11,7 +11,7 @@ from memory.cli.console import UsageError, add_command, counted, print_json, pro
 from memory.cli.filters import add_filter_options, filter_from
 from memory.exchange.exporting import EXPORT_FORMATS, export_format, export_memories
 from memory.exchange.geojson import Origin
-from memory.persistence.sqlite import Database
+from memory.persistence.opening import open_database
 
 
 def add_parser(commands: Any) -> None:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     format = options.format or ("jsonl" if streamed else export_format(Path(words[0])))
     if options.origin is not None and (format != "geojson" or len(options.origin) not in (2, 3)):
         raise UsageError("--origin takes two or three numbers, for GeoJSON")
-    with Database.open(folder, readonly=True) as database, progress("exporting") as report:
+    with open_database(folder, readonly=True) as database, progress("exporting") as report:
         count = export_memories(
             database,
             sys.stdout if streamed else Path(words[0]),

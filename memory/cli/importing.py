@@ -19,6 +19,7 @@ from memory.cli.console import (
     progress,
     remark,
     say,
+    shown,
     split_words,
 )
 from memory.exchange.detections import DEFAULT, DetectionOptions
@@ -27,7 +28,7 @@ from memory.exchange.opening import SOURCE_FORMATS, open_source, open_stream
 from memory.exchange.poses import read_poses
 from memory.exchange.sources import DetectionLines, Source
 from memory.exchange.times import parse_time
-from memory.persistence.sqlite import Database
+from memory.persistence.opening import open_database
 from memory.revisiting import mark_free
 from memory.store import MemoryStore
 from sparse_core.table import Table
@@ -106,13 +107,13 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("- is standard input, which is read once; name it once")
     sources = [_opened(word, options, detections) for word in words]
     reports = []
-    opened = MemoryStore.open if options.observe else Database.open
+    opened = MemoryStore.open if options.observe else open_database
     made = None
     if not holds_store(folder):
         made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)
     with opened(folder, create=made is not None, dim=made) as target:
         if made is not None:
-            remark(f"made {folder}: a store for vectors of {made} numbers")
+            remark(f"made {shown(folder)}: a store for vectors of {made} numbers")
         for source in sources:
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(
@@ -137,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(done.problems for done in reports) else 0
 
 
-def _gone(folder: Path, sources: Sequence[Source]) -> dict[int, str]:
+def _gone(folder: Path | str, sources: Sequence[Source]) -> dict[int, str]:
     """Mark what the frames looked through."""
     looks = [source.looks for source in sources if isinstance(source, DetectionLines) and len(source.looks)]
     if not looks:

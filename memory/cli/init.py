@@ -8,10 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import DIM, UsageError, add_command, print_json, say, split_words
+from memory.cli.console import DIM, UsageError, add_command, print_json, say, shown, split_words
 from memory.config import StoreConfig
+from memory.errors import NotAStoreError
 from memory.index.kinds import STORE_KINDS
 from memory.persistence.files import FILE_NAME
+from memory.persistence.opening import open_database
 from memory.store import MemoryStore
 
 
@@ -29,8 +31,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make it, unless there is one."""
     folder, _ = split_words(options)
-    if (folder / FILE_NAME).exists():
-        raise UsageError(f"{folder} holds a store already")
+    if _is_there(folder):
+        raise UsageError(f"{shown(folder)} holds a store already")
     if options.capacity is not None and options.capacity < 1:
         raise UsageError(f"--capacity must be at least 1, got {options.capacity}")
     config = StoreConfig() if options.config is None else _read_config(options.config)
@@ -39,12 +41,24 @@ def run(options: argparse.Namespace) -> int:
     if options.index is not None:
         config = dataclasses.replace(config, index=options.index)
     with MemoryStore.open(folder, dim=options.dim, config=config) as store:
-        made = {"store": str(store.folder), "dim": store.dim}
+        made = {"store": shown(folder if store.database.shared else store.folder), "dim": store.dim}
+        where = "in the database" if store.database.shared else f"in {store.folder / 'config.json'}"
     if options.json:
         print_json(made)
     else:
-        say(f"made {folder}: vectors of {made['dim']} numbers; settings in {folder / 'config.json'}")
+        say(f"made {shown(folder)}: vectors of {made['dim']} numbers; settings {where}")
     return 0
+
+
+def _is_there(place: Path | str) -> bool:
+    """Whether there is a store; tables on a server are looked at, which may be those of another release."""
+    if isinstance(place, Path):
+        return (place / FILE_NAME).exists()
+    try:
+        open_database(place, readonly=True).close()
+    except NotAStoreError:
+        return False
+    return True
 
 
 def _read_config(path: Path) -> StoreConfig:

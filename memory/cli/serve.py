@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(folder: Path, *, readonly: bool) -> MemoryStore:
+def _opened(folder: Path | str, *, readonly: bool) -> MemoryStore:
     try:
         return MemoryStore.open(folder, readonly=readonly, create=False)
     except StoreLockedError as error:

@@ -6,9 +6,10 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from memory.cli.console import add_command, output, print_json, split_words
+from memory.cli.console import add_command, output, print_json, shown, split_words
 from memory.exchange.times import format_time
-from memory.persistence.sqlite import Database
+from memory.persistence.database import Database
+from memory.persistence.opening import open_database
 from sparse_core.table import Table
 
 _LABELS_SHOWN = 20
@@ -22,8 +23,12 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the numbers."""
     folder, _ = split_words(options)
-    with Database.open(folder, readonly=True) as database:
-        found = {"store": str(database.folder), "dim": database.dim, **database.stats().to_json()}
+    with open_database(folder, readonly=True) as database:
+        found = {
+            "store": shown(folder if database.shared else database.folder),
+            "dim": database.dim,
+            **database.stats().to_json(),
+        }
         found |= _columns(database)
     if options.json:
         print_json(found)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from memory.exchange.geojson import Origin, write_geojson
 from memory.exchange.parquet import write_parquet
 from memory.exchange.records import record_of
-from memory.persistence.sqlite import EVERYTHING, Database
+from memory.persistence.database import Database
+from memory.persistence.queries import EVERYTHING
 from memory.query import Filter
 from memory.types import Memory
 from sparse_core.files import replacing

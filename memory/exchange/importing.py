@@ -19,7 +19,7 @@ from typing import Any
 from memory.errors import DataError
 from memory.exchange.repeated import OPERATION, imported_before, told_apart
 from memory.exchange.sources import Entry, Source
-from memory.persistence.sqlite import Database
+from memory.persistence.database import Database
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from memory.exchange.sources import Entry
-from memory.persistence.sqlite import Database
+from memory.persistence.database import Database
 from memory.store import MemoryStore
 
 OPERATION = "import"

@@ -27,6 +27,11 @@ class Deadline:
         self.stopped = stopped
         self._end = None if seconds is None else time.monotonic() + seconds
 
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left; ``None`` where there is no limit."""
+        return None if self._end is None else max(self._end - time.monotonic(), 0.0)
+
     def is_over(self) -> bool:
         """Whether it is to end now."""
         if self.stopped is not None and self.stopped.is_set():

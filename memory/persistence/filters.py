@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,16 @@ class Condition(NamedTuple):
     parameters: tuple[Any, ...]
 
 
-def column_conditions(filter: Filter) -> list[Condition]:
-    """What the columns of ``memory`` decide: everything but words and places."""
+def column_conditions(
+    filter: Filter, any_of: Callable[[str, Sequence[Any]], Condition] | None = None
+) -> list[Condition]:
+    """What the columns of ``memory`` decide: everything but words and places.
+
+    Args:
+        filter: to be put in SQL.
+        any_of: how an engine asks for one of many texts; :func:`is_any` by default.
+    """
+    any_of = any_of or is_any
     found = []
     if filter.map_id is not None:
         found.append(Condition("m.map_id = ?", (filter.map_id,)))
@@ -36,7 +44,7 @@ def column_conditions(filter: Filter) -> list[Condition]:
         found.append(Condition("m.time_ns BETWEEN ? AND ?", filter.between_ns))
     for column, values in (("label", filter.labels), ("kind", filter.kinds), ("state", filter.states)):
         if values is not None:
-            found.append(is_any(f"m.{column}", values))
+            found.append(any_of(f"m.{column}", values))
     if filter.min_confidence > 0.0:
         found.append(Condition("m.confidence >= ?", (filter.min_confidence,)))
     if filter.marked is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Generic, TypeVar
+
+from memory.persistence.contract import Connection
 
 Result = TypeVar("Result")
 Request = TypeVar("Request")
@@ -28,7 +29,7 @@ class Job(Generic[Result]):
         done: whether ``result`` or ``error`` is set; set only after the commit.
     """
 
-    def __init__(self, work: Callable[[sqlite3.Connection], Result] | None, request: Any = None) -> None:
+    def __init__(self, work: Callable[[Any], Result] | None, request: Any = None) -> None:
         self.work = work
         self.request = request
         self.turn = threading.Lock()
@@ -52,7 +53,7 @@ class GroupCommit(Generic[Request, Reply]):
         commits: transactions that were committed, for tests and statistics.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         """Take over a connection in autocommit mode."""
         self.connection = connection
         self._door = threading.Lock()
@@ -80,7 +81,7 @@ class GroupCommit(Generic[Request, Reply]):
         with self._door:
             return self._leader is not None
 
-    def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    def run(self, work: Callable[[Any], Result]) -> Result:
         """Do the work; return when the commit is on the disk.
 
         Raises:
@@ -92,7 +93,7 @@ class GroupCommit(Generic[Request, Reply]):
         """The same for what is done for many at once."""
         return self._run(Job[Reply](None, request))
 
-    def run_alone(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    def run_alone(self, work: Callable[[Any], Result]) -> Result:
         """The same in a transaction of its own, now; for who holds the lock already."""
         job = Job(work)
         with self.lock:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from memory.errors import StoreClosedError, StoreReadOnlyError
 from memory.persistence import checksums, erase, files, lost
@@ -16,13 +16,12 @@ from memory.persistence.connection import Readers, connect_reader, connect_write
 from memory.persistence.journal import Counters
 from memory.persistence.lock import WriterLock
 from memory.persistence.migrations import migrate
+from memory.persistence.opened import Opened
 from memory.persistence.writer import Writer
 from memory.types import check_integer
 
-Result = TypeVar("Result")
 
-
-class Handle:
+class Handle(Opened):
     """Opens and closes the file of a store, and lends its connections.
 
     One connection writes, behind a queue; those that read come from a pool. A handle does not survive
@@ -33,7 +32,10 @@ class Handle:
         dim: length of the default vectors.
         readonly: whether it was opened for reading only.
         remarks: what opening found that its user should know: lost operations, an erasure that waits.
+        shared: never: a file has one writer.
     """
+
+    shared = False
 
     def __init__(self, folder: Path, *, dim: int | None, readonly: bool, lock: WriterLock | None) -> None:
         """Used by :meth:`open`."""
@@ -150,14 +152,6 @@ class Handle:
                     log = Path(f"{self._file}-wal")
                     self._lock.release(whole=not (log.exists() and log.stat().st_size))
 
-    def __enter__(self) -> Self:
-        """The database itself."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Close it."""
-        self.close()
-
     def interrupt(self) -> None:
         """End what is read and written just now, in any thread; what was being written is rolled back.
 
@@ -167,11 +161,8 @@ class Handle:
         if self._writer is not None and not self._closed:
             self._writer.connection.interrupt()
 
-    def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Do something in a transaction that others may share; returns when it is on the disk."""
-        writer = self._check_writer()
-        with translated(self._file):
-            return writer.run(work)
+    def _translated(self) -> translated:
+        return translated(self._file)
 
     @contextmanager
     def _alone(self) -> Iterator[Writer]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from numpy.typing import NDArray
 
 from memory.errors import UndoError
 from memory.persistence import meta
-from memory.persistence.checksums import LOG, LOG_POSE, LOG_ROW, NO_NUMBER, renew, text_of
+from memory.persistence.checksums import LOG, LOG_POSE, LOG_ROW, NO_NUMBER, text_of
+from memory.persistence.contract import Connection
+from memory.persistence.engine import engine_of
 from memory.persistence.places import read_placed
 from memory.persistence.poses import distinct
 from memory.persistence.records import Image, Slot
@@ -44,7 +45,7 @@ class Counters:
     placed: int = 0
     slots: dict[str, Slot] = field(default_factory=dict)
 
-    def read(self, connection: sqlite3.Connection) -> None:
+    def read(self, connection: Connection) -> None:
         """From the file, after opening and after a rollback."""
         sql = "SELECT generation, next_id FROM log ORDER BY generation DESC LIMIT 1"
         self.generation, self.next_id = connection.execute(sql).fetchone() or (0, 1)
@@ -110,7 +111,7 @@ class Changes(NamedTuple):
 
 
 def write_entry(
-    connection: sqlite3.Connection,
+    connection: Connection,
     counters: Counters,
     operation: str,
     detail: Mapping[str, Any],
@@ -139,7 +140,7 @@ def new_token() -> int:
     return int.from_bytes(os.urandom(8), "little") >> 2
 
 
-def read_identity(connection: sqlite3.Connection, generation: int) -> str | None:
+def read_identity(connection: Connection, generation: int) -> str | None:
     """Of the store and its operations up to one; ``None`` where that is not there."""
     if generation == 0:
         return f"{meta.read(connection, STORE)}-0"
@@ -148,7 +149,7 @@ def read_identity(connection: sqlite3.Connection, generation: int) -> str | None
 
 
 def write_rows(
-    connection: sqlite3.Connection,
+    connection: Connection,
     generation: int,
     what: What,
     ids: Sequence[int],
@@ -162,7 +163,7 @@ def write_rows(
 
 
 def insert_log_rows(
-    connection: sqlite3.Connection, rows: Sequence[tuple[int | None, int, int, str, str | None]]
+    connection: Connection, rows: Sequence[tuple[int | None, int, int, str, str | None]]
 ) -> None:
     """Rows of ``log_row``; those without a number follow the last."""
     if not rows:
@@ -176,13 +177,13 @@ def insert_log_rows(
 
 
 def read_entries(
-    connection: sqlite3.Connection, *, after: int = 0, until: int | None = None, limit: int | None = None
+    connection: Connection, *, after: int = 0, until: int | None = None, limit: int | None = None
 ) -> list[LogEntry]:
     """Operations after a generation, in order."""
     rows = connection.execute(
         "SELECT generation, time_ns, operation, first_id, next_id, undoes, detail FROM log"
         " WHERE generation > ? AND generation <= ? ORDER BY generation LIMIT ?",
-        (after, 2**62 if until is None else until, -1 if limit is None else limit),
+        (after, 2**62 if until is None else until, 2**62 if limit is None else limit),
     )
     return [
         LogEntry(generation, time_ns, operation, range(first, following), undoes, json.loads(detail))
@@ -190,7 +191,7 @@ def read_entries(
     ]
 
 
-def read_history(connection: sqlite3.Connection, id: int) -> list[LogEntry]:
+def read_history(connection: Connection, id: int) -> list[LogEntry]:
     """Operations that touched a memory, in order, without those that counted sights of it; ids that never
     were have none."""
     added = birth_of(connection, id)
@@ -207,7 +208,7 @@ def read_history(connection: sqlite3.Connection, id: int) -> list[LogEntry]:
     return [read_entries(connection, after=generation - 1, limit=1)[0] for generation in sorted(found)]
 
 
-def birth_of(connection: sqlite3.Connection, id: int) -> int | None:
+def birth_of(connection: Connection, id: int) -> int | None:
     """The operation that added a memory, or ``None``: ids rise with the generations, which have no gaps."""
     sql = "SELECT first_id, next_id FROM log WHERE generation = ?"
     low, high = 1, connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
@@ -220,7 +221,7 @@ def birth_of(connection: sqlite3.Connection, id: int) -> int | None:
     return None
 
 
-def read_changes(connection: sqlite3.Connection, after: int) -> Changes:
+def read_changes(connection: Connection, after: int) -> Changes:
     """What differs between a generation and now."""
     latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
     if not 0 <= after <= latest:
@@ -257,7 +258,7 @@ def joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
-def read_before(connection: sqlite3.Connection, generation: int) -> list[tuple[int, What, Image | None]]:
+def read_before(connection: Connection, generation: int) -> list[tuple[int, What, Image | None]]:
     """The memories that an operation touched, with what they were; ``None`` where that was not kept."""
     rows = connection.execute(
         "SELECT id, what, before FROM log_row WHERE generation = ? AND what != 'seen' ORDER BY row",
@@ -266,7 +267,7 @@ def read_before(connection: sqlite3.Connection, generation: int) -> list[tuple[i
     return [(id, what, None if text is None else Image.load(text)) for id, what, text in rows]
 
 
-def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
+def check_undoable(connection: Connection, generation: int) -> LogEntry:
     """The entry, or raise :class:`UndoError`: unknown, undone already, or built upon by a later operation."""
     found = read_entries(connection, after=generation - 1, limit=1)
     if not found or found[0].generation != generation:
@@ -295,13 +296,13 @@ def check_undoable(connection: sqlite3.Connection, generation: int) -> LogEntry:
     return found[0]
 
 
-def is_undone(connection: sqlite3.Connection, generation: int) -> bool:
+def is_undone(connection: Connection, generation: int) -> bool:
     """Whether an operation was taken back, and that not taken back in turn."""
     known = connection.execute("SELECT 1 FROM log WHERE undoes = ?", (generation,)).fetchone()
     return known is not None and generation in undone_after(connection, generation - 1)
 
 
-def undone_after(connection: sqlite3.Connection, generation: int) -> set[int]:
+def undone_after(connection: Connection, generation: int) -> set[int]:
     """Of the operations after one, those that were taken back, and that not taken back in turn."""
     found: set[int] = set()
     rows = connection.execute(
@@ -313,7 +314,7 @@ def undone_after(connection: sqlite3.Connection, generation: int) -> set[int]:
     return found
 
 
-def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> NDArray[np.int64]:
+def touched_by(connection: Connection, entry: LogEntry) -> NDArray[np.int64]:
     """The ids that an operation added, removed or changed; counting sights is no change in this sense."""
     rows = connection.execute(
         "SELECT id FROM log_row WHERE generation = ? AND what != 'seen'", (entry.generation,)
@@ -324,22 +325,24 @@ def touched_by(connection: sqlite3.Connection, entry: LogEntry) -> NDArray[np.in
     return joined(parts)
 
 
-def redact(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+def redact(connection: Connection, ids: Sequence[int]) -> None:
     """Forget what memories were before: their images and poses go from the log, their ids stay."""
+    engine = engine_of(connection)
     for chunk in chunks(ids):
-        bound = (json.dumps(chunk),)
-        sql = "UPDATE log_row SET before = NULL WHERE id IN (SELECT value FROM json_each(?)) RETURNING row"
-        renew(connection, LOG_ROW, [row for (row,) in connection.execute(sql, bound).fetchall()])
+        one_of = engine.one_of("id", chunk)
+        sql = f"UPDATE log_row SET before = NULL WHERE {one_of.sql} RETURNING row"
+        rows = connection.execute(sql, one_of.parameters).fetchall()
+        engine.renew(connection, LOG_ROW, [row for (row,) in rows])
     gone = np.array(ids, dtype=np.int64)
     for row, blob in connection.execute("SELECT row, ids FROM log_pose").fetchall():
         hit = np.isin(np.frombuffer(blob, "<i8"), gone)
         if hit.any():
             blank(connection, row, "poses", hit)
             blank(connection, row, "covariances", hit)
-            renew(connection, LOG_POSE, [row])
+            engine.renew(connection, LOG_POSE, [row])
 
 
-def blank(connection: sqlite3.Connection, row: int, column: str, hit: NDArray[np.bool_]) -> None:
+def blank(connection: Connection, row: int, column: str, hit: NDArray[np.bool_]) -> None:
     """Make some of the logged numbers of a row not numbers."""
     (blob,) = connection.execute(f"SELECT {column} FROM log_pose WHERE row = ?", (row,)).fetchone()
     if blob is not None:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import sqlite3
 from zlib import crc32
+
+from memory.persistence.contract import Connection
 
 #: Seed of the checksums of ``meta``.
 SEED = 11
 
 
-def read(connection: sqlite3.Connection, name: str) -> int | str | None:
+def read(connection: Connection, name: str) -> int | str | None:
     """A value; ``None`` where there is none."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
-def read_number(connection: sqlite3.Connection, name: str) -> int:
+def read_number(connection: Connection, name: str) -> int:
     """A number; 0 where there is none."""
     return int(read(connection, name) or 0)
 
 
-def write(connection: sqlite3.Connection, name: str, value: int | str) -> None:
+def write(connection: Connection, name: str, value: int | str) -> None:
     """Set a value."""
-    sql = "INSERT OR REPLACE INTO meta (name, value, crc) VALUES (?, ?, ?)"
+    sql = (
+        "INSERT INTO meta (name, value, crc) VALUES (?, ?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value, crc = excluded.crc"
+    )
     connection.execute(sql, (name, value, checksum(name, value)))
 
 
-def delete(connection: sqlite3.Connection, name: str) -> None:
+def delete(connection: Connection, name: str) -> None:
     """Take a value away."""
     connection.execute("DELETE FROM meta WHERE name = ?", (name,))
 
@@ -36,7 +40,7 @@ def checksum(name: str, value: int | float | str | None) -> int:
     return crc32(f"{name}\0{value}".encode("utf-8", "surrogateescape"), SEED) - 2**31
 
 
-def renew(connection: sqlite3.Connection) -> None:
+def renew(connection: Connection) -> None:
     """Give the values of a store of before version 3 their checksums."""
     rows = connection.execute("SELECT name, value FROM meta WHERE crc IS NULL").fetchall()
     connection.executemany(

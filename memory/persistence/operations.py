@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UndoError
-from memory.persistence import erase, meta, places, poses, sights
-from memory.persistence.checksums import LOG_POSE, MEMORY, renew
+from memory.persistence import erase, meta, poses, sights
+from memory.persistence.checksums import LOG_POSE, MEMORY
+from memory.persistence.contract import Connection
+from memory.persistence.engine import engine_of
 from memory.persistence.journal import (
     Counters,
     check_undoable,
@@ -23,13 +24,6 @@ from memory.persistence.journal import (
 )
 from memory.persistence.records import SCALARS, TEXTS, Image, Prepared, join
 from memory.persistence.sights import Sights
-from memory.persistence.tables import (
-    delete_images,
-    insert_images,
-    insert_prepared,
-    read_images,
-    replace_images,
-)
 
 #: Columns of ``memory`` that counting sights changes.
 SEEN = ("count", "first_seen_ns", "last_seen_ns")
@@ -67,7 +61,7 @@ class Applied(NamedTuple):
 
 
 def apply(
-    connection: sqlite3.Connection,
+    connection: Connection,
     counters: Counters,
     *,
     operation: str,
@@ -84,32 +78,30 @@ def apply(
         UnknownMemoryError: an id to remove or change is not there.
     """
     update = update or {}
-    gone = read_images(connection, remove)
-    before = read_images(connection, list(update))
+    gone = engine_of(connection).read_images(connection, remove)
+    before = engine_of(connection).read_images(connection, list(update))
     added = add.size
     first = counters.next_id
     generation = write_entry(connection, counters, operation, detail, added=added)
     if gone:
         write_rows(connection, generation, "removed", remove, None if secure else gone)
-        delete_images(connection, gone)
+        engine_of(connection).delete_images(connection, gone)
         if secure:
             redact(connection, remove)
             meta.write(connection, erase.NOTE, 1)
     if before:
         write_rows(connection, generation, "changed", list(update), before)
         after = [image_of(old, update[old.id]) for old in before]
-        replace_images(connection, counters.slots, before, after)
+        engine_of(connection).replace_images(connection, counters.slots, before, after)
     if added:
-        insert_prepared(connection, counters.slots, add, first)
+        engine_of(connection).insert_prepared(connection, counters.slots, add, first)
     if seen:
         sights.see(connection, generation, seen)
     update_places(connection, counters)
     return Applied(generation, list(range(first, first + added)))
 
 
-def add_all(
-    connection: sqlite3.Connection, counters: Counters, additions: Sequence[Addition]
-) -> list[Applied]:
+def add_all(connection: Connection, counters: Counters, additions: Sequence[Addition]) -> list[Applied]:
     """Several operations that only add, with the statements of one."""
     first = counters.next_id
     done = []
@@ -119,15 +111,16 @@ def add_all(
         done.append(Applied(generation, list(range(start, counters.next_id))))
     rows = additions[0].rows if len(additions) == 1 else join([addition.rows for addition in additions])
     if rows.size:
-        insert_prepared(connection, counters.slots, rows, first)
+        engine_of(connection).insert_prepared(connection, counters.slots, rows, first)
         update_places(connection, counters, moved=False)
     return done
 
 
-def update_places(connection: sqlite3.Connection, counters: Counters, *, moved: bool = True) -> None:
+def update_places(connection: Connection, counters: Counters, *, moved: bool = True) -> None:
     """Bring the index over places up to date when much is waiting."""
     last_id = counters.next_id - 1
-    counters.placed = places.update_blocks_if_many(connection, last_id, counters.placed, moved=moved)
+    engine = engine_of(connection)
+    counters.placed = engine.update_places(connection, last_id, counters.placed, moved=moved)
 
 
 def image_of(old: Image, prepared: Prepared) -> Image:
@@ -141,7 +134,7 @@ def image_of(old: Image, prepared: Prepared) -> Image:
     return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors, seen)
 
 
-def undo(connection: sqlite3.Connection, counters: Counters, generation: int) -> Applied:
+def undo(connection: Connection, counters: Counters, generation: int) -> Applied:
     """Take an operation back, as an operation of its own that can be undone too.
 
     Raises:
@@ -162,20 +155,20 @@ def undo(connection: sqlite3.Connection, counters: Counters, generation: int) ->
             raise UndoError(f"memory {id} was erased for good: operation {generation} cannot be undone")
         else:
             (removed if what == "removed" else changed).append(image)
-    gone = read_images(connection, born)
-    now = read_images(connection, [image.id for image in changed])
+    gone = engine_of(connection).read_images(connection, born)
+    now = engine_of(connection).read_images(connection, [image.id for image in changed])
     changed = [
         with_sights_of(there, image) if sights.written_after(connection, image.id, generation) else image
         for there, image in zip(now, changed, strict=True)
     ]
     done = write_entry(connection, counters, "undo", {}, undoes=generation)
     write_rows(connection, done, "removed", born, gone)
-    delete_images(connection, gone)
+    engine_of(connection).delete_images(connection, gone)
     write_rows(connection, done, "restored", [image.id for image in removed], None)
     write_rows(connection, done, "changed", [image.id for image in now], now)
     try:
-        insert_images(connection, counters.slots, removed)
-        replace_images(connection, counters.slots, now, changed)
+        engine_of(connection).insert_images(connection, counters.slots, removed)
+        engine_of(connection).replace_images(connection, counters.slots, now, changed)
     except ValueError as error:
         raise UndoError(f"operation {generation} had vectors that no longer fit: {error}") from error
     sights.unsee(connection, generation, done)
@@ -205,7 +198,7 @@ def with_sights_of(there: Image, image: Image) -> Image:
 
 
 def mark(
-    connection: sqlite3.Connection,
+    connection: Connection,
     counters: Counters,
     ids: Sequence[int],
     state: str,
@@ -216,17 +209,17 @@ def mark(
     Raises:
         UnknownMemoryError: one is not there.
     """
-    before = read_images(connection, ids)
+    before = engine_of(connection).read_images(connection, ids)
     was = {str(image.id): image.scalars[SCALARS.index("state")] for image in before}
     generation = write_entry(connection, counters, "mark", {**detail, "state": state, "was": was})
     write_rows(connection, generation, "changed", ids, before)
     connection.executemany("UPDATE memory SET state = ? WHERE id = ?", [(state, id) for id in ids])
-    renew(connection, MEMORY, ids)
+    engine_of(connection).renew(connection, MEMORY, ids)
     return Applied(generation, [])
 
 
 def repose(
-    connection: sqlite3.Connection,
+    connection: Connection,
     counters: Counters,
     ids: NDArray[np.int64],
     table: NDArray[np.float64],
@@ -240,14 +233,16 @@ def repose(
 
 
 def move(
-    connection: sqlite3.Connection,
+    connection: Connection,
     counters: Counters,
     generation: int,
     ids: NDArray[np.int64],
     table: NDArray[np.float64],
 ) -> None:
     """Log the poses that memories have, then change them."""
-    before = poses.read_known(connection, ids, spread=table.shape[1] > poses.POSE)
+    engine = engine_of(connection)
+    found = engine.read_poses(connection, ids, spread=table.shape[1] > poses.POSE)
+    before = poses.check_known(ids, found)
     for start in range(0, len(ids), POSE_PART):
         part = slice(start, start + POSE_PART)
         covariances = before[part, poses.POSE :]
@@ -260,19 +255,18 @@ def move(
                 covariances.astype("<f8").tobytes() if covariances.shape[1] else None,
             ),
         ).fetchall()  # fmt: skip
-        renew(connection, LOG_POSE, [row for (row,) in inserted])
-    poses.write(connection, ids, table)
-    if places.follow(connection, ids, table, counters.next_id - 1):
+        engine_of(connection).renew(connection, LOG_POSE, [row for (row,) in inserted])
+    if engine.move(connection, ids, table, counters.next_id - 1):
         counters.placed = counters.next_id - 1
 
 
-def touch(connection: sqlite3.Connection, ids: Sequence[int], now_ns: int) -> None:
+def touch(connection: Connection, ids: Sequence[int], now_ns: int) -> None:
     """Count an access; not logged: nothing that is searched by changes. Unknown ids are passed over."""
     connection.executemany(
         "UPDATE memory SET access_count = access_count + 1, accessed_ns = ? WHERE id = ?",
         [(now_ns, id) for id in ids],
     )
-    renew(connection, MEMORY, sorted(set(ids)))
+    engine_of(connection).renew(connection, MEMORY, sorted(set(ids)))
 
 
 class Trimmed(NamedTuple):
@@ -289,7 +283,7 @@ class Trimmed(NamedTuple):
     bytes: int
 
 
-def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
+def trim_log(connection: Connection, generation: int) -> Trimmed:
     """Drop what memories were before operations up to a generation: these cannot be undone any more."""
     start = meta.read_number(connection, TRIMMED)
     if generation <= start:
@@ -304,8 +298,9 @@ def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
         size += connection.execute(sql, span).fetchone()[0] or 0
     # Taken out and put back: rows that only became shorter would leave their pages nearly empty, and no page
     # to use again.
+    engine = engine_of(connection)
     rows = connection.execute(
-        "SELECT row, generation, id, what, CASE what WHEN 'seen' THEN json_remove(before, '$.was') END"
+        f"SELECT row, generation, id, what, CASE what WHEN 'seen' THEN {engine.without_was} END"
         " FROM log_row WHERE generation > ? AND generation <= ? ORDER BY row",
         span,
     ).fetchall()
@@ -315,14 +310,12 @@ def trim_log(connection: sqlite3.Connection, generation: int) -> Trimmed:
         "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation > ? AND generation <= ?"
         " RETURNING row"
     )
-    renew(connection, LOG_POSE, [row for (row,) in connection.execute(sql, span).fetchall()])
+    engine.renew(connection, LOG_POSE, [row for (row,) in connection.execute(sql, span).fetchall()])
     meta.write(connection, TRIMMED, generation)
     return Trimmed(generation, generation - start, size)
 
 
-def last_trimmable(
-    connection: sqlite3.Connection, before_ns: int | None, keep_operations: int, until: int
-) -> int:
+def last_trimmable(connection: Connection, before_ns: int | None, keep_operations: int, until: int) -> int:
     """The last operation that is older than a time and not among the last so many; 0 for none.
 
     Args:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
 from memory.persistence import meta, poses
+from memory.persistence.contract import Connection
 
 #: Name in ``meta`` of the last id that blocks were made for.
 PLACED = "placed"
@@ -102,7 +103,7 @@ def unpack(rows: list[tuple[bytes, bytes]]) -> Placed:
     return Placed(ids, np.frombuffer(b"".join([row[1] for row in rows]), "<f8").reshape(-1, 2))
 
 
-def read_placed(connection: sqlite3.Connection) -> int:
+def read_placed(connection: Connection) -> int:
     """The last id that blocks were made for."""
     return meta.read_number(connection, PLACED)
 

@@ -133,7 +133,11 @@ def read_known(
     Raises:
         UnknownMemoryError: naming the first that is not.
     """
-    found = read(connection, ids, spread=spread)
+    return check_known(ids, read(connection, ids, spread=spread))
+
+
+def check_known(ids: NDArray[np.int64], found: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The poses that were read of (n,) ids, or :class:`UnknownMemoryError` naming the first that has none."""
     missing = np.flatnonzero(np.isnan(found[:, 0]))
     if len(missing):
         raise UnknownMemoryError(f"no memory has the id {int(ids[missing[0]])}")

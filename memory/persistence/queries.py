@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UnknownMemoryError
-from memory.persistence import journal, meta, poses, reading, scanning, sights, tables, visits, vocabulary
-from memory.persistence.handle import Handle
+from memory.persistence import journal, meta, sights, tables, visits, vocabulary
+from memory.persistence.engine import engine_of
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
+from memory.persistence.opened import Opened
 from memory.persistence.reading import Order, TextHits
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.scanning import Columns
+from memory.persistence.seen import select_seen
 from memory.persistence.sights import Sighted
-from memory.persistence.statistics import Stats, read_stats
+from memory.persistence.statistics import Stats
 from memory.persistence.tables import Vectors
 from memory.persistence.visits import Overlapping
 from memory.query import Filter
@@ -27,7 +30,7 @@ EVERYTHING = Filter()
 SETTINGS = "settings"
 
 
-class Queries(Handle):
+class Queries(Opened):
     """Reads the tables; each call within a read transaction of its own."""
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
@@ -38,7 +41,8 @@ class Queries(Handle):
         """
         known = check_ids(ids)
         with self._read() as connection:
-            return [image.memory() for image in tables.read_images(connection, known, vectors=vectors)]
+            found = engine_of(connection).read_images(connection, known, vectors=vectors)
+            return [image.memory() for image in found]
 
     def present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
         """Those of the memories that are still there: another thread or process may just have removed one."""
@@ -54,19 +58,19 @@ class Queries(Handle):
     ) -> NDArray[np.int64]:
         """Ids of the memories that match: rising, the newest or the oldest first (ties by id)."""
         with self._read() as connection:
-            return reading.select_ids(connection, filter, order=order, limit=limit)
+            return engine_of(connection).select_ids(connection, filter, order=order, limit=limit)
 
     def seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
         """What matches and was seen within ``between_ns``, see
-        :func:`memory.persistence.reading.select_seen`.
+        :func:`memory.persistence.seen.select_seen`.
         """
         with self._read() as connection:
-            return reading.select_seen(connection, filter, limit=limit)
+            return select_seen(connection, filter, limit=limit)
 
     def count(self, filter: Filter = EVERYTHING) -> int:
         """How many match, exactly."""
         with self._read() as connection:
-            return reading.count_matches(connection, filter)
+            return engine_of(connection).count_matches(connection, filter)
 
     def search_text(
         self, text: str, filter: Filter = EVERYTHING, *, limit: int = 100, any_word: bool = False
@@ -75,12 +79,14 @@ class Queries(Handle):
         if limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
         with self._read() as connection:
-            return reading.search_words(connection, text, filter, limit=limit, any_word=any_word)
+            return engine_of(connection).search_words(
+                connection, text, filter, limit=limit, any_word=any_word
+            )
 
     def having(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
         """For each word the rising ids of the memories that have it in any form."""
         with self._read() as connection:
-            return [reading.word_ids(connection, word) for word in words]
+            return [engine_of(connection).word_ids(connection, word) for word in words]
 
     def corrections(self, text: str) -> dict[str, str]:
         """For words that no memory has in any form, the word of the store that differs by a slip or two."""
@@ -90,7 +96,7 @@ class Queries(Handle):
     def maps(self) -> list[str]:
         """The maps that memories are in."""
         with self._read() as connection:
-            return reading.read_maps(connection)
+            return engine_of(connection).read_maps(connection)
 
     def slots(self) -> dict[str, int]:
         """Length of the vectors by the name of their encoder."""
@@ -104,7 +110,7 @@ class Queries(Handle):
             found = tables.read_slots(connection).get(slot)
             if found is None:
                 return tables.as_vectors([], [], 0)
-            return tables.read_vectors(connection, known, found)
+            return engine_of(connection).read_vectors(connection, known, found)
 
     def scan_vectors(self, after_id: int = 0, limit: int = 65536, slot: str = DEFAULT_SLOT) -> Vectors:
         """The next vectors in the order of their ids, for building an index; empty at the end."""
@@ -112,24 +118,24 @@ class Queries(Handle):
             found = tables.read_slots(connection).get(slot)
             if found is None:
                 return tables.as_vectors([], [], 0)
-            return scanning.scan_vectors(connection, found, after_id=after_id, limit=limit)
+            return engine_of(connection).scan_vectors(connection, found, after_id=after_id, limit=limit)
 
     def scan_columns(self, after_id: int = 0, limit: int = 65536) -> Columns:
         """The next memories' columns in the order of their ids; empty at the end."""
         with self._read() as connection:
-            return scanning.scan_columns(connection, after_id=after_id, limit=limit)
+            return engine_of(connection).scan_columns(connection, after_id=after_id, limit=limit)
 
     def columns(self, ids: Iterable[int]) -> Columns:
         """Columns of those of the ids that are there, by rising id."""
         known = check_ids(ids)
         with self._read() as connection:
-            return scanning.scan_columns(connection, ids=known)
+            return engine_of(connection).scan_columns(connection, ids=known)
 
     def poses(self, ids: Iterable[int]) -> NDArray[np.float64]:
         """(n, 4) float64 of the ids: x, y, z in metres and yaw in radians; NaN where there is no memory."""
         known = id_array(ids)
         with self._read() as connection:
-            return poses.read(connection, known)
+            return engine_of(connection).read_poses(connection, known)
 
     @property
     def generation(self) -> int:
@@ -190,7 +196,6 @@ class Queries(Handle):
             found = journal.read_before(connection, generation)
             return [image.memory() for _, _, image in found if image is not None]
 
+    @abstractmethod
     def stats(self) -> Stats:
         """Sizes of everything."""
-        with self._read() as connection:
-            return read_stats(connection, self._file)

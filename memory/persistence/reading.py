@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import places, visits, vocabulary
+from memory.persistence import places, vocabulary
 from memory.persistence.filters import Condition, column_conditions, is_any, judge
 from memory.persistence.tables import chunks
 from memory.query import Filter
@@ -168,38 +167,6 @@ def select_ids(
     most = -1 if limit is None or allowed is not None else limit
     ids = fetch_ids(connection, sql, [*parameters, most])
     return ids if allowed is None else ids[among(ids, allowed)][:limit]
-
-
-def select_seen(
-    connection: sqlite3.Connection, filter: Filter, *, limit: int | None = None
-) -> tuple[NDArray[np.int64], int]:
-    """Memories that match, with the filter's time as that of any of their sights that is known.
-
-    A memory with visits is there where one of them shares a nanosecond with the time; others, and those of
-    stores from before there were visits, by ``time_ns``.
-
-    Returns:
-        (n,) int64 ids in the order of when they were first seen within it, ties by id; and how many there
-        are, whatever the limit.
-    """
-    if filter.between_ns is None:
-        raise ValueError("between_ns is needed: it says when the memories were seen")
-    first, last = filter.between_ns
-    ids = select_ids(connection, filter, order="oldest", limit=limit)
-    full = limit is not None and len(ids) == limit
-    total = count_matches(connection, filter) if full else len(ids)
-    merged = visits.overlapping(connection, first, last)
-    kept = select_among(connection, replace(filter, between_ns=None), merged.ids)
-    merged_ids, merged_first = merged.ids[kept], merged.first_ns[kept]
-    if not len(merged_ids):
-        return ids, total
-    own = times_of(connection, merged_ids)
-    total += int(((own < first) | (own > last)).sum())
-    # Of the others the limit left all that count: merged ones only move to the front, or come in addition.
-    ids = ids[~among(ids, merged_ids)]
-    found = np.concatenate([ids, merged_ids])
-    when = np.concatenate([times_of(connection, ids), merged_first])
-    return found[np.lexsort((found, when))][:limit], total
 
 
 def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:

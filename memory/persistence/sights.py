@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import Any, NamedTuple
 from memory.errors import CorruptStoreError
 from memory.merging.visits import join_visits, known_visits, without_sights
 from memory.persistence import visits
-from memory.persistence.checksums import MEMORY, renew
+from memory.persistence.checksums import MEMORY
+from memory.persistence.contract import Connection
+from memory.persistence.engine import engine_of
 from memory.persistence.journal import Counters, insert_log_rows, undone_after, write_entry
 from memory.types import Memory, Visit, saturated
 
@@ -117,7 +118,7 @@ class Pending:
                 if left:
                     self._waiting[id] = left
 
-    def write(self, connection: sqlite3.Connection, counters: Counters) -> None:
+    def write(self, connection: Connection, counters: Counters) -> None:
         """Count them within the transaction, as an operation of their own; the caller commits."""
         with self._lock:
             if not self._waiting:
@@ -142,7 +143,7 @@ class Pending:
         self.add(written)
 
 
-def see(connection: sqlite3.Connection, generation: int, sights: Sights) -> None:
+def see(connection: Connection, generation: int, sights: Sights) -> None:
     """Count sights on memories as part of an operation; those on memories that are not there are passed over.
 
     Not what :func:`memory.persistence.journal.check_undoable` calls a change: operations before it can be
@@ -156,7 +157,7 @@ def see(connection: sqlite3.Connection, generation: int, sights: Sights) -> None
 
 
 def note(
-    connection: sqlite3.Connection,
+    connection: Connection,
     generation: int,
     id: int,
     was: Seen,
@@ -170,7 +171,7 @@ def note(
     insert_log_rows(connection, [(None, generation, id, "seen", json.dumps(found))])
 
 
-def unsee(connection: sqlite3.Connection, generation: int, done: int) -> None:
+def unsee(connection: Connection, generation: int, done: int) -> None:
     """Take the sights back that an operation counted, within the operation that does so.
 
     What was counted later, and still stands, is counted again on what was there before.
@@ -196,7 +197,7 @@ def unsee(connection: sqlite3.Connection, generation: int, done: int) -> None:
         note(connection, done, id, now, _turned(taken), taken_back=True)
 
 
-def standing(connection: sqlite3.Connection, id: int, after_row: int = 0) -> list[list[Visit]]:
+def standing(connection: Connection, id: int, after_row: int = 0) -> list[list[Visit]]:
     """What was counted on a memory after a row of the log and was not taken back since, in order."""
     since = connection.execute("SELECT generation FROM log_row WHERE row = ?", (after_row,)).fetchone()
     start = since[0] if since else 0
@@ -216,13 +217,13 @@ def standing(connection: sqlite3.Connection, id: int, after_row: int = 0) -> lis
     return found
 
 
-def counted_on(connection: sqlite3.Connection, id: int) -> Sighted:
+def counted_on(connection: Connection, id: int) -> Sighted:
     """Sights that were counted on a memory, there or gone, without those that were taken back."""
     seen = [visit for part in standing(connection, id) for visit in part]
     return Sighted(sum(visit.sights for visit in seen), max((visit.last_ns for visit in seen), default=0))
 
 
-def read_seen(connection: sqlite3.Connection, id: int) -> Seen | None:
+def read_seen(connection: Connection, id: int) -> Seen | None:
     """When and how often a memory was seen; ``None`` where it is not there, or that is damaged."""
     found = connection.execute(SELECT, (id,)).fetchone()
     if found is None:
@@ -237,15 +238,17 @@ def read_seen(connection: sqlite3.Connection, id: int) -> Seen | None:
         return None
 
 
-def write_seen(connection: sqlite3.Connection, id: int, seen: Seen) -> None:
+def write_seen(connection: Connection, id: int, seen: Seen) -> None:
     """Make this of a memory so."""
-    connection.execute(ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, bool(seen.visits), id))
+    connection.execute(
+        ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, int(bool(seen.visits)), id)
+    )
     visits.delete(connection, [id])
     visits.write(connection, {id: seen.visits})
-    renew(connection, MEMORY, [id])
+    engine_of(connection).renew(connection, MEMORY, [id])
 
 
-def written_after(connection: sqlite3.Connection, id: int, generation: int) -> bool:
+def written_after(connection: Connection, id: int, generation: int) -> bool:
     """Whether sights were counted on a memory, or taken back, after an operation."""
     sql = "SELECT 1 FROM log_row WHERE id = ? AND what = 'seen' AND generation > ? LIMIT 1"
     return connection.execute(sql, (id, generation)).fetchone() is not None

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
 from memory.persistence import checksums, places, poses, visits
+from memory.persistence.contract import Connection
 from memory.persistence.records import (
     ACCESS,
     DEFAULT_SLOT,
@@ -76,7 +77,7 @@ def check_new(rows: Iterable[Memory]) -> None:
         raise ValueError("rows to add must not have an id: the store gives it")
 
 
-def read_slots(connection: sqlite3.Connection) -> dict[str, Slot]:
+def read_slots(connection: Connection) -> dict[str, Slot]:
     """The slots by name."""
     return {
         name: Slot(slot, dim) for slot, name, dim in connection.execute("SELECT slot, name, dim FROM slot")

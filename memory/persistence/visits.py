@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -11,11 +10,16 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
 from memory.persistence.checksums import VISITED
+from memory.persistence.contract import Connection
 from memory.types import MOST_COUNT, Visit, check_visits
 
 #: Bytes of a visit: first_ns, last_ns and sights.
 VISIT_BYTES = 24
-INSERT = "INSERT OR REPLACE INTO visited (id, first_ns, last_ns, visits, crc) VALUES (?, ?, ?, ?, ?)"
+INSERT = (
+    "INSERT INTO visited (id, first_ns, last_ns, visits, crc) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET first_ns = excluded.first_ns, last_ns = excluded.last_ns,"
+    " visits = excluded.visits, crc = excluded.crc"
+)
 
 
 class Overlapping(NamedTuple):
@@ -54,26 +58,26 @@ def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
         ) from error
 
 
-def write(connection: sqlite3.Connection, visits: Mapping[int, tuple[Visit, ...]]) -> None:
+def write(connection: Connection, visits: Mapping[int, tuple[Visit, ...]]) -> None:
     """Make the visits of memories these; those without any must have no row."""
     rows = [(id, kept[0].first_ns, kept[-1].last_ns, pack(kept)) for id, kept in visits.items() if kept]
     if rows:
         connection.executemany(INSERT, [(*row, VISITED.sum(row[:3], row[3])) for row in rows])
 
 
-def delete(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+def delete(connection: Connection, ids: Iterable[int]) -> None:
     """Take the visits of memories away."""
     connection.executemany("DELETE FROM visited WHERE id = ?", [(id,) for id in ids])
 
 
-def visited_after(connection: sqlite3.Connection, time_ns: int) -> Overlapping:
+def visited_after(connection: Connection, time_ns: int) -> Overlapping:
     """Memories whose last visit ends after a time, with when it ends instead of when it began."""
     rows = connection.execute("SELECT id, last_ns FROM visited WHERE last_ns > ? ORDER BY id", (time_ns,))
     found = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 2)
     return Overlapping(found[:, 0], found[:, 1])
 
 
-def overlapping(connection: sqlite3.Connection, first_ns: int, last_ns: int) -> Overlapping:
+def overlapping(connection: Connection, first_ns: int, last_ns: int) -> Overlapping:
     """Which memories have a visit that shares a nanosecond with a time, both ends included."""
     # All of it from the index, but for what began earlier: there the visits themselves are looked at.
     rows = connection.execute(

@@ -7,8 +7,8 @@ which are looked up in the vocabulary of the index: so it needs no change, and o
 from __future__ import annotations
 
 import re
-import sqlite3
 
+from memory.persistence.contract import Connection
 from memory.persistence.filters import match_expression
 from memory.wording import fold, forms, nearest, stem
 
@@ -19,7 +19,7 @@ _ENGLISH = re.compile(r"[a-z]+")
 _LEAST = 3
 
 
-def expression(connection: sqlite3.Connection, text: str, *, any_word: bool = False) -> str | None:
+def expression(connection: Connection, text: str, *, any_word: bool = False) -> str | None:
     """An FTS5 expression for the words of a text, each in all its forms that the store has.
 
     Returns:
@@ -36,7 +36,7 @@ def expression(connection: sqlite3.Connection, text: str, *, any_word: bool = Fa
     return (" OR " if any_word else " AND ").join(found.values()) or None
 
 
-def siblings(connection: sqlite3.Connection, word: str) -> list[str]:
+def siblings(connection: Connection, word: str) -> list[str]:
     """The words of a store that have the stem of a folded word; itself where it is not a plain word."""
     if not _ENGLISH.fullmatch(word):
         return [word]
@@ -50,7 +50,7 @@ def siblings(connection: sqlite3.Connection, word: str) -> list[str]:
     return sorted(terms)
 
 
-def corrections(connection: sqlite3.Connection, text: str) -> dict[str, str]:
+def corrections(connection: Connection, text: str) -> dict[str, str]:
     """For words of a text that the store has in no form, the word of the store that is nearly the same."""
     found = {}
     for word in dict.fromkeys(text.split()):
@@ -70,7 +70,7 @@ def _plain(word: str) -> str:
     return re.sub(r"^\W+|\W+$", "", fold(word))
 
 
-def _terms(connection: sqlite3.Connection, beginning: str) -> list[tuple[str, int]]:
+def _terms(connection: Connection, beginning: str) -> list[tuple[str, int]]:
     """Words that begin so, and how many memories have each; of a connection for reading, which knows them."""
-    sql = "SELECT term, doc FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT ?"
+    sql = "SELECT term, doc FROM vocabulary WHERE term >= ? AND term < ? LIMIT ?"
     return connection.execute(sql, (beginning, beginning + "\U0010ffff", MOST_TERMS)).fetchall()

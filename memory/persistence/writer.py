@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 from memory.errors import StoreError
-from memory.persistence import files, meta, operations
-from memory.persistence.group_commit import GroupCommit
+from memory.persistence import files, meta
+from memory.persistence.commits import Commits
 from memory.persistence.journal import STORE, Counters
 from memory.persistence.lock import Acknowledged, WriterLock
-from memory.persistence.operations import Addition, Applied
-from memory.persistence.sights import Pending
 
 
-class Writer(GroupCommit[Addition, Applied]):
-    """Commits operations: sights that wait, then the operations, the commit, and how far the store came.
+class Writer(Commits):
+    """Commits to a file, and notes how far the store came.
 
     Args:
         connection: to write to.
@@ -24,11 +21,9 @@ class Writer(GroupCommit[Addition, Applied]):
         identity: of the file that was opened.
         counters: as the file has them; follow.
         lock: of the process that writes, or ``None``.
-
-    Attributes:
-        counters: of the file.
-        pending: sights that wait for a commit.
     """
+
+    connection: sqlite3.Connection
 
     def __init__(
         self,
@@ -38,9 +33,7 @@ class Writer(GroupCommit[Addition, Applied]):
         counters: Counters,
         lock: WriterLock | None,
     ) -> None:
-        super().__init__(connection)
-        self.counters = counters
-        self.pending = Pending()
+        super().__init__(connection, counters)
         self._file = file
         self._name = str(file)
         self._identity = identity
@@ -54,22 +47,13 @@ class Writer(GroupCommit[Addition, Applied]):
                 f"{self._file} was replaced, renamed or removed while it was open: nothing of this operation"
                 " was kept; close the store and open it again"
             )
-        self.pending.write(self.connection, self.counters)
-
-    def together(self, requests: list[Addition]) -> Sequence[Applied]:
-        """Several additions with the statements of one."""
-        return operations.add_all(self.connection, self.counters, requests)
+        super().begin()
 
     def committed(self) -> None:
         """Note what is on the disk, for who opens the store next."""
-        self.pending.committed()
+        super().committed()
         if self._lock is not None:
             self._lock.acknowledge(self._now())
-
-    def rolled_back(self) -> None:
-        """Sights wait again, and the counters are those of the file."""
-        self.pending.rolled_back()
-        self.counters.read(self.connection)
 
     def came_to(self) -> Acknowledged:
         """How far this store came, as far as that is known."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import gzip
 import json
 import secrets
-import sqlite3
 import threading
 from collections import OrderedDict
 from typing import Annotated, Any, NamedTuple
@@ -22,10 +21,12 @@ from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from memory.persistence import journal, poses
+from memory.persistence import journal
+from memory.persistence.contract import Connection
+from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
+from memory.persistence.engine import engine_of
 from memory.persistence.journal import Changes
-from memory.persistence.sqlite import Database
 from memory.persistence.tables import chunks
 from memory.serve.requests import plain
 from memory.serve.service import ServiceOf
@@ -44,7 +45,7 @@ SINGLE_M = 65_536.0
 KEPT = 8
 _SELECT = (
     "SELECT m.id, coalesce(m.first_seen_ns, m.time_ns), coalesce(m.last_seen_ns, m.time_ns), m.importance,"
-    " m.count, m.marked, m.map_id, m.label, m.kind, m.state FROM "
+    " m.count, m.marked, m.map_id, m.label, m.kind, m.state FROM memory AS m"
 )
 _ROWS = np.dtype([
     ("id", "<i8"), ("first", "<f8"), ("last", "<f8"), ("x", "<f8"), ("y", "<f8"), ("importance", "<f4"),
@@ -126,7 +127,7 @@ class MapColumns:
             found = journal.read_changes(connection, since)
         return found if len(found.added) + len(found.removed) + len(found.changed) <= FEW else None
 
-    def _patch(self, connection: sqlite3.Connection, changes: Changes) -> None:
+    def _patch(self, connection: Connection, changes: Changes) -> None:
         touched = np.union1d(np.concatenate([changes.added, changes.changed]), changes.removed)
         kept = self._rows[~np.isin(self._rows["id"], touched)]
         there = np.setdiff1d(touched, changes.removed)
@@ -135,19 +136,22 @@ class MapColumns:
         self._generation = changes.generation
         self._kept.clear()
 
-    def _read(self, connection: sqlite3.Connection, ids: NDArray[np.int64] | None) -> NDArray[np.void]:
+    def _read(self, connection: Connection, ids: NDArray[np.int64] | None) -> NDArray[np.void]:
         """Rows of all memories, or of ids, in the order of the ids."""
         if ids is None:
-            cursors = iter([connection.execute(_SELECT + "memory AS m ORDER BY m.id")])
+            cursors = iter([connection.execute(f"{_SELECT} ORDER BY m.id")])
         else:
-            sql = _SELECT + "json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value ORDER BY m.id"
-            cursors = (connection.execute(sql, (json.dumps(chunk),)) for chunk in chunks(ids.tolist()))
+            some = (engine_of(connection).one_of("m.id", chunk) for chunk in chunks(ids.tolist()))
+            cursors = (
+                connection.execute(f"{_SELECT} WHERE {each.sql} ORDER BY m.id", each.parameters)
+                for each in some
+            )
         parts = [np.zeros(0, _ROWS)]
         for cursor in cursors:
             while rows := cursor.fetchmany(_ROWS_READ):
                 parts.append(self._coded(list(zip(*rows, strict=True))))
         found = np.concatenate(parts)
-        table = poses.read(connection, found["id"].astype(np.int64))
+        table = engine_of(connection).read_poses(connection, found["id"].astype(np.int64))
         found["x"], found["y"] = table[:, 0], table[:, 1]
         return found
 
@@ -239,7 +243,7 @@ def write_columns(header: dict[str, Any], rows: NDArray[np.void], removed: NDArr
     return np.array(len(text), "<u4").tobytes() + text + body
 
 
-def _latest(connection: sqlite3.Connection) -> int:
+def _latest(connection: Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.exchange.exporting import PORTION
-from memory.persistence import integrity, journal
+from memory.persistence import journal
+from memory.persistence.database import Database
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import LogEntry
-from memory.persistence.sqlite import Database
 from memory.query import Filter
 from memory.serve.errors import ServiceError
 from memory.types import Memory
@@ -68,8 +68,7 @@ class Reading:
 
     def check(self) -> CheckReport:
         """Look for damage as a reader can, while others write."""
-        with self._database._read() as connection:
-            return integrity.look(connection, self._database.folder)
+        return self._database.look()
 
     def page(
         self,

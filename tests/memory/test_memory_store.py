@@ -43,8 +43,8 @@ def cup(at_s: float = 0.0, x: float = 0.0, **values) -> Memory:
 
 
 @pytest.fixture
-def store(tmp_path: Path):
-    with MemoryStore.open(tmp_path / "store", dim=DIM) as opened:
+def store(location: Path | str):
+    with MemoryStore.open(location, dim=DIM) as opened:
         yield opened
 
 
@@ -80,8 +80,8 @@ def test_scores_are_what_hits_are_ordered_by(store: MemoryStore) -> None:
     assert all(hit.attention is None for hit in by_words)
 
 
-def test_recency_halves_with_the_age_behind_the_newest(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=DIM, config=StoreConfig(half_life_s=10.0)) as store:
+def test_recency_halves_with_the_age_behind_the_newest(location: Path | str) -> None:
+    with MemoryStore.open(location, dim=DIM, config=StoreConfig(half_life_s=10.0)) as store:
         store.add([cup(100), cup(80, caption="old"), cup(70)])
         hits = store.query(Query())
         assert [hit.parts["recency"] for hit in hits] == pytest.approx([1.0, 0.25, 0.125])
@@ -228,9 +228,9 @@ def test_an_observation_is_explained_by_its_importance(store: MemoryStore) -> No
     assert told.parts["importance"] == first.importance == 1.0
 
 
-def test_what_displaces_is_explained_and_can_be_undone(tmp_path: Path) -> None:
+def test_what_displaces_is_explained_and_can_be_undone(location: Path | str) -> None:
     config = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=2))
-    with MemoryStore.open(tmp_path, dim=DIM, config=config) as store:
+    with MemoryStore.open(location, dim=DIM, config=config) as store:
         (first,) = store.observe([cup()])
         (second,) = store.observe([cup(1, reward=0.1)])
         (third,) = store.observe([cup(2, reward=5.0)])
@@ -353,9 +353,9 @@ def test_consolidation_merges_and_is_undone(store: MemoryStore) -> None:
     assert store.consolidate(now_ns=100 * S).merged == []
 
 
-def test_over_capacity_the_least_used_are_forgotten_with_reasons(tmp_path: Path) -> None:
+def test_over_capacity_the_least_used_are_forgotten_with_reasons(location: Path | str) -> None:
     config = StoreConfig(capacity=3, forgetting=Policy(name="lru"))
-    with MemoryStore.open(tmp_path, dim=DIM, config=config) as store:
+    with MemoryStore.open(location, dim=DIM, config=config) as store:
         store.add([cup(at, 10.0 * at, label=f"thing{at}", marked=at == 1) for at in range(6)])
         # Asked for, so used.
         assert ids_of(store, Query(text="thing0")) == [1]
@@ -371,7 +371,7 @@ def test_over_capacity_the_least_used_are_forgotten_with_reasons(tmp_path: Path)
         store.undo(generation)
         assert len(store) == 6
     # A query of a reader is no use: it changes nothing.
-    with MemoryStore.open(tmp_path, readonly=True) as reader:
+    with MemoryStore.open(location, readonly=True) as reader:
         assert ids_of(reader, Query(text="thing3")) == [4]
 
 
@@ -508,9 +508,11 @@ def test_reposing_is_followed_by_filters_and_undone(store: MemoryStore) -> None:
     assert store.get([1])[0].covariance is None
 
 
-def test_a_reader_beside_the_writer_sees_what_is_new_and_changes_nothing(store: MemoryStore) -> None:
+def test_a_reader_beside_the_writer_sees_what_is_new_and_changes_nothing(
+    store: MemoryStore, location: Path | str
+) -> None:
     store.add([cup()])
-    with MemoryStore.open(store.folder, readonly=True) as reader:
+    with MemoryStore.open(location, readonly=True) as reader:
         assert ids_of(reader, Query(embedding=axis(0))) == [1]
         store.add([cup(1)])
         assert ids_of(reader, Query(embedding=axis(0))) == [1, 2]
@@ -533,7 +535,7 @@ def test_a_reader_beside_the_writer_sees_what_is_new_and_changes_nothing(store: 
     assert not (store.folder / "indexes").exists()
 
 
-def test_another_process_reads_beside_the_writer(store: MemoryStore) -> None:
+def test_another_process_reads_beside_the_writer(store: MemoryStore, location: Path | str) -> None:
     store.add([cup(caption="from the writer")])
     script = textwrap.dedent(
         """
@@ -546,7 +548,7 @@ def test_another_process_reads_beside_the_writer(store: MemoryStore) -> None:
             print(len(reader), reader.query(Query(text="later"))[0].memory.id, flush=True)
         """
     )
-    command = [sys.executable, "-c", script, str(store.folder)]
+    command = [sys.executable, "-c", script, str(location)]
     root = str(Path(sys.modules["memory"].__file__ or "").parent.parent)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
@@ -589,13 +591,19 @@ def test_queries_go_on_while_others_add_and_forget(store: MemoryStore) -> None:
     assert len(store) == 90
 
 
-def test_backup_check_stats_and_maps(store: MemoryStore, tmp_path: Path) -> None:
-    store.add([cup(), cup(map_id="attic", kind="note")])
-    store.backup(tmp_path / "copy")
-    store.add([cup()])
+def test_a_backup_is_a_store_as_it_was(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=DIM) as store:
+        store.add([cup(), cup(map_id="attic", kind="note")])
+        store.backup(tmp_path / "copy")
+        store.add([cup()])
     with MemoryStore.open(tmp_path / "copy") as copy:
         assert len(copy) == 2
         assert ids_of(copy, Query(embedding=axis(0))) == [1, 2]
+
+
+def test_check_stats_and_maps(store: MemoryStore) -> None:
+    store.add([cup(), cup(map_id="attic", kind="note")])
+    store.add([cup()])
     assert store.check().ok
     assert store.maps() == ["attic", "default"]
     stats = store.stats()

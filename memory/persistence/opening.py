@@ -1,0 +1,23 @@
+"""A store by its address: a folder, or a database of a server."""
+
+from __future__ import annotations
+
+import os
+
+from memory.errors import StoreError
+from memory.persistence import sqlite
+from memory.persistence.database import Database
+from memory.persistence.postgres.address import is_address
+
+
+def open_database(
+    path: str | os.PathLike[str], *, dim: int | None = None, readonly: bool = False, create: bool = True
+) -> Database:
+    """Open or make a store, see :meth:`memory.store.MemoryStore.open`."""
+    if is_address(path):
+        try:
+            from memory.persistence.postgres.database import Database as ServerDatabase
+        except ModuleNotFoundError as error:
+            raise StoreError("a store on a server needs psycopg: pip install sparsight[postgres]") from error
+        return ServerDatabase.open(os.fspath(path), dim=dim, readonly=readonly, create=create)
+    return sqlite.Database.open(path, dim=dim, readonly=readonly, create=create)

@@ -1,0 +1,38 @@
+"""The functions over a server, see :class:`memory.persistence.engine.Engine`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memory.persistence import reading
+from memory.persistence.postgres import images, searching
+
+
+class PostgresEngine:
+    """Memories as rows of one table; the server keeps its index over places by itself."""
+
+    without_was = "(before::jsonb - 'was')::text"
+    read_images = staticmethod(images.read_images)
+    insert_prepared = staticmethod(images.insert_prepared)
+    insert_images = staticmethod(images.insert_images)
+    replace_images = staticmethod(images.replace_images)
+    delete_images = staticmethod(images.delete_images)
+    read_poses = staticmethod(images.read_poses)
+    move = staticmethod(images.move)
+    renew = staticmethod(images.renew)
+    read_vectors = staticmethod(images.read_vectors)
+    scan_vectors = staticmethod(images.scan_vectors)
+    one_of = staticmethod(searching.one_of)
+    select_ids = staticmethod(searching.select_ids)
+    select_among = staticmethod(searching.select_among)
+    times_of = staticmethod(searching.times_of)
+    count_matches = staticmethod(searching.count_matches)
+    search_words = staticmethod(searching.search_words)
+    word_ids = staticmethod(searching.word_ids)
+    scan_columns = staticmethod(searching.scan_columns)
+    read_maps = staticmethod(reading.read_maps)
+
+    @staticmethod
+    def update_places(connection: Any, last_id: int, placed: int, *, moved: bool) -> int:
+        """Nothing to do."""
+        return placed

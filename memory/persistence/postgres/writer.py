@@ -1,0 +1,30 @@
+"""The one connection of a process that writes to a server."""
+
+from __future__ import annotations
+
+from memory.persistence.commits import Commits
+from memory.persistence.journal import Counters
+from memory.persistence.postgres.connection import ServerConnection
+
+
+class ServerWriter(Commits):
+    """Commits operations under the store's lock: writers of all processes queue for it.
+
+    Args:
+        connection: takes the lock with each transaction.
+        counters: read at the beginning of each, because others write too.
+    """
+
+    connection: ServerConnection
+
+    def __init__(self, connection: ServerConnection, counters: Counters) -> None:
+        super().__init__(connection, counters)
+
+    def begin(self) -> None:
+        """What others wrote since, then the sights that wait."""
+        self.counters.read(self.connection)
+        super().begin()
+
+    def rolled_back(self) -> None:
+        """Sights wait again; the counters are read with the next transaction."""
+        self.pending.rolled_back()
