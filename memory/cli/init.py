@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         config = dataclasses.replace(config, index=options.index)
     with MemoryStore.open(folder, dim=options.dim, config=config) as store:
         made = {"store": shown(folder if store.database.shared else store.folder), "dim": store.dim}
-        where = "in the database" if store.database.shared else f"in {store.folder / 'config.json'}"
+    where = f"in {folder / 'config.json'}" if isinstance(folder, Path) else "in the database"
     if options.json:
         print_json(made)
     else:

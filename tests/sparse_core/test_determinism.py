@@ -32,7 +32,13 @@ assert calls == {{(name, dtype) for name in VECTOR_FUNCTIONS for dtype in (torch
 
 @pytest.mark.parametrize(
     "module",
-    ["sparse_core.attention", "sparse_core.conv", "sparse_core.linalg", "sparse_core.nm", "perception"],
+    [
+        "sparse_core.attention",
+        "sparse_core.conv",
+        "sparse_core.linalg",
+        "sparse_core.nm",
+        "perception.detector",
+    ],
 )
 def test_import_resolves_the_vector_functions(module: str) -> None:
     command = [sys.executable, "-c", CHECK.format(module=module)]

@@ -166,7 +166,7 @@ def test_an_existing_file_is_replaced_and_failures_leave_the_old_one(
     def broken(*arguments: Any, **options: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("sparse_core.files.save_file", broken)
+    monkeypatch.setattr("safetensors.torch.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
         save_packed(converted(seed=1), path)
     assert path.read_bytes() == before
