@@ -44,7 +44,16 @@ def add_parser(commands: Any) -> None:
         type=Path,
         metavar="FOLDER",
         help="follow boxes in place of scans: seqmap.txt, detections*/CLASS/SSSS.txt, calib/SSSS.txt and, if"
-        " known, poses/SSSS.txt; writes a KITTI tracking file for each sequence",
+        " known, poses/SSSS.txt; writes a KITTI tracking file for each sequence. Or a nuScenes detection"
+        " result file (.json) with --data: writes one of the tracking task, results.json",
+    )
+    parser.add_argument("--data", type=Path, help="folder of nuScenes that --results FILE.json is of")
+    parser.add_argument("--split", default="val", help="with --data: its scenes, or 'all' (default: val)")
+    parser.add_argument(
+        "--missing",
+        choices=("error", "empty", "skip"),
+        default="error",
+        help="with --data: samples without results are an error, hold nothing, or are left out",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for what is written")
     parser.add_argument(
@@ -66,15 +75,30 @@ def run(options: argparse.Namespace) -> int:
     """Track; print how many things there were."""
     if (options.results is None) == (not options.paths):
         raise ValueError("name scans, or --results with a folder of boxes: one of the two")
+    if (options.data is not None) != (options.results is not None and options.results.suffix == ".json"):
+        raise ValueError("--data is the nuScenes folder of --results FILE.json: name both")
     if options.results is not None:
-        from perception.track.folders import track_folder
-
-        lengths = track_folder(options.results, options.out, mode=options.mode)
-        OUTPUT.print(
-            f"{sum(lengths.values())} frames of {len(lengths)} sequences in {options.out}", soft_wrap=True
-        )
+        lengths, what = _run_results(options)
+        frames = sum(lengths.values())
+        OUTPUT.print(f"{frames} frames of {len(lengths)} {what} in {options.out}", soft_wrap=True)
         return 0
     return _run_scans(options)
+
+
+def _run_results(options: argparse.Namespace) -> tuple[dict[str, int], str]:
+    """Frames by sequence or scene, and what they are called."""
+    if options.data is None:
+        from perception.track.folders import track_folder
+
+        return track_folder(options.results, options.out, mode=options.mode), "sequences"
+    from perception.data import open_data_set
+    from perception.track.nuscenes import track_results
+
+    split = None if options.split == "all" else options.split
+    data_set = open_data_set(options.data, split, having="scan or labels")
+    return track_results(
+        data_set, options.results, options.out, mode=options.mode, missing_results=options.missing
+    ), "scenes"
 
 
 class _Scan(NamedTuple):

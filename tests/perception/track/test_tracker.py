@@ -105,6 +105,17 @@ def test_two_that_cross_keep_their_names() -> None:
     assert all(places.keys() == {1, 2} and places[1] > 0 > places[2] for places in ids)
 
 
+def test_a_row_is_not_pushed_on_by_one() -> None:
+    """Where one of a row is hidden and another comes into view, as many pairs as can be would shift it."""
+    for alone, kept in ((ClassConfig().alone_cost, [2, 3]), (100.0, [1, 2])):
+        tracker = Tracker(TrackerConfig(classes={"Car": ClassConfig(alone_cost=alone)}))
+        for _ in range(5):
+            tracker.update(found([(10, 0), (10, 2.6), (10, 5.2)]), pose=np.eye(4))
+        tracks = tracker.update(found([(10, 2.6), (10, 5.2), (10, 7.8)]), pose=np.eye(4))
+        seen = tracks[tracks.row >= 0]
+        assert [int(seen.track_id[list(seen.row).index(row)]) for row in (0, 1)] == kept
+
+
 def test_hidden_for_a_moment_and_longer() -> None:
     tracker = Tracker()
     wide = [(10, 30), (10, -30)]
