@@ -38,7 +38,9 @@ class Boxes(NamedTuple):
 
     def rows(self, which: Rows) -> Boxes:
         """Those of row numbers, in their order."""
-        return Boxes(*(column[which] for column in self))
+        return Boxes(
+            self.frame[which], self.label[which], self.track_id[which], self.centre[which], self.score[which]
+        )
 
 
 class Scene(NamedTuple):
