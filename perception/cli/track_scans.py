@@ -109,7 +109,8 @@ class ScanRun:
                 done += 1
                 bar.advance(task)
         if samples:
-            from perception.track.nuscenes import RESULTS_NAME, write_scenes
+            from perception.evaluate.judge_nuscenes import RESULTS_NAME
+            from perception.track.nuscenes import write_scenes
 
             write_scenes(options.out / RESULTS_NAME, [samples])
         return done, len(ids)

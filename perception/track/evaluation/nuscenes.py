@@ -155,7 +155,8 @@ def _thresholds(scores: Float64Array, boxes: int) -> list[float]:
         return []
     recall = np.arange(1, len(scores) + 1) / boxes
     wanted = RECALL[recall[-1] >= RECALL]
-    return np.interp(wanted, recall, np.sort(scores)[::-1])[::-1].tolist()
+    found: list[float] = np.interp(wanted, recall, np.sort(scores)[::-1])[::-1].tolist()
+    return found
 
 
 def _mean(values: list[float], worst: float) -> float:
