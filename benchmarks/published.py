@@ -11,6 +11,7 @@ from benchmarks import (
     published_product,
     published_sentences,
     published_sparse,
+    published_summary,
     published_tracking,
 )
 from benchmarks.published_text import (
@@ -47,4 +48,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
     **published_calls.BLOCKS,
+    **published_summary.BLOCKS,
 }

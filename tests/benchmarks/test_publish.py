@@ -51,7 +51,7 @@ def test_changed_digit_is_found(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     readme = copies / "README.md"
-    _change_a_digit(readme, "assembly")
+    _change_a_digit(readme, "summary-speed")
     wrong = readme.read_text(encoding="utf-8")
     monkeypatch.setattr(publish, "ROOT", copies)
 
