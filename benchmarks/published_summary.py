@@ -189,7 +189,6 @@ def _speed(
             f"{detector['ratios']['dense / sparse']['median']:.1f}",
         ],
         frame("view", "a frame of the camera's view"),
-        frame("highway", "a frame of 614 m square"),
         [
             "a frame of the camera's view",
             "H200",
@@ -197,6 +196,7 @@ def _speed(
             f"the same network on spconv: {view['spconv, layer by layer']['p50_ms']:.1f} ms",
             f"{frames['bars']['ratio_spconv']['value']:.0f}",
         ],
+        frame("highway", "a frame of 614 m square"),
         [
             "sparse matrix times vector, chosen format",
             "H200",
