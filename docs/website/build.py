@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from sparse_core import __version__
 from website.links import faults
 from website.navigation import as_toml, navigation
 from website.pages import write_pages
@@ -33,6 +34,7 @@ _HERE = Path(__file__).resolve().parent
 _CONFIG = """
 [project]
 site_name = "Sparsight"
+copyright = "Sparsight {version}"
 site_description = "Sparse 3D perception and long-term memory for robots"
 docs_dir = "pages"
 site_dir = "site"
@@ -107,7 +109,8 @@ def build(target: Path) -> list[str]:
         (pages / "assets").mkdir(exist_ok=True)
         shutil.copyfile(_HERE / name, pages / "assets" / name)
     config = BUILD / "zensical.toml"
-    config.write_text(_CONFIG.format(nav=as_toml(sections), root=ROOT.as_posix()), encoding="utf-8")
+    settings = _CONFIG.format(nav=as_toml(sections), root=ROOT.as_posix(), version=__version__)
+    config.write_text(settings, encoding="utf-8")
     try:
         done = subprocess.run(
             [sys.executable, "-m", "zensical", "build", "--clean", "--config-file", str(config)],

@@ -21,6 +21,8 @@ _NAMES = {
 _COPIED = {".png", ".webp", ".gif", ".svg", ".jpg", ".json", ".pdf"}
 _LANGUAGES = {".py": "python", ".cpp": "cpp", ".cu": "cpp", ".yaml": "yaml", ".toml": "toml"}
 _CODE = re.compile(r"^(`{3,}).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+#: A list right below a paragraph, which a forge takes for one and the generator does not.
+_LIST = re.compile(r"^((?![ \t]|[-*] |\d+\. |#|\||>)[^\n]+\n)(?=[-*] )", re.MULTILINE)
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 
 
@@ -126,4 +128,5 @@ def _relinked(text: str, source: Path, found: list[Path]) -> str:
         found.append(path)
         return link[1] + Path(os.path.relpath(page_name(path), here)).as_posix() + mark + anchor + link[3]
 
-    return outside_code(_plain(text), lambda part: _LINK.sub(changed, part)).replace("\0", "`")
+    text = outside_code(_plain(text), lambda part: _LINK.sub(changed, part)).replace("\0", "`")
+    return outside_code(text, lambda part: _LIST.sub(r"\1\n", part))
