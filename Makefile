@@ -12,7 +12,7 @@ BROWSER := chromium
 # What Open3D's shared libraries ask for; nothing else needs system packages.
 SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
 
-.PHONY: help setup demo docs test test-all bench lint format clean browser
+.PHONY: help setup demo test test-all bench lint format clean browser
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,7 @@ demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is
 	$(BIN)/python demos/detect.py --data "$(DATA)" --out $(OUT)/demo
 	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
+.PHONY: docs
 docs: $(READY)  ## the documentation as a site that works offline, in build/site
 	$(BIN)/python docs/website/build.py
 
