@@ -44,9 +44,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_sparse.BLOCKS,
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
+    **published_summary.BLOCKS,
     **published_backbone.BLOCKS,
     **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
     **published_calls.BLOCKS,
-    **published_summary.BLOCKS,
 }
