@@ -26,7 +26,11 @@ from benchmarks.results import publish as publish_result
 
 #: Blocks of each file, by the name in their markers.
 FILES: dict[str, tuple[str, ...]] = {
-    "README.md": (
+    "README.md": ("summary-accuracy", "summary-speed", "memory-bars"),
+    "docs/measured.md": (
+        "detector-cpu",
+        "frame-cuda",
+        "conv-cuda",
         "spmv",
         "block_spmm",
         "assembly",

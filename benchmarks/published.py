@@ -11,6 +11,7 @@ from benchmarks import (
     published_product,
     published_sentences,
     published_sparse,
+    published_summary,
     published_tracking,
 )
 from benchmarks.published_text import (
@@ -43,6 +44,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_sparse.BLOCKS,
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
+    **published_summary.BLOCKS,
     **published_backbone.BLOCKS,
     **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,

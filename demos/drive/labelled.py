@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from drive.frames import DAY_NS, START_NS
 from drive.remembering import Tally
 from drive.truth import Sight, Truth
-from memory import Memory, MemoryStore
+from memory import Filter, Memory, MemoryStore
 from memory.revisiting import Looks, mark_free
 from memory.tracks import Sights, TrackMemories
 from perception import Detections, Detector, Tracker
@@ -104,7 +104,12 @@ def moments(frames: Sequence[Frame]) -> Iterator[Moment]:
 
 
 def remember_sequence(
-    store: MemoryStore, passed: Iterator[Moment], *, labels_seen: bool, detector: Callable[[], Detector]
+    store: MemoryStore,
+    passed: Iterator[Moment],
+    *,
+    labels_seen: bool,
+    detector: Callable[[], Detector],
+    watch: Callable[[Moment, Sights, Sequence[Memory]], None] | None = None,
 ) -> Driven:
     """Drive, and remember by tracks.
 
@@ -113,6 +118,7 @@ def remember_sequence(
         passed: of :func:`moments`.
         labels_seen: the labels are what is seen, in place of a detector's boxes.
         detector: makes it, if one is needed.
+        watch: is told each moment, what is seen in it, and what the store holds by then.
     """
     driven = Driven()
     sees = _Labels() if labels_seen else _Detected(detector())
@@ -133,6 +139,8 @@ def remember_sequence(
         driven.tally.observe_ms.append(1e3 * (time.perf_counter() - started))
         driven.tally.offered += len(sights.labels)
         driven.tally.timeline.append((driven.tally.offered, len(store)))
+        if watch is not None:
+            watch(moment, sights, store.find(Filter()))
         yaw = float(np.arctan2(pose[1, 0], pose[0, 0]))
         looks.add(_MAP, moment.time_ns, pose[:3, 3].tolist(), yaw, free_distances(moment.frame.cloud))
         driven.every += [_box_memory(sights, row) for row in range(len(sights.labels))]
