@@ -56,6 +56,19 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
     return str(known["uri"])
 
 
+def default_folder() -> Path:
+    """Of the user; root's is where the user that runs the server instead can read."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/sparsight/postgresql")
+    return Path.home() / ".local" / "share" / "sparsight" / "postgresql"
+
+
+def programs(folder: Path) -> Path | None:
+    """Where PostgreSQL's programs are that the server of a folder came with; ``None`` where it never was."""
+    found = sorted(folder.glob(".pg0/installation/*/bin"))
+    return found[-1] if found else None
+
+
 def stop(folder: Path) -> bool:
     """Stop the server of a folder; whether one ran. What is stored stays."""
     ran = bool(info(folder).get("running"))
