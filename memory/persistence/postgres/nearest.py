@@ -21,6 +21,8 @@ from memory.query import Filter
 MOST_DIM = 4000
 #: Neighbours that a step through the graph keeps; the server takes no more than a thousand.
 EFFORT, MOST_EFFORT = 100, 1000
+#: Memories that match a filter and are compared one by one, without the graph.
+FEW = 10_000
 
 
 class Nearest(NamedTuple):
@@ -71,8 +73,9 @@ def search(
 ) -> Nearest:
     """The most similar memories that pass a filter.
 
-    The server goes on through its graph until enough pass (pgvector's iterative scans, in strict order).
-    Where it gives up before there are ``k``, all that match are compared.
+    Where few match, they are compared. Otherwise the server goes on through its graph until enough pass
+    (pgvector's iterative scans, in strict order); where it gives up before there are ``k``, all that match
+    are compared.
 
     Args:
         connection: to read from.
@@ -82,31 +85,50 @@ def search(
         filter: that they pass.
         exact: compare all that match, whatever index there is.
     """
-    wanted = searching.conditions(connection, filter)
-    if searching.is_judged(filter):
-        wanted = [searching.one_of("m.id", searching.select_ids(connection, filter).tolist())]
-    wanted += within_parts(connection, filter)
     indexed = has_index(connection, slot) and not exact
-    if indexed:
-        effort = min(max(EFFORT, 2 * k), MOST_EFFORT)
-        connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-        connection.execute(f"SET LOCAL hnsw.ef_search = {effort}")
-        found = _rows(connection, slot, vector, k, wanted)
-        if len(found) == k:
-            return _nearest(found, indexed)
+    wanted, few = searching.conditions(connection, filter), False
+    joined = bool(wanted)
+    if searching.is_judged(filter):
+        found = searching.select_ids(connection, filter)
+        wanted, few, joined = [searching.one_of("e.id", found.tolist())], len(found) <= FEW, False
+    elif indexed and wanted:
+        clause, parameters = where(wanted)
+        sql = f"SELECT count(*) FROM (SELECT FROM memory AS m{clause} LIMIT ?) AS s"
+        (count,) = connection.execute(sql, (*parameters, FEW + 1)).fetchone()
+        few = count <= FEW
+        if few:
+            # Their vectors are looked up by id: a join is taken to be of all vectors, and reads them.
+            sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
+            wanted, joined = [Condition(sql, tuple(parameters))], False
+    if not few:
+        wanted += within_parts(connection, filter)
+    if indexed and not few:
+        connection.execute(
+            "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
+            " set_config('hnsw.ef_search', ?::text, true)",
+            (str(min(max(EFFORT, 2 * k), MOST_EFFORT)),),
+        )
+        rows = _rows(connection, slot, vector, k, wanted, joined)
+        if len(rows) == k:
+            return _nearest(rows, indexed)
     # Without the graph: the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
-    found = _rows(connection, slot, vector, k, wanted)
+    rows = _rows(connection, slot, vector, k, wanted, joined)
     connection.execute("SET LOCAL enable_indexscan = on")
-    return _nearest(found, indexed)
+    return _nearest(rows, indexed)
 
 
 def _rows(
-    connection: Any, slot: Slot, vector: NDArray[np.float32], k: int, wanted: Sequence[Condition]
+    connection: Any,
+    slot: Slot,
+    vector: NDArray[np.float32],
+    k: int,
+    wanted: Sequence[Condition],
+    joined: bool,
 ) -> list[Any]:
     kind = f"halfvec({slot.dim})"
     clause, parameters = where([Condition(f"e.slot = {slot.number}", ()), *wanted])
-    join = " JOIN memory AS m ON m.id = e.id" if wanted else ""
+    join = " JOIN memory AS m ON m.id = e.id" if joined else ""
     sql = (
         f"SELECT e.id, e.half::{kind} <=> ?::{kind} AS away FROM embedding AS e{join}{clause}"
         " ORDER BY away, e.id LIMIT ?"
