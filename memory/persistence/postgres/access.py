@@ -17,7 +17,8 @@ from memory.persistence.migrations import Migration
 from memory.persistence.postgres.images import COLUMNS
 
 _SEES = '((SELECT sees_all()) OR map_id = ANY ((SELECT seen_maps())::text[] COLLATE "C"))'
-_SEES_MEMORY = "((SELECT sees_all()) OR EXISTS (SELECT FROM memory AS m WHERE m.id = {}.id))"
+# A question for a value and not for existence, of which the server would make a table of all memories first.
+_SEES_MEMORY = "((SELECT sees_all()) OR (SELECT true FROM memory AS m WHERE m.id = {}.id))"
 _OWN = "writer = session_user"
 _OWN_MEMORY = "EXISTS (SELECT FROM memory AS m WHERE m.id = embedding.id AND m.writer = session_user)"
 #: Columns that only its writer changes. Counts of sights and of answers are everybody's who sees a memory.

@@ -139,8 +139,16 @@ class Database(Upkeep):
             self.dim = stored
             self._counters.read(connection)
             self.folder = cache_folder(str(meta.read(connection, STORE)))
-            sql = "SELECT 'log'::regclass::oid::bigint, row_security_active('memory')"
-            lock, guarded = connection.execute(sql).fetchone()  # type: ignore[misc]
+            sql = (
+                "SELECT 'log'::regclass::oid::bigint, row_security_active('memory'),"
+                " current_setting('fsync'), current_setting('synchronous_commit')"
+            )
+            lock, guarded, *waits = connection.execute(sql).fetchone()  # type: ignore[misc]
+            for name, value in zip(("fsync", "synchronous_commit"), waits, strict=True):
+                if value == "off":
+                    self.remarks.append(
+                        f"{name} of the server is off: without power it loses what it acknowledged"
+                    )
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
