@@ -45,11 +45,17 @@ _FILTERS: dict[str, Callable[[int], Asked]] = {
 }
 
 
+_NOTES = (
+    "server, who asks and other programs share the cores of this machine",
+    "pgvector alone keeps a label, a place and a time beside the vector: no words, no log",
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _options(arguments)
     configure(torch.device("cpu"), options.threads)
-    cases: list[dict[str, Any]] = []
+    values: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="fleet-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # Root has another user run the server.
@@ -58,21 +64,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server.mkdir()
         memory = {"shared_buffers": options.buffers, "maintenance_work_mem": options.buffers}
         address = local.start(server, settings=memory)
+        cases: list[dict[str, Any]] = []
         try:
-            for size in options.sizes:
-                cases += _compared(size, address, folder / str(size), options)
-            if options.large:
-                cases += _large(options.large, address, options)
+            for size in [*options.sizes, *([options.large] if options.large else [])]:
+                if size in options.sizes:
+                    cases += _compared(size, address, folder / str(size), options)
+                else:
+                    cases += _large(size, address, options)
+                # After each: a million rows take long, and what was measured before is not lost with them.
+                settings = asked(options, "folder")
+                values = result("fleet", torch.device("cpu"), settings, cases=cases, notes=list(_NOTES))
+                save(values, options)
         finally:
             local.stop(server)
-    notes = [
-        "server, who asks and other programs share the cores of this machine",
-        "pgvector alone keeps a label, a place and a time beside the vector: no words, no log",
-    ]
-    settings = asked(options, "folder")
-    values = result("fleet", torch.device("cpu"), settings, cases=cases, notes=notes)
-    save(values, options)
-    show(values, _tables(values), notes, as_json=options.json)
+    show(values, _tables(values), _NOTES, as_json=options.json)
     return 0
 
 
