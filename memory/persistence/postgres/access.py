@@ -134,7 +134,13 @@ def grant(raw: Any, role: str, *, writes: bool, maps: Sequence[str] | None) -> s
 
     Returns:
         The password of a role that was made.
+
+    Raises:
+        ValueError: it is the owner of the tables, whose rights would be taken.
     """
+    owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'log'::regclass"
+    if raw.execute(owner).fetchone()[0] == role:
+        raise ValueError(f"{role} is the owner of the store, who may do everything already")
     name, password = sql.Identifier(role), None
     if raw.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
         password = secrets.token_urlsafe(24)

@@ -130,7 +130,7 @@ class Upkeep(database.Database):
             The address with its password where it was made: nobody can ask for it again.
 
         Raises:
-            ValueError: a name that no role has.
+            ValueError: a name that no role has, or that of the owner.
             StoreReadOnlyError: this user may not make roles, or is not the owner of the tables.
         """
         self._check_writer()

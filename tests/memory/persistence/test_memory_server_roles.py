@@ -167,6 +167,8 @@ def test_who_is_revoked_does_nothing_any_more(address: str) -> None:
             assert len(store) == 1
         with pytest.raises(ValueError, match="63 bytes"):
             upkeep(owner).grant("ä" * 40)
+        with pytest.raises(ValueError, match="is the owner"):
+            upkeep(owner).grant("postgres")
 
 
 def test_an_address_for_another_user_is_the_same_otherwise() -> None:
