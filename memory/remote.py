@@ -59,6 +59,8 @@ class RemoteRetriever(Retriever):
         self._database.make_indexes(self._index_from)
 
     def _dim(self, encoder: str) -> int:
+        if encoder == DEFAULT:  # Which every store has, and always of one length.
+            return self._database.dim
         slots = self._database.slots()
         if encoder not in slots:
             raise ValueError(

@@ -227,7 +227,9 @@ class Database(Upkeep):
     ) -> nearest.Nearest:
         """See :func:`memory.persistence.postgres.nearest.search`; nothing for an unknown encoder."""
         with self._read() as connection:
-            slot = read_slots(connection).get(encoder)
+            # The first slot is made with the store and stays: it needs no looking up.
+            slots = self._counters.slots if encoder == DEFAULT_SLOT else read_slots(connection)
+            slot = slots.get(encoder)
             if slot is None:
                 return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
             return nearest.search(connection, slot, vector, k, filter, exact=exact)

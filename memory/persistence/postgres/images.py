@@ -14,7 +14,7 @@ from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence import checksums, poses, visits
 from memory.persistence.postgres import words
 from memory.persistence.records import ACCESS, DEFAULT_SLOT, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
-from memory.persistence.tables import Vectors, as_vectors, read_slots
+from memory.persistence.tables import Vectors, as_vectors
 
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 PLACE = ("x", "y", "z", "yaw", "covariance")
@@ -160,12 +160,14 @@ def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) ->
 
 def read_halves(connection: Any, ids: Sequence[int]) -> dict[int, dict[str, bytes]]:
     """Vectors by memory and name of the slot, as an :class:`Image` has them."""
-    names = {slot.number: name for name, slot in read_slots(connection).items()}
     found: dict[int, dict[str, bytes]] = {}
     with connection.raw.cursor(binary=True) as cursor:
-        sql = "SELECT id, slot, half FROM embedding WHERE id = ANY(%s::bigint[]) ORDER BY id, slot"
-        for id, slot, half in cursor.execute(sql, (array(ids),)):
-            found.setdefault(id, {})[names[slot]] = half_of(half)
+        sql = (
+            "SELECT e.id, s.name, e.half FROM embedding AS e JOIN slot AS s USING (slot)"
+            " WHERE e.id = ANY(%s::bigint[]) ORDER BY e.id, e.slot"
+        )
+        for id, name, half in cursor.execute(sql, (array(ids),)):
+            found.setdefault(id, {})[name] = half_of(half)
     return found
 
 

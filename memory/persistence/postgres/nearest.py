@@ -44,13 +44,20 @@ def index_name(slot: Slot, first_id: int) -> str:
     return f"embedding_hnsw_{slot.number}_{first_id}"
 
 
-def has_index(connection: Any, slot: Slot) -> bool:
-    """Whether a part has one that is whole; vectors of the other parts are compared."""
+def prepare(connection: Any, slot: Slot, k: int) -> bool:
+    """Set how searches of the transaction walk graphs; whether a part has one that is whole.
+
+    Vectors of the other parts are compared.
+    """
     sql = (
-        "SELECT 1 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid AND"
-        " starts_with(c.relname, ?) AND c.relnamespace = current_schema()::regnamespace LIMIT 1"
+        "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
+        " set_config('hnsw.ef_search', ?::text, true), EXISTS (SELECT FROM pg_index AS i"
+        " JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid AND starts_with(c.relname, ?)"
+        " AND c.relnamespace = current_schema()::regnamespace)"
     )
-    return connection.execute(sql, (f"embedding_hnsw_{slot.number}_",)).fetchone() is not None
+    effort = min(max(EFFORT, 2 * k), MOST_EFFORT)
+    found: bool = connection.execute(sql, (str(effort), f"embedding_hnsw_{slot.number}_")).fetchone()[2]
+    return found
 
 
 def within_parts(connection: Any, filter: Filter) -> list[Condition]:
@@ -78,14 +85,14 @@ def search(
     are compared.
 
     Args:
-        connection: to read from.
+        connection: to read from, and nothing else within the transaction.
         slot: whose vectors.
         vector: (dim,) float32.
         k: how many.
         filter: that they pass.
         exact: compare all that match, whatever index there is.
     """
-    indexed = has_index(connection, slot) and not exact
+    indexed = not exact and prepare(connection, slot, k)
     wanted, few = searching.conditions(connection, filter), False
     joined = bool(wanted)
     if searching.is_judged(filter):
@@ -103,19 +110,12 @@ def search(
     if not few:
         wanted += within_parts(connection, filter)
     if indexed and not few:
-        connection.execute(
-            "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
-            " set_config('hnsw.ef_search', ?::text, true)",
-            (str(min(max(EFFORT, 2 * k), MOST_EFFORT)),),
-        )
         rows = _rows(connection, slot, vector, k, wanted, joined)
         if len(rows) == k:
             return _nearest(rows, indexed)
     # Without the graph: the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
-    rows = _rows(connection, slot, vector, k, wanted, joined)
-    connection.execute("SET LOCAL enable_indexscan = on")
-    return _nearest(rows, indexed)
+    return _nearest(_rows(connection, slot, vector, k, wanted, joined), indexed)
 
 
 def _rows(
