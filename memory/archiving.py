@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from memory.errors import StoreLockedError
 from memory.exchange.exporting import export_memories
 from memory.persistence.postgres.parts import month_of
-from memory.persistence.postgres.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from memory.persistence.postgres.upkeep import Upkeep
 
 
 class Archived(NamedTuple):
@@ -20,7 +22,7 @@ class Archived(NamedTuple):
 
     Attributes:
         month: in which its memories were added, as ``2026-11`` (UTC).
-        file: with them, which :func:`memory.exchange.importing.import_file` reads.
+        file: with them, which :func:`memory.exchange.importing.import_source` reads.
         memories: how many.
     """
 
