@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks import (
     published_backbone,
     published_calls,
+    published_fleet,
     published_layers,
     published_product,
     published_sentences,
@@ -49,4 +50,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
     **published_calls.BLOCKS,
+    **published_fleet.BLOCKS,
 }
