@@ -42,6 +42,24 @@ def joined_tracks(memories: Iterable[Memory]) -> dict[str, Any]:
     return {TRACKS: {name: list(span) for name, span in latest}} if spans else {}
 
 
+def things(memories: Iterable[Memory]) -> int:
+    """How many things memories are of: those that share a track are of one, those without are one each."""
+    groups: dict[str, int] = {}
+    parent: list[int] = []
+
+    def top(group: int) -> int:
+        while parent[group] != group:
+            group = parent[group]
+        return group
+
+    for memory in memories:
+        own = len(parent)
+        parent.append(own)
+        for recording, number, _, _ in tracks_of(memory):
+            parent[top(groups.setdefault(f"{recording}/{number}", own))] = own
+    return sum(group == above for group, above in enumerate(parent))
+
+
 def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:
     """Whether they are two things: two tracks of one recording, both seen at one time."""
     return any(

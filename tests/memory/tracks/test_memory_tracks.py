@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from memory import Filter, MemoryStore
 from memory.merging.fusion import fuse
-from memory.merging.tracked import TRACKS, joined_tracks, tracks_of
+from memory.merging.tracked import TRACKS, joined_tracks, things, tracks_of
+from memory.questions import Questions
+from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
 from memory.tracks.gathering import MOST_SAMPLES, Gathered
 from memory.tracks.phases import phases_of
@@ -172,6 +174,46 @@ def test_vectors_are_means_and_labels_votes() -> None:
     ratio = memory.embedding[1] / memory.embedding[0]
     assert ratio == pytest.approx(1 / (1 + math.sqrt(2)), abs=1e-3)
     assert memory.embeddings["other"].tolist() == [0.0, 2.0]
+
+
+@pytest.fixture
+def parked_and_driven(tmp_path: Path) -> Path:
+    """A car that parks, drives off and parks again, and is there on the next day; another one that parks."""
+    store = MemoryStore.open(tmp_path / "store", dim=4)
+    with store:
+        for day in range(2):
+            tracks, moments = TrackMemories(f"day {day}"), []
+            for at in range(120):
+                x = 0.0 if at < 40 else min(1.0 * (at - 40), 40.0)
+                x = x if day == 0 else 40.0
+                moments.append(sights(at / 10 + 86_400 * day, t1=(x, 0.0), t2=(20.0, 9.0)))
+            store.observe([one for moment in moments for one in tracks.see(moment)] + tracks.end())
+            store.consolidate()
+    return tmp_path / "store"
+
+
+def test_how_many_counts_things_by_their_tracks(parked_and_driven: Path) -> None:
+    with MemoryStore.open(parked_and_driven, readonly=True) as store:
+        asked = Questions(store)
+        cars = asked.how_many("cars")
+        # Where it stood first, how it drove, where it stands since; and the other one.
+        assert (cars.memories, cars.things) == (4, 2)
+        assert str(cars).startswith("4 memories of Car (2 moved away), 2 things by their tracks; seen 4")
+        first = asked.how_many("Car", between_ns=(0, 3 * SECOND))
+        assert (first.memories, first.things) == (2, 2)
+        assert "by their tracks" not in str(first)
+        assert asked.how_many("Car", near=(20.0, 9.0), radius_m=1.0).things == 1
+        assert asked.summarise().things == 2
+        assert tally(store, Filter()) == tally_of(store.find(Filter()))
+
+
+def test_things_are_joined_by_any_chain_of_tracks() -> None:
+    def of(*names: str) -> Memory:
+        return Memory(time_ns=0, position=(0, 0, 0), payload={TRACKS: {name: [0, 1] for name in names}})
+
+    assert things([]) == 0
+    assert things([of("a/1"), of("a/2"), of("b/1", "a/2"), of(), of(), of("b/1"), of("c/1", "a/1")]) == 4
+    assert things([of("a/1"), of("b/1"), of("c/1"), of("a/1", "b/1"), of("b/1", "c/1")]) == 1
 
 
 @given(
