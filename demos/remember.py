@@ -29,8 +29,9 @@ from drive.bag_frames import BagFrames
 from drive.comparing import Judged, added, judged, size_of
 from drive.frames import DAY_NS, START_NS, DriveConfig, recorded, simulated
 from drive.indoor import remember_rgbd
-from drive.labelled import moments, open_sequence, remember_sequence
+from drive.labelled import remember_sequence
 from drive.labelled_questions import questions_of
+from drive.labelled_seen import LabelsSeen, Sees, TrackedBoxes, moments, open_sequence, seen_of
 from drive.picture import Drawn, draw
 from drive.printing import show_results, show_tally
 from drive.recognising import recognised
@@ -158,16 +159,15 @@ def drive_recorded(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def drive_labelled(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[Judged]]:
     """Track, remember, drive back, and check the answers against the labels."""
     frames = open_sequence(options.data)
+    sees: Sees = LabelsSeen()
+    if not options.perfect:
+        detector = Detector.from_pretrained(options.weights)
+        sees = TrackedBoxes(lambda frame: detector(frame.cloud))
     with MemoryStore.open(folder / "ours", dim=DIM, config=CONFIG) as store:
         passed = track(
             moments(frames), "driving there and back", total=2 * len(frames), disable=not options.show
         )
-        driven = remember_sequence(
-            store,
-            iter(passed),
-            labels_seen=options.perfect,
-            detector=lambda: Detector.from_pretrained(options.weights),
-        )
+        driven = remember_sequence(store, seen_of(iter(passed), sees))
         questions = questions_of(driven.truth)
         results = [judged("by tracks", store, driven.since, driven.truth, questions)]
         memories = store.find(Filter())
