@@ -185,7 +185,12 @@ def add_truth(truth: Truth, moment: Moment) -> None:
 
 def labels_of(frame: Frame) -> list[str]:
     """Class names of the labels, as the detector calls them."""
-    return [_NAMES.get(label, label) for label in frame.labels]
+    return [named(label) for label in frame.labels]
+
+
+def named(label: str) -> str:
+    """A class name as the detector's, where it has that class."""
+    return _NAMES.get(label, label)
 
 
 def in_map(boxes: NDArray[np.floating], pose: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -42,8 +42,8 @@ def joined_tracks(memories: Iterable[Memory]) -> dict[str, Any]:
     return {TRACKS: {name: list(span) for name, span in latest}} if spans else {}
 
 
-def things(memories: Iterable[Memory]) -> int:
-    """How many things memories are of: those that share a track are of one, those without are one each."""
+def things_of(memories: Iterable[Memory]) -> list[int]:
+    """The number of the thing that each is of: those that share a track are of one, those without alone."""
     groups: dict[str, int] = {}
     parent: list[int] = []
 
@@ -57,7 +57,7 @@ def things(memories: Iterable[Memory]) -> int:
         parent.append(own)
         for recording, number, _, _ in tracks_of(memory):
             parent[top(groups.setdefault(f"{recording}/{number}", own))] = own
-    return sum(group == above for group, above in enumerate(parent))
+    return [top(group) for group in range(len(parent))]
 
 
 def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:

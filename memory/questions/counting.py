@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from memory.merging.tracked import things
+from memory.merging.tracked import things_of
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -38,7 +38,7 @@ def tally_of(memories: Iterable[Memory]) -> Tally:
     return Tally(
         memories=len(found),
         sightings=sum(memory.count for memory in found),
-        things=things(found),
+        things=len(set(things_of(found))),
         by_label=dict(Counter(memory.label for memory in found)),
         by_state=dict(Counter(memory.state for memory in found)),
         first_ns=min((each.first_sight_ns for each in found), default=None),
@@ -58,7 +58,7 @@ def tally(store: MemoryStore, filter: Filter) -> Tally:
         memories=len(times),
         sightings=sum(columns.counts.tolist()),
         # What was seen once is taken for a thing of its own.
-        things=len(times) - len(merged) + things(merged),
+        things=len(times) - len(merged) + len(set(things_of(merged))),
         by_label=dict(Counter(columns.labels)),
         by_state=dict(Counter(columns.states)),
         first_ns=min([*times, *(each.first_sight_ns for each in merged)], default=None),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memory import Filter, MemoryStore
 from memory.merging.fusion import fuse
-from memory.merging.tracked import TRACKS, joined_tracks, things, tracks_of
+from memory.merging.tracked import TRACKS, joined_tracks, things_of, tracks_of
 from memory.questions import Questions
 from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
@@ -207,13 +207,35 @@ def test_how_many_counts_things_by_their_tracks(parked_and_driven: Path) -> None
         assert tally(store, Filter()) == tally_of(store.find(Filter()))
 
 
+def test_everything_that_passed_a_place_is_kept(tmp_path: Path) -> None:
+    """One after the other, within the hour, to the same place: no one of them stands for another."""
+    moments = [
+        sights(8 * car + at / 4, **{f"t{car}": (at * 1.0, 0.1 * car)})
+        for car in range(30)
+        for at in range(20)
+    ]
+    with MemoryStore.open(tmp_path, dim=4) as store:
+        kept = store.observe_logged(remembered(*moments)).kept
+        assert len(kept) == 30
+        assert all(one.id is not None for one in kept)
+        assert kept[-1].reason == "a track, which is a thing with all its sights"
+        store.consolidate()
+        assert Questions(store).how_many("Car").things == 30
+        # A single sight has no more room than before.
+        alone = Memory(time_ns=239 * SECOND, position=(19, 2, 0.5), kind="event", label="Car")
+        assert store.observe([alone])[0].id is None
+
+
 def test_things_are_joined_by_any_chain_of_tracks() -> None:
     def of(*names: str) -> Memory:
         return Memory(time_ns=0, position=(0, 0, 0), payload={TRACKS: {name: [0, 1] for name in names}})
 
-    assert things([]) == 0
-    assert things([of("a/1"), of("a/2"), of("b/1", "a/2"), of(), of(), of("b/1"), of("c/1", "a/1")]) == 4
-    assert things([of("a/1"), of("b/1"), of("c/1"), of("a/1", "b/1"), of("b/1", "c/1")]) == 1
+    assert things_of([]) == []
+    found = things_of([of("a/1"), of("a/2"), of("b/1", "a/2"), of(), of(), of("b/1"), of("c/1", "a/1")])
+    assert found[1] == found[2] == found[5]
+    assert found[0] == found[6]
+    assert len(set(found)) == 4
+    assert len(set(things_of([of("a/1"), of("b/1"), of("c/1"), of("a/1", "b/1"), of("b/1", "c/1")]))) == 1
 
 
 @given(
