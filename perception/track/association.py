@@ -14,7 +14,6 @@ from perception.track.state import Float64Array, Int64Array
 _TABLE = 1 << 14
 #: Groups of tracks and boxes larger than this are matched greedily.
 _LARGEST = 256
-_FAR = 1e6
 
 
 class Pairs(NamedTuple):
@@ -42,21 +41,26 @@ def near_pairs(tracks: Float64Array, boxes: Float64Array, gates: Float64Array) -
     return Pairs(np.repeat(np.arange(len(tracks)), counts), columns)
 
 
-def assign(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:
-    """Pairs of least cost, each track and each box at most once: as many as can be.
+def assign(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int, *, alone: float) -> Pairs:
+    """Pairs of least cost, each track and each box at most once.
 
+    A track and a box that are left alone cost something, not everything: where one of a row of parked cars is
+    not seen, and at its end there is a new one, not all the others are taken for their neighbours.
     Small problems are solved exactly; in large ones the cheapest pair is taken again and again.
 
     Args:
         pairs: that may be.
-        cost: (P,) of each; finite.
+        cost: (P,) of each, from 0 to ``alone``.
         tracks, boxes: how many there are.
+        alone: cost of a track and a box that are not matched.
     """
     if tracks <= _LARGEST and boxes <= _LARGEST:
-        table = np.full((tracks, boxes), _FAR)
+        table = np.full((tracks, boxes), alone)
+        may = np.zeros((tracks, boxes), np.bool_)
         table[pairs.track, pairs.box] = cost
+        may[pairs.track, pairs.box] = True
         row, column = linear_sum_assignment(table)
-        fine = table[row, column] < _FAR
+        fine = may[row, column]
         return Pairs(row[fine], column[fine])
     return _greedy(pairs, cost, tracks, boxes)
 

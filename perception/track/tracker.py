@@ -224,10 +224,11 @@ class Tracker:
         same = labels[pairs.track] == boxes.labels[which[pairs.box]]
         track, box = pairs.track[same], pairs.box[same]
         kind = labels[track]
-        cost = distance_cost(
-            expected[track], found[box], gates[track], column("turn_cost")[kind], column("size_cost")[kind]
-        )
-        chosen = assign(Pairs(track, box), cost, len(tracks), len(which))
+        turn, size = column("turn_cost"), column("size_cost")
+        cost = distance_cost(expected[track], found[box], gates[track], turn[kind], size[kind])
+        # What the worst of all pairs within the gates costs.
+        alone = 1.0 + float((turn + 2.0 * size).max())
+        chosen = assign(Pairs(track, box), cost, len(tracks), len(which), alone=alone)
         return Pairs(tracks[chosen.track], which[chosen.box])
 
     def _correct(self, pairs: Pairs, boxes: Boxes, *, later: bool) -> None:
