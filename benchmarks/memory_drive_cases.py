@@ -19,8 +19,6 @@ from perception.data.kitti.tracking import TrackRows, read_sequence_lengths, rea
 from perception.evaluate.nuscenes_files import read_results
 from perception.track.poses import inverse, moved_boxes
 
-#: Classes of our detector.
-DETECTED = ("Car", "Pedestrian", "Cyclist")
 #: How far beside itself the robot takes itself to be on the way back, along x and y of the map.
 BESIDE_M = (0.4, -0.3)
 #: A box of another detector that it is less sure of is not looked at.
@@ -36,7 +34,6 @@ class Case:
         boxes: whose they are.
         moments: of ``drive.labelled_seen``: the passes.
         sees: what is seen in them.
-        labels: of the things that are asked about; ``None`` for all.
         placed: there are poses: things have places.
     """
 
@@ -44,7 +41,6 @@ class Case:
     boxes: str
     moments: Iterator[Any]
     sees: Any
-    labels: tuple[str, ...] | None = None
     placed: bool = True
 
 
@@ -68,7 +64,6 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
                 boxes="our detector",
                 moments=_seen().moments(frames),
                 sees=_seen().TrackedBoxes(_detected(detector)),
-                labels=DETECTED,
             )
     scene = data / "nuscenes"
     if scene.is_dir() and not quick:

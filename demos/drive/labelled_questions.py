@@ -100,13 +100,9 @@ def asked_of(truth: Truth, label: str = "Car") -> list[About]:
         label: of the things.
     """
     passes = len(truth.days)
-    things = [
-        sights
-        for sights in truth.sights.values()
-        # The same labels are seen on both ways.
-        if sights[0].label == label and len(sights) >= passes * LEAST_SIGHTS
-    ]
-    found = [_how_many(things, label, day) for day in range(passes)]
+    of_label = [sights for sights in truth.sights.values() if sights[0].label == label]
+    things = [sights for sights in of_label if len(sights) >= passes * LEAST_SIGHTS]
+    found = [_how_many(of_label, label, day) for day in range(passes)]
     if passes == len(PASSES):
         parked = [sights for sights in things if stands(sights)]
         found += [_parked(sights, label) for sights in things]

@@ -7,7 +7,7 @@ there parks on both days, and what drives does so both ways.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -170,14 +170,22 @@ def seen_of(passed: Iterator[Moment], sees: Sees) -> Iterator[Seen]:
         yield Seen(moment, sights, free, took)
 
 
-def add_truth(truth: Truth, moment: Moment) -> None:
-    """The labelled things of a frame at their true place; a pass ends with them where they were last seen."""
+def add_truth(truth: Truth, moment: Moment, keys: Collection[int] | None = None) -> None:
+    """The labelled things of a frame at their true place; a pass ends with them where they were last seen.
+
+    Args:
+        truth: that it is added to.
+        moment: a frame of a pass.
+        keys: only these identities; ``None`` for all.
+    """
     frame = moment.frame
     ids = frame.track_ids
     assert ids is not None
     there = truth.days.setdefault(moment.day, {})
     boxes = in_map(frame.boxes, np.eye(4) if frame.pose is None else frame.pose)
     for key, label, box in zip(ids.tolist(), labels_of(frame), boxes, strict=True):
+        if keys is not None and key not in keys:
+            continue
         place = box[:2].astype(np.float64)
         truth.sights.setdefault(key, []).append(Sight(moment.time_ns, moment.day, label, place))
         there[key] = (label, place)

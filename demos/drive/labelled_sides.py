@@ -92,7 +92,9 @@ class Ours:
         spans: dict[str, list[tuple[int, int, int]]] = {}
         for memory, thing in zip(memories, things_of(memories), strict=True):
             for recording, number, first, last in tracks_of(memory):
-                spans.setdefault(f"{recording}/{number}", []).append((first, last, thing))
+                # What lies behind a jump is of the same track.
+                whole = number.partition(".")[0]
+                spans.setdefault(f"{recording}/{whole}", []).append((first, last, thing))
         return [
             next((thing for first, last, thing in spans.get(name, ()) if first <= time_ns <= last), None)
             for name, time_ns in self._sights

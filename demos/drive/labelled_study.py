@@ -21,31 +21,32 @@ from drive.truth import Truth, pairs
 Makes = Callable[[Path], Side]
 
 
-def studied(
-    passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes], *, labels: Sequence[str] | None
-) -> dict[str, Any]:
-    """See a sequence, give it to every side, and judge them.
+def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -> dict[str, Any]:
+    """See a sequence, give it to every side, and judge them by what its labels say of the boxes.
+
+    Things are the labelled ones that boxes were of, and last seen is the last of these.
 
     Args:
         passed: of :func:`drive.labelled_seen.moments`.
         sees: what is seen in them.
         others: sides beside ours, one that keeps every box and one that keeps the newest.
-        labels: of the things that are asked about; ``None`` for all.
 
     Returns:
         Plain numbers: what was seen, and of each side its figures.
     """
     seen = list(seen_of(passed, sees))
-    truth = Truth()
+    truth, identities, labelled = Truth(), [], set[int]()
     for one in seen:
-        add_truth(truth, one.moment)
-    truth.sights = {
-        key: sights for key, sights in truth.sights.items() if labels is None or sights[0].label in labels
-    }
-    identities = [key for one in seen for key in _identities(one)]
+        keys = _identities(one)
+        identities += keys
+        # What no side was shown, none can know.
+        add_truth(truth, one.moment, {key for key in keys if key is not None})
+        assert one.moment.frame.track_ids is not None
+        labelled.update(one.moment.frame.track_ids.tolist())
     figures: dict[str, Any] = {
         "frames": len(seen),
         "boxes": len(identities),
+        "labelled": len(labelled),
         "things": len(_asked_about(truth)),
         "seeing_ms": round(float(np.median([one.took_ms for one in seen])), 3),
         "sides": {},
@@ -90,7 +91,7 @@ def _identities(one: Seen) -> list[int | None]:
 
 
 def _asked_about(truth: Truth) -> list[int]:
-    """Things with labels enough."""
+    """Things that were seen often enough."""
     return [key for key, sights in truth.sights.items() if len(sights) >= LEAST_SIGHTS * len(truth.days)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -19,6 +20,7 @@ from memory.questions import Questions
 from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
 from memory.tracks.gathering import MOST_SAMPLES, Gathered
+from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import phases_of
 from memory.types import Memory
 
@@ -120,7 +122,40 @@ def test_tracks_end_by_time_and_long_ones_are_told_meanwhile() -> None:
 
 
 def test_too_few_sights_are_nothing() -> None:
-    assert remembered(sights(0, t1=(0, 0)), sights(0.1, t1=(0, 0))) == []
+    assert remembered(sights(0, t1=(0, 0))) == []
+    weak = dataclasses.replace(sights(0, t1=(0, 0)), scores=[0.5])
+    assert remembered(*(dataclasses.replace(weak, time_ns=at) for at in (0, 1))) == []
+    # As much as three boxes that are as often wrong as right.
+    assert len(remembered(*(dataclasses.replace(weak, time_ns=at) for at in (0, 1, 2)))) == 1
+    assert len(remembered(sights(0, t1=(0, 0)), sights(0.1, t1=(0, 0)))) == 1
+    assert remembered(sights(0, t1=(0, 0)), sights(0.1, t1=(0, 0)), least_sights=3) == []
+
+
+def test_behind_a_jump_it_is_another_thing() -> None:
+    """A parked car is lost, and its track goes on with the next one, 3 m away."""
+    places = [(0.1 * (at % 2), 0.0) for at in range(8)] + [(3.0, 0.1 * (at % 2)) for at in range(4)]
+    first, second = remembered(*(sights(at / 2, t1=place) for at, place in enumerate(places)))
+    assert (first.kind, first.state, first.count, first.payload[TRACKS]) == (
+        "object", "present", 8, {"drive/1": [0, 7 * SECOND // 2]},
+    )  # fmt: skip
+    assert (second.kind, second.state, second.count) == ("object", "present", 4)
+    assert second.payload[TRACKS] == {"drive/1.2": [8 * SECOND // 2, 11 * SECOND // 2]}
+    assert math.dist(second.position[:2], (3.0, 0.05)) < 0.01
+    assert things_of([first, second]) == [0, 1]
+    # A single box beside it is nothing.
+    assert len(remembered(*(sights(at / 2, t1=place) for at, place in enumerate(places[:9])))) == 1
+
+
+@pytest.mark.parametrize("step_s", [0.1, 0.5])
+def test_what_drives_off_does_not_jump(step_s: float) -> None:
+    seconds = np.arange(0.0, 12.0, step_s)
+    # It stands for 4 s, gains 4 m/s every second up to 20, and brakes as hard as it can.
+    speed = np.clip(np.minimum(4.0 * (seconds - 4.0), 8.0 * (11.5 - seconds)), 0.0, 20.0)
+    x = np.cumsum(speed) * step_s
+    place = np.column_stack([x, 0.2 * np.sin(7.0 * seconds)])
+    assert pieces_of((seconds * 1e9).astype(np.int64), place) == [(0, len(x) - 1)]
+    assert pieces_of(np.zeros(1, np.int64), place[:1]) == [(0, 0)]
+    assert pieces_of(np.array([0, 10**8]), place[[0, -1]]) == [(0, 1)]
 
 
 def test_bad_sights_are_named() -> None:
