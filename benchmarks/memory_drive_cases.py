@@ -34,14 +34,14 @@ class Case:
         boxes: whose they are.
         moments: of ``drive.labelled_seen``: the passes.
         sees: what is seen in them.
-        placed: there are poses: things have places.
+        group: of drives that are summed up.
     """
 
     name: str
     boxes: str
     moments: Iterator[Any]
     sees: Any
-    placed: bool = True
+    group: str
 
 
 def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
@@ -62,6 +62,7 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
             yield Case(
                 name=folder.name,
                 boxes="our detector",
+                group="our detector",
                 moments=_seen().moments(frames),
                 sees=_seen().TrackedBoxes(_detected(detector)),
             )
@@ -75,6 +76,7 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
             yield Case(
                 name="nuScenes scene-0523",
                 boxes="CenterPoint",
+                group="CenterPoint",
                 moments=_seen().moments(frames),
                 sees=_seen().TrackedBoxes(_of_results(found, frames)),
             )
@@ -88,7 +90,7 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
                 boxes="labels",
                 moments=_seen().moments(frames, back=False),
                 sees=_seen().TrackedBoxes(_labels),
-                placed=False,
+                group="without poses",
             )
 
 
@@ -124,6 +126,7 @@ def _perfect(name: str, frames: Sequence[Frame], **how: Any) -> Case:
     return Case(
         name=name,
         boxes="labels",
+        group="labels, beside" if how else "labels",
         moments=_seen().moments(frames, **how),
         sees=_seen().TrackedBoxes(_labels),
     )

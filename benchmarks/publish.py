@@ -86,6 +86,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "memory-moving",
         "memory-retention",
         "memory-places",
+        "memory-drives",
+        "memory-drives-cost",
         "sentences",
         "sentences-times",
     ),

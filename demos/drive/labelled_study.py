@@ -19,6 +19,8 @@ from drive.truth import Truth, pairs
 
 #: Makes a side in a new folder.
 Makes = Callable[[Path], Side]
+#: Where there is no place to be wrong about.
+_NOWHERE: dict[str, float | None] = {"error_median_m": None, "error_95_m": None}
 
 
 def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -> dict[str, Any]:
@@ -43,6 +45,7 @@ def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -
         add_truth(truth, one.moment, {key for key in keys if key is not None})
         assert one.moment.frame.track_ids is not None
         labelled.update(one.moment.frame.track_ids.tolist())
+    placed = all(one.moment.frame.pose is not None for one in seen)
     figures: dict[str, Any] = {
         "frames": len(seen),
         "boxes": len(identities),
@@ -69,6 +72,7 @@ def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -
                 "bytes": side.bytes,
                 "remembering_ms_a_frame": round(1e3 * took_s / max(len(seen), 1), 3),
                 **_permanence(side.held(), side.owners(), identities, truth),
+                **(_position_error(side.held(), side.owners(), identities, truth) if placed else _NOWHERE),
                 "questions": _answers(side, questions),
             }
             side.close()
@@ -109,17 +113,13 @@ def _permanence(
     Returns:
         ``one``: share of the things that have one memory and no more; ``split``: memories too many of a
         thing; ``joined``: things without a memory whose sights are in that of another; ``lost``: those whose
-        sights are in none; ``false``: memories of nothing; and metres from the places of memories to the
-        means of labels, of things that stand.
+        sights are in none; ``false``: memories of nothing.
     """
-    votes: dict[Hashable, Counter[int | None]] = defaultdict(Counter)
-    went: dict[int, set[Hashable]] = defaultdict(set)
+    of_memory = _things_of(owners, identities)
+    went: dict[int | None, set[Hashable]] = defaultdict(set)
     for owner, key in zip(owners, identities, strict=True):
         if owner is not None:
-            votes[owner][key] += 1
-            if key is not None:
-                went[key].add(owner)
-    of_memory = {owner: counts.most_common(1)[0][0] for owner, counts in votes.items()}
+            went[key].add(owner)
     memories: dict[int | None, set[Hashable]] = defaultdict(set)
     for one in held:
         memories[of_memory.get(one.thing)].add(one.thing)
@@ -134,13 +134,28 @@ def _permanence(
         "one": round(found["one"] / max(len(_asked_about(truth)), 1), 4),
         **{name: found[name] for name in ("split", "joined", "lost")},
         "false": len(memories[None]),
-        **_position_error(held, of_memory, truth),
     }
 
 
+def _things_of(
+    owners: Sequence[Hashable | None], identities: Sequence[int | None]
+) -> dict[Hashable, int | None]:
+    """The labelled thing that most sights of each memory are of; ``None`` where they are of none."""
+    votes: dict[Hashable, Counter[int | None]] = defaultdict(Counter)
+    for owner, key in zip(owners, identities, strict=True):
+        if owner is not None:
+            votes[owner][key] += 1
+    return {owner: counts.most_common(1)[0][0] for owner, counts in votes.items()}
+
+
 def _position_error(
-    held: Sequence[Held], of_memory: Mapping[Hashable, int | None], truth: Truth
+    held: Sequence[Held],
+    owners: Sequence[Hashable | None],
+    identities: Sequence[int | None],
+    truth: Truth,
 ) -> dict[str, Any]:
+    """Metres from the places of memories to the means of labels, of things that stand."""
+    of_memory = _things_of(owners, identities)
     errors: list[float] = []
     middles: dict[int, NDArray[np.float64]] = {
         key: np.mean([sight.position for sight in truth.sights[key]], axis=0)
@@ -152,7 +167,7 @@ def _position_error(
         if one.place is not None and key in middles:
             errors.append(float(np.hypot(*(np.array(one.place) - middles[key]))))
     if not errors:
-        return {"error_median_m": None, "error_95_m": None}
+        return dict(_NOWHERE)
     return {
         "error_median_m": round(float(np.median(errors)), 4),
         "error_95_m": round(float(np.percentile(errors, 95)), 4),
@@ -160,23 +175,27 @@ def _position_error(
 
 
 def _answers(side: Side, questions: Sequence[About]) -> dict[str, Any]:
-    """How many are right, by kind, and how long an answer takes."""
+    """How many are right, by kind; what was counted, with what there was; and how long an answer takes."""
     asked: Counter[str] = Counter()
     right: Counter[str] = Counter()
     took: list[float] = []
     wrong: list[str] = []
+    counts: list[list[int]] = []
     for about in questions:
         started = time.perf_counter()
         said, is_right = about.answer(side.asked)
         took.append(1e3 * (time.perf_counter() - started))
         asked[about.kind] += 1
         right[about.kind] += is_right
+        if about.kind == "how many":
+            counts.append([int(said), int(about.expected)])
         if not is_right:
             wrong.append(f"{about.text} {said}; true: {about.expected}")
     return {
         "asked": asked.total(),
         "right": right.total(),
         "by_kind": {kind: [right[kind], asked[kind]] for kind in asked},
+        "counts": counts,
         "median_ms": round(float(np.median(took)), 4) if took else None,
         "wrong": wrong,
     }
