@@ -12,11 +12,12 @@ import numpy as np
 
 from perception import Detections, Detector
 from perception.data import CameraCalibration, Frame
-from perception.data.camera import DONT_CARE, CameraObject
+from perception.data.camera import DONT_CARE
 from perception.data.kitti.files import read_calibration
 from perception.data.kitti.sequence import KittiSequenceFrame
 from perception.data.kitti.tracking import TrackRows, read_sequence_lengths, read_tracks
 from perception.evaluate.nuscenes_files import read_results
+from perception.track.folders import camera_objects
 from perception.track.poses import inverse, moved_boxes
 
 #: How far beside itself the robot takes itself to be on the way back, along x and y of the map.
@@ -109,13 +110,7 @@ def label_frames(folder: Path, name: str, count: int) -> list[Frame]:
 
 
 def _label_frame(frame_id: str, rows: TrackRows, camera: CameraCalibration) -> KittiSequenceFrame:
-    objects = tuple(
-        CameraObject(label, -1.0, -1, 0.0, (0.0, 0.0, 0.0, 0.0), *size, tuple(place), turn)
-        for label, size, place, turn in zip(
-            rows.type.tolist(), rows.size_m.tolist(), rows.location.tolist(), rows.rotation_y.tolist(),
-            strict=True,
-        )
-    )  # fmt: skip
+    objects = tuple(camera_objects(rows))
     return KittiSequenceFrame(
         frame_id=frame_id, source=None, labelled=True, track_ids=rows.track_id, camera=camera, rows=objects
     )
