@@ -91,6 +91,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "memory-moving",
         "memory-retention",
         "memory-places",
+        "memory-drives",
+        "memory-drives-cost",
         "sentences",
         "sentences-times",
     ),

@@ -29,8 +29,9 @@ from drive.bag_frames import BagFrames
 from drive.comparing import Judged, added, judged, size_of
 from drive.frames import DAY_NS, START_NS, DriveConfig, recorded, simulated
 from drive.indoor import remember_rgbd
-from drive.labelled import moments, open_sequence, remember_sequence
+from drive.labelled import remember_sequence
 from drive.labelled_questions import questions_of
+from drive.labelled_seen import LabelsSeen, Sees, TrackedBoxes, moments, open_sequence, seen_of
 from drive.moving import MovingPicture
 from drive.picture import Drawn, draw, some_of_each_kind
 from drive.printing import show_results, show_tally
@@ -160,17 +161,16 @@ def drive_labelled(options: argparse.Namespace, folder: Path) -> tuple[dict[str,
     """Track, remember, drive back, and check the answers against the labels."""
     frames = open_sequence(options.data)
     moving = options.moving and MovingPicture(np.array([frame.pose[:2, 3] for frame in frames]))
+    sees: Sees = LabelsSeen()
+    if not options.perfect:
+        detector = Detector.from_pretrained(options.weights)
+        sees = TrackedBoxes(lambda frame: detector(frame.cloud))
     with MemoryStore.open(folder / "ours", dim=DIM, config=CONFIG) as store:
         passed = track(
             moments(frames), "driving there and back", total=2 * len(frames), disable=not options.show
         )
-        driven = remember_sequence(
-            store,
-            iter(passed),
-            labels_seen=options.perfect,
-            detector=lambda: Detector.from_pretrained(options.weights),
-            watch=moving or None,
-        )
+        seen = seen_of(iter(passed), sees)
+        driven = remember_sequence(store, moving.watched(seen, store) if moving else seen)
         questions = questions_of(driven.truth)
         results = [judged("by tracks", store, driven.since, driven.truth, questions)]
         memories = store.find(Filter())

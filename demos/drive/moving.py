@@ -6,7 +6,7 @@ map, turned so that the drive lies along it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from drive.labelled import Moment
-from memory import Memory
+from drive.labelled_seen import Moment, Seen
+from memory import Filter, Memory, MemoryStore
 from memory.tracks import Sights
 from perception.visualise.birds_eye import BACKGROUND
 from perception.visualise.palette import POINT_STOPS, class_colour
@@ -79,11 +79,17 @@ class MovingPicture:
         fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
         self._fonts = [ImageFont.truetype(fonts / "DejaVuSans.ttf", size * _SCALE) for size in (12, 15)]
 
+    def watched(self, seen: Iterable[Seen], store: MemoryStore) -> Iterator[Seen]:
+        """The same, drawn one by one with what the store holds after each."""
+        for one in seen:
+            yield one
+            self(one.moment, one.sights, store.find(Filter()))
+
     def __call__(self, moment: Moment, sights: Sights, memories: Sequence[Memory]) -> None:
         """Draw a moment of the way there, with what the store holds by then."""
         if moment.day != 0:
             return
-        pose = np.asarray(moment.frame.pose, np.float64)
+        pose = moment.pose
         self._way.append((float(pose[0, 3]), float(pose[1, 3])))
         for key, box in zip(sights.track_id, sights.boxes, strict=True):
             self._trails.setdefault(key, []).append((float(box[0]), float(box[1])))
