@@ -29,14 +29,18 @@ $(READY): pyproject.toml Makefile
 	$(BIN)/pip install --quiet "ilupp>=1.0" >/dev/null 2>&1 || echo "ilupp was not built (no C++ compiler?): its comparisons are skipped"
 	touch $(READY)
 
+# Nobody is asked for a password: root installs, others are told what to run.
 .PHONY: system-packages
 system-packages:
-	@missing=""; for name in $(SYSTEM_PACKAGES); do dpkg -s $$name >/dev/null 2>&1 || missing="$$missing $$name"; done; \
+	@command -v dpkg >/dev/null || exit 0; \
+	missing=""; for name in $(SYSTEM_PACKAGES); do dpkg -s $$name >/dev/null 2>&1 || missing="$$missing $$name"; done; \
 	$(PYTHON) -c "import ensurepip" 2>/dev/null || missing="$$missing python3-venv"; \
-	if [ -n "$$missing" ]; then \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo="sudo"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then \
 	  echo "installing$$missing"; \
-	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $$missing >/dev/null; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	elif [ -n "$$missing" ]; then \
+	  echo "missing:$$missing; without them the simulator and the 3D window do not work. To install them, run"; \
+	  echo "    sudo apt-get install$$missing"; \
 	fi
 
 demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is one); then drive, remember and answer
@@ -44,11 +48,14 @@ demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is
 	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
 browser:
-	@command -v $(BROWSER) >/dev/null || { \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo="sudo"; \
+	@command -v $(BROWSER) >/dev/null || if [ "$$(id -u)" = 0 ]; then \
 	  echo "installing $(BROWSER)"; \
-	  { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(BROWSER) >/dev/null; } \
-	  || echo "$(BROWSER) was not installed: its tests are skipped"; }
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(BROWSER) >/dev/null; } \
+	  || echo "$(BROWSER) was not installed: its tests are skipped"; \
+	else \
+	  echo "no $(BROWSER): the tests of the page are skipped. To have them, run"; \
+	  echo "    sudo apt-get install $(BROWSER)"; \
+	fi
 
 # Two workers share the cores, with a thread each; what depends on threads is tested with numbers of its own.
 PYTEST = OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
