@@ -12,7 +12,7 @@ BROWSER := chromium
 # What Open3D's shared libraries ask for; nothing else needs system packages.
 SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
 
-.PHONY: help setup demo test test-all bench lint format clean browser
+.PHONY: help setup demo test test-all bench lint format clean browser sbom
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -87,6 +87,18 @@ lint: $(READY)  ## ruff and mypy
 format: $(READY)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# An environment with the wheel and nothing else is what is listed; the tool stays out of it.
+SBOM ?= build/sbom
+sbom:  ## what a wheel brings: build/sbom/sparsight.cdx.json (CycloneDX) and licences.md
+	$(PYTHON) -m venv --clear $(SBOM)/tools
+	$(SBOM)/tools/bin/pip install --quiet "cyclonedx-bom>=7,<8"
+	$(PYTHON) -m venv --clear --without-pip $(SBOM)/user
+	$(SBOM)/tools/bin/pip --python $(SBOM)/user/bin/python install --quiet torch==2.13.0
+	$(SBOM)/tools/bin/pip --python $(SBOM)/user/bin/python install --quiet .
+	$(SBOM)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-format JSON --output-file $(SBOM)/environment.json $(SBOM)/user/bin/python
+	$(SBOM)/tools/bin/python release/report.py $(SBOM)/environment.json $(SBOM)
 
 clean:  ## remove the virtual environment and outputs
 	rm -rf $(VENV) $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
