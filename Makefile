@@ -12,7 +12,7 @@ BROWSER := chromium
 # What Open3D's shared libraries ask for; nothing else needs system packages.
 SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
 
-.PHONY: help setup demo test test-all bench lint format clean browser
+.PHONY: help setup demo test test-all bench lint format clean browser sbom
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,14 +29,18 @@ $(READY): pyproject.toml Makefile
 	$(BIN)/pip install --quiet "ilupp>=1.0" >/dev/null 2>&1 || echo "ilupp was not built (no C++ compiler?): its comparisons are skipped"
 	touch $(READY)
 
+# Nobody is asked for a password: root installs, others are told what to run.
 .PHONY: system-packages
 system-packages:
-	@missing=""; for name in $(SYSTEM_PACKAGES); do dpkg -s $$name >/dev/null 2>&1 || missing="$$missing $$name"; done; \
+	@command -v dpkg >/dev/null || exit 0; \
+	missing=""; for name in $(SYSTEM_PACKAGES); do dpkg -s $$name >/dev/null 2>&1 || missing="$$missing $$name"; done; \
 	$(PYTHON) -c "import ensurepip" 2>/dev/null || missing="$$missing python3-venv"; \
-	if [ -n "$$missing" ]; then \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo="sudo"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then \
 	  echo "installing$$missing"; \
-	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $$missing >/dev/null; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	elif [ -n "$$missing" ]; then \
+	  echo "missing:$$missing; without them the simulator and the 3D window do not work. To install them, run"; \
+	  echo "    sudo apt-get install$$missing"; \
 	fi
 
 demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is one); then drive, remember and answer
@@ -48,11 +52,14 @@ docs: $(READY)  ## the documentation as a site that works offline, in build/site
 	$(BIN)/python docs/website/build.py
 
 browser:
-	@command -v $(BROWSER) >/dev/null || { \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo="sudo"; \
+	@command -v $(BROWSER) >/dev/null || if [ "$$(id -u)" = 0 ]; then \
 	  echo "installing $(BROWSER)"; \
-	  { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(BROWSER) >/dev/null; } \
-	  || echo "$(BROWSER) was not installed: its tests are skipped"; }
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(BROWSER) >/dev/null; } \
+	  || echo "$(BROWSER) was not installed: its tests are skipped"; \
+	else \
+	  echo "no $(BROWSER): the tests of the page are skipped. To have them, run"; \
+	  echo "    sudo apt-get install $(BROWSER)"; \
+	fi
 
 # Two workers share the cores, with a thread each; what depends on threads is tested with numbers of its own.
 PYTEST = OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
@@ -84,6 +91,18 @@ lint: $(READY)  ## ruff and mypy
 format: $(READY)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# An environment with the wheel and nothing else is what is listed; the tool stays out of it.
+SBOM ?= build/sbom
+sbom:  ## what a wheel brings: build/sbom/sparsight.cdx.json (CycloneDX) and licences.md
+	$(PYTHON) -m venv --clear $(SBOM)/tools
+	$(SBOM)/tools/bin/pip install --quiet "cyclonedx-bom>=7,<8"
+	$(PYTHON) -m venv --clear --without-pip $(SBOM)/user
+	$(SBOM)/tools/bin/pip --python $(SBOM)/user/bin/python install --quiet torch==2.13.0
+	$(SBOM)/tools/bin/pip --python $(SBOM)/user/bin/python install --quiet .
+	$(SBOM)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-format JSON --output-file $(SBOM)/environment.json $(SBOM)/user/bin/python
+	$(SBOM)/tools/bin/python release/report.py $(SBOM)/environment.json $(SBOM)
 
 clean:  ## remove the virtual environment and outputs
 	rm -rf $(VENV) $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from drive.asking import Answer
 from drive.frames import Place
 from memory import Memory
+from memory.picture import COLOURS, draw_memories
 
-COLOURS = {"Car": "tab:blue", "Pedestrian": "tab:green", "Cyclist": "tab:purple", "": "tab:orange"}
 _RIGHT, _WRONG = "tab:green", "tab:red"
 
 
@@ -78,23 +78,9 @@ def _map(axes: Axes, drawn: Drawn) -> None:
     for row, (label, way) in enumerate(drawn.trails):
         name = "track" if row == 0 else None
         axes.plot(
-            *np.array(way).T, color=COLOURS.get(label, COLOURS[""]), linewidth=0.6, alpha=0.6, label=name
+            *np.array(way).T, color=COLOURS.get(label, "tab:orange"), linewidth=0.6, alpha=0.6, label=name
         )
-    for row, memory in enumerate(memory for memory in drawn.memories if memory.payload.get("way")):
-        way = [(x, y) for _, x, y in memory.payload["way"]]
-        axes.plot(
-            *np.array(way).T, color="tab:pink", linewidth=1.6, label=None if row else "remembered episode"
-        )
-        axes.annotate("", way[-1], way[-2], arrowprops={"arrowstyle": "->", "color": "tab:pink"})
-    stops = [memory for memory in drawn.memories if memory.kind == "place"]
-    _scatter(axes, stops, label="remembered place", marker="+", color="tab:orange", s=25, zorder=2)
-    objects = [memory for memory in drawn.memories if memory.kind == "object"]
-    for label in sorted({memory.label for memory in objects}):
-        there = [memory for memory in objects if memory.label == label and memory.state != "gone"]
-        colour = COLOURS.get(label, COLOURS[""])
-        _scatter(axes, there, label=f"remembered {label.lower()}", marker="o", color=colour, s=38, zorder=3)
-    gone = [memory for memory in objects if memory.state == "gone"]
-    _scatter(axes, gone, label="remembered, marked as gone", marker="x", color="tab:red", s=34, zorder=3)
+    draw_memories(axes, drawn.memories)
     for right, colour in ((True, _RIGHT), (False, _WRONG)):
         at = np.array([a.position for a in drawn.answers if a.right is right and a.position is not None])
         if len(at):

@@ -6,6 +6,9 @@ from sparse_core.commands import Command
 
 #: By name.
 COMMANDS = {
+    "demo": Command(
+        "memory.cli.demo", "The first minute: two drives through a town, remembered and asked about."
+    ),
     "init": Command("memory.cli.init", "Make a store."),
     "add": Command("memory.cli.add", "Store one memory; prints its id once it is on the disk."),
     "import": Command(

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import logging
+import io
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from memory.errors import RecallError
-from memory.exchange.times import format_time, parse_time
+from memory.exchange.times import parse_time
+from memory.picture import draw_map
 from memory.plain import to_plain
-from memory.query import Query
+from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.times import since_of, span_of
 from memory.questions.understanding import understand
 from memory.serve.answers import explanation_answer, memory_answer, shortened
-from memory.serve.errors import problem_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State
 
-_LOG = logging.getLogger(__name__)
-#: Memories in a list of changes.
-_MOST = 100
-_INSTRUCTIONS = (
-    "A robot's long-term memory: what it saw, when and where. Positions are metres in the frame of a map (x"
-    " forward or east, y left or north); times are ISO 8601 in UTC. Memories have ids; name them as evidence."
-    " A memory that was seen several times has the time of the sight that was kept, and first_seen and"
-    " last_seen of all of them; the tool last_seen answers with the latter."
-    " 'what' is a label such as Car, some words, or the id of a memory. Start with stats to see the maps and"
-    " labels that there are. An answer of 'not remembered' means just that: it does not mean that the thing"
-    " never was there."
-)
-
+#: Memories in a list of changes, and in a picture.
+_MOST, _MOST_DRAWN = 100, 20_000
 What = Annotated[
     str | int,
     Field(description="What is meant: a label (as stats lists them), words of its caption, or a memory's id"),
@@ -218,6 +204,21 @@ class StoreTools:
         told = {name: found[name] for name in ("memories", "by_map", "by_kind", "vectors", "generation")}
         return told | {"by_label": dict(labels), "first_ns": summary.first_ns, "last_ns": summary.last_ns}
 
+    def picture(
+        self,
+        map_id: Annotated[
+            str | None, Field(description="which map; the one with most memories if left out")
+        ] = None,
+    ) -> dict[str, Any]:
+        """A picture of what is remembered in a map, from above: things, what is gone, places, episodes."""
+        maps = self._store.stats().by_map
+        if map_id is None:
+            map_id = max(maps, key=lambda name: (maps[name], name), default="default")
+        memories = self._store.find(Filter(map_id=map_id), limit=_MOST_DRAWN, vectors=False)
+        drawn = io.BytesIO()
+        draw_map(drawn, memories, title=f"{len(memories)} memories of map {map_id}")
+        return {"map_id": map_id, "memories": len(memories), "picture": drawn.getvalue()}
+
     def add_note(
         self,
         text: Annotated[str, Field(description="what to remember", min_length=1, max_length=10_000)],
@@ -249,146 +250,6 @@ class StoreTools:
     ) -> dict[str, Any]:
         """Take an operation back, such as a forgetting."""
         return {"operation": self._store.undo(operation), "undone": operation}
-
-
-_READING = (
-    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
-    "still_there", "summarise", "similar_situations", "explain", "stats",
-)  # fmt: skip
-_WRITING = ("add_note", "forget", "undo")
-
-
-def create_tool_server(store: MemoryStore) -> Any:
-    """The server with its tools, those that change something only where the store may be changed.
-
-    Args:
-        store: open; whoever opened it closes it.
-
-    Returns:
-        An ``MCPServer``; ``run("stdio")`` serves.
-
-    Raises:
-        ImportError: the package ``mcp`` is not installed.
-    """
-    try:
-        from mcp.server.mcpserver import MCPServer
-        from mcp.server.mcpserver.tools import Tool
-        from mcp_types import ToolAnnotations
-    except ModuleNotFoundError as error:
-        raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
-
-    methods = StoreTools(store)
-    tools = []
-    for name in (*_READING, *(() if store.readonly else _WRITING)):
-        notes = ToolAnnotations(
-            read_only_hint=name in _READING,
-            destructive_hint=name == "forget",
-            open_world_hint=False,
-        )
-        tool = Tool.from_function(_told(getattr(methods, name), store), name=name, annotations=notes)
-        # A misspelt argument is told, not passed over.
-        arguments = tool.fn_metadata.arg_model
-        strict: Any = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
-        tool.fn_metadata.arg_model = strict
-        tool.parameters = strict.model_json_schema(by_alias=True)
-        tools.append(tool)
-    return MCPServer(
-        "recall", title="A robot's memory", instructions=_INSTRUCTIONS, log_level="WARNING",
-        version=version("sparsight"), tools=tools,
-    )  # fmt: skip
-
-
-async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> None:
-    """Serve over standard input and output until the input ends.
-
-    A line that is no message, such as one whose text is no valid Unicode, gets an error as its answer; the
-    transport alone would leave its sender waiting.
-
-    Args:
-        server: of :func:`create_tool_server`.
-        stdin, stdout: lines, and an ``anyio.AsyncFile`` of text, instead of the process's.
-    """
-    import anyio
-    from mcp.server.stdio import stdio_server
-    from mcp.shared.message import SessionMessage
-
-    async with stdio_server(stdin, stdout) as (received, answers):
-        inward, outward = anyio.create_memory_object_stream[Any](0)
-
-        async def pass_on() -> None:
-            async with received, inward:
-                async for message in received:
-                    if isinstance(message, Exception):
-                        await answers.send(SessionMessage(_refusal(message)))
-                    else:
-                        await inward.send(message)
-
-        # The package has no public way to give a server its streams.
-        lowlevel = server._lowlevel_server
-        async with outward, anyio.create_task_group() as tasks:
-            tasks.start_soon(pass_on)
-            await lowlevel.run(outward, answers, lowlevel.create_initialization_options())
-            tasks.cancel_scope.cancel()
-
-
-def _refusal(error: Exception) -> Any:
-    """The answer to a line that is no message, to its request where that can be told."""
-    from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
-
-    line = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
-    try:
-        found = json.loads(line) if isinstance(line, str) else line
-    except (ValueError, RecursionError):
-        found = None
-    id = found.get("id") if isinstance(found, dict) else None
-    id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
-    if found is None:
-        said = ErrorData(code=PARSE_ERROR, message="the line is no JSON")
-    else:
-        said = ErrorData(code=INVALID_REQUEST, message="no valid message; is its text valid Unicode?")
-    return JSONRPCError(jsonrpc="2.0", id=id, error=said)
-
-
-def _told(method: Callable[..., dict[str, Any]], store: MemoryStore) -> Callable[..., dict[str, Any]]:
-    """A tool whose times are readable and whose errors a model can act upon."""
-    import functools
-
-    from mcp.server.mcpserver.exceptions import ToolError
-
-    @functools.wraps(method)
-    def tool(**arguments: Any) -> dict[str, Any]:
-        try:
-            found = readable(method(**arguments))
-        except Exception as error:
-            problem = problem_of(error, store.folder)
-            if problem is None:
-                raise
-            raise ToolError(problem.message) from error
-        assert isinstance(found, dict)
-        return found
-
-    return tool
-
-
-def readable(value: Any) -> Any:
-    """JSON with ISO 8601 instead of nanoseconds: ``time_ns`` becomes ``time``."""
-    if isinstance(value, list | tuple):
-        return [readable(entry) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    found: dict[str, Any] = {}
-    for name, entry in value.items():
-        if name.endswith("_ns") and isinstance(entry, int):
-            found[name[:-3]] = format_time(entry)
-        elif name == "visits" and isinstance(entry, list):
-            found[name] = [[format_time(first), format_time(last), count] for first, last, count in entry]
-        elif name.endswith("_ns") and isinstance(entry, list | tuple):
-            found[name[:-3]] = [format_time(at) for at in entry]
-        elif name.endswith("_ns") and entry is None:
-            found[name[:-3]] = None
-        else:
-            found[name] = readable(entry)
-    return found
 
 
 def _said(answer: Any) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from sparse_core.commands import Command
 
 #: By name.
 COMMANDS = {
+    "demo": Command(
+        "perception.cli.demo", "The first minute: detect and track on a simulated street of the package."
+    ),
     "init": Command(
         "perception.cli.init", "Look at a folder of scans and labels and write what it is (dataset.yaml)."
     ),

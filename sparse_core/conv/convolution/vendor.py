@@ -13,7 +13,7 @@ from sparse_core.conv.tensor import SparseTensor
 from sparse_core.errors import ImplementationError
 from sparse_core.libraries import missing, module_available
 
-_HINT = "pip install spconv-cu120 (Python 3.11) or spconv-cu126 (Python 3.12)"
+_HINT = "pip install 'sparsight[spconv]'"
 
 
 def import_spconv() -> Any:

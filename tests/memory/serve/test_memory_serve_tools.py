@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import sys
@@ -12,16 +13,17 @@ from typing import Any
 
 import anyio
 import pytest
+from matplotlib.image import imread
 from mcp import Client, StdioServerParameters, stdio_client
 
 from memory.cli import main
-from memory.serve.tools import create_tool_server, serve_stdio
+from memory.serve.tool_server import create_tool_server, serve_stdio
 from memory.store import MemoryStore
 from memory.types import Memory
 
 READING = {
     "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
-    "still_there", "summarise", "similar_situations", "explain", "stats",
+    "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
 }  # fmt: skip
 HOUR = 3600 * 10**9
 START = 490_000 * HOUR
@@ -43,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 def with_tools(folder: Path, work: Callable[[Any], Awaitable[None]], *options: str) -> None:
     async def run() -> None:
-        command = ["-m", "memory.cli", "mcp", str(folder), *options]
+        command = ["-m", "memory.cli", "mcp", str(folder), "--memory-only", *options]
         async with Client(
             stdio_client(StdioServerParameters(command=sys.executable, args=command))
         ) as client:
@@ -88,6 +90,12 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         assert (await ask("summarise"))["by_label"] == {"Mug": 2, "Door": 1}
         assert (await ask("similar_situations", id=1, k=1))["hits"][0]["memory"]["id"] == 2
         assert (await ask("stats"))["by_label"] == {"Mug": 2, "Door": 1}
+        drawn = await client.call_tool("picture", {})
+        assert drawn.structured_content == {"map_id": "default", "memories": 3}
+        text, image = drawn.content
+        assert json.loads(text.text) == drawn.structured_content
+        assert image.mime_type == "image/png"
+        assert imread(io.BytesIO(base64.b64decode(image.data))).shape[0] > 300
         note = (await ask("add_note", text="the red mug is chipped", label="remark"))["id"]
         assert (await ask("explain", id=note))["status"] == "kept"
         operation = (await ask("forget", ids=[note], reason="wrong"))["operation"]

@@ -61,7 +61,7 @@ def test_nan_and_infinity_come_back(case: Entries, suffix: str, tmp_path: Path) 
 def test_scipy_reads_what_is_written(suffix: str, tmp_path: Path) -> None:
     matrix = random_uniform(20, 30, 4, dtype=torch.float64)
     path = save_matrix(matrix, tmp_path / f"m{suffix}")
-    read: Any = scipy.sparse.load_npz(path) if suffix == ".npz" else scipy.io.mmread(path)
+    read: Any = scipy.sparse.load_npz(path) if suffix == ".npz" else scipy.io.mmread(path, spmatrix=False)
     assert np.array_equal(read.toarray(), matrix.to_dense().numpy())
 
 

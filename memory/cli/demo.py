@@ -1,0 +1,117 @@
+"""``recall demo``: the first minute, with two drives through a small town that come with the package."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import shlex
+from contextlib import nullcontext, redirect_stdout
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from memory import Filter, MemoryStore
+from memory.cli import main
+from memory.cli.console import add_command, counted, print_json, say
+from memory.picture import draw_map
+from memory.questions import Questions
+from memory.questions.replying import reply
+from memory.questions.understanding import understand
+
+MAP = "town"
+QUESTIONS = (
+    "where is the cyclist?",
+    "how many pedestrians were there yesterday?",
+    "how often was a car seen?",
+    "what changed since 2026-01-06?",
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "demo", run, store=False)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("sparsight-demo"),
+        help="folder for the store and the picture (default: sparsight-demo)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Import both days, merge, ask, draw, and say what to look at."""
+    with redirect_stdout(io.StringIO()) if options.json else nullcontext():
+        shown = _show(options.out)
+    if options.json:
+        print_json(shown)
+    return 0
+
+
+def _show(out: Path) -> dict[str, Any]:
+    folder, picture = out / MAP, out / "town.png"
+    days = _written(out)
+    say("A robot drove through a small simulated town on two mornings; over night cars came, left and moved.")
+    say(f"What `perceive track` wrote of it is in {' and '.join(map(str, days))}\n")
+    for day in days:
+        _command("import", f"{folder}", f"{day}", "--map", MAP, "--recording", day.stem)
+    with MemoryStore.open(folder) as store:
+        before = len(store)
+        store.consolidate()
+        say(f"$ recall consolidate {shlex.quote(str(folder))}")
+        say(f"{counted(before)} before, {len(store):,} now: sights of the same thing are one\n")
+        questions, answers = Questions(store), {}
+        for question in QUESTIONS:
+            say(f"$ recall ask {shlex.join([f'{folder}', question])} --now newest")
+            answers[question] = reply(questions, understand(question, store.newest_ns)).sentence
+            say(f"{answers[question]}\n")
+        memories = store.find(Filter(), vectors=False)
+        gone = sorted(
+            memory.id or 0 for memory in memories if memory.state == "gone" and memory.label == "Car"
+        )
+    for id in gone[:1]:
+        _command("explain", f"{folder}", f"{id}")
+    draw_map(picture, memories, title=f"{len(memories)} memories of two mornings")
+    say("Look at")
+    say(f"  {picture}  what is remembered, from above; crosses: things that were seen to be gone")
+    say("Then")
+    for command in (
+        ["recall", "query", f"{folder}", "--near", "35", "-17", "--radius", "5"],
+        ["recall", "serve", f"{folder}"],
+        ["recall", "ask", f"{folder}", "YOUR QUESTION"],
+    ):
+        extra = "  # a page in the browser; pip install 'sparsight[serve]'" if "serve" in command else ""
+        say(f"  {shlex.join(command)}{extra}")
+    return {
+        "store": f"{folder}",
+        "picture": f"{picture}",
+        "memories": len(memories),
+        "answers": answers,
+        "gone": gone,
+    }
+
+
+def _command(*words: str) -> None:
+    """Show a command and run it."""
+    say(f"$ recall {shlex.join(words)}")
+    status = main(words)
+    say("")
+    if status:
+        raise SystemExit(status)
+
+
+def _written(out: Path) -> list[Path]:
+    """The records of both days, each in its file."""
+    text = gzip.decompress((files("memory") / "assets" / "two-days.jsonl.gz").read_bytes()).decode()
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number in (1, 2):
+        lines = [
+            line
+            for line in text.splitlines(keepends=True)
+            if line.startswith(f'{{"frame": "day{number - 1}-')
+        ]
+        path = out / f"day-{number}.jsonl"
+        path.write_text("".join(lines))
+        written.append(path)
+    return written

@@ -1,0 +1,105 @@
+"""``perceive demo``: the first minute, on a simulated street that comes with the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perception.cli import main
+from perception.cli.console import OUTPUT, add_command
+from perception.data import Frame
+from perception.data.own import OwnWriter
+from perception.data.sample import LEAST_POINTS, SampleFrame, sample_frames
+from perception.types import Detections
+
+#: What the shipped weights know.
+CLASSES = ("Car", "Pedestrian", "Cyclist")
+#: A box within this distance of a true one of its class has found it.
+FOUND_M = 1.0
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "demo", run)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("sparsight-demo"),
+        help="folder for scans and pictures (default: sparsight-demo)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the scans as a data set, detect in the last, track through all, and say what to look at."""
+    frames = sample_frames()
+    street = options.out / "street"
+    _write(street, frames)
+    last = frames[-1].frame_id
+    scan, found, tracks = street / "scans" / f"{last}.bin", options.out / "detections", options.out / "tracks"
+    say(f"{len(frames)} scans of a simulated street, with poses and true boxes, are in {street}\n")
+    for command in (
+        ["detect", f"{scan}", "--out", f"{found}", "--overwrite"],
+        ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--overwrite"],
+    ):
+        say(f"$ perceive {shlex.join(command)}")
+        status = main(command)
+        say("")
+        if status:
+            return status
+    say(_judged(frames[-1], found / "detections.jsonl"))
+    say("Look at")
+    for path, what in (
+        (
+            found / f"{last}.html",
+            "the scan in 3D, to turn around; dashed boxes are the true ones",
+        ),
+        (found / f"{last}.png", "the same from above"),
+        (tracks / f"{last}.png", "things that were followed, with the way they came"),
+    ):
+        say(f"  {path}  {what}")
+    say("Then")
+    memory, records = options.out / "memory", tracks / "detections.jsonl"
+    for command in (
+        ["perceive", "detect", "YOUR_SCAN.bin", "--out", "OUT"],
+        ["recall", "import", f"{memory}", f"{records}"],
+        ["recall", "ask", f"{memory}", "how many cars are there?"],
+        ["recall", "demo"],
+    ):
+        say(f"  {shlex.join(command)}")
+    return 0
+
+
+def say(text: str) -> None:
+    """A line as it is."""
+    OUTPUT.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _write(folder: Path, frames: list[SampleFrame]) -> None:
+    writer = OwnWriter(folder, "json")
+    for frame in frames:
+        writer.write(frame)
+    names = [frame.frame_id for frame in frames]
+    writer.write_split("train", names[:-1])
+    writer.write_split("val", names[-1:])
+    labels = dict.fromkeys(name for frame in frames for name in frame.labels)
+    writer.write_description({name: name for name in labels}, None)
+
+
+def _judged(frame: Frame, records: Path) -> str:
+    """How many of the true boxes have a found one of their class nearby."""
+    found = Detections.from_dict(json.loads(records.read_text().splitlines()[0]))
+    known = [row for row, name in enumerate(frame.labels) if name in CLASSES]
+    count = 0
+    for row in known:
+        same = found.boxes[[name == frame.labels[row] for name in found.labels]]
+        away = np.linalg.norm(same[:, :2] - frame.boxes[row, :2], axis=1)
+        count += bool((away <= FOUND_M).any())
+    return (
+        f"{count} of the {len(known)} cars, pedestrians and cyclists that {LEAST_POINTS} points or more hit"
+        f" were found within {FOUND_M:g} m; {len(found)} boxes in all (it knows no vans, and sees farther)"
+    )
