@@ -28,6 +28,7 @@ from benchmarks.results import publish as publish_result
 FILES: dict[str, tuple[str, ...]] = {
     "README.md": ("summary-accuracy", "summary-speed", "memory-bars"),
     "docs/measured.md": (
+        "weights-measured",
         "detector-cpu",
         "frame-cuda",
         "conv-cuda",
@@ -82,7 +83,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "attention-encoder",
         "attention-gathered",
     ),
-    "perception/weights/pointpillars-kitti.md": ("compression",),
+    "perception/weights/pointpillars-kitti.md": ("weights", "compression"),
+    "perception/weights/pointpillars-anywhere.md": ("anywhere",),
     "docs/memory.md": (
         "memory-bars",
         "memory-searches",

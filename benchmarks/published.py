@@ -15,6 +15,7 @@ from benchmarks import (
     published_sparse,
     published_summary,
     published_tracking,
+    published_weights,
 )
 from benchmarks.published_text import (
     Column,
@@ -53,4 +54,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_tracking.BLOCKS,
     **published_calls.BLOCKS,
     **published_fleet.BLOCKS,
+    **published_weights.BLOCKS,
 }
