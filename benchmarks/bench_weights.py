@@ -2,8 +2,8 @@
 
     python benchmarks/bench_weights.py [--also NAME=FILE ...] [--publish]
 
-On KITTI's validation frames, on those of them that share no drive with a training frame, and on a nuScenes
-scene all around. ``--also`` judges further weights, such as other seeds of the same training.
+On KITTI's validation frames, on those of them whose drives the 87 frames that came later are not from, and on
+a nuScenes scene all around. ``--also`` judges further weights, such as other seeds of the same training.
 Data: ``$SPARSIGHT_DATA/kitti`` and ``$SPARSIGHT_DATA/nuscenes``, by default under ``../shared/data``.
 """
 
@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         places = {"val": ([str(options.data / "kitti"), "--split=val"], "kitti")}
         frames = {"val": len(open_data_set(options.data / "kitti", split="val"))}
         if not options.quick:
-            apart = _frames_of_other_drives(options.data / "kitti", Path(folder))
-            places["other drives"] = ([str(apart), "--split=val"], "kitti")
-            frames["other drives"] = len(open_data_set(apart, split="val"))
+            apart = _frames_apart(options.data / "kitti", Path(folder))
+            places["apart"] = ([str(apart), "--split=val"], "kitti")
+            frames["apart"] = len(open_data_set(apart, split="val"))
             frames["nuScenes"] = len(open_data_set(options.data / "nuscenes"))
             places["nuScenes"] = ([str(options.data / "nuscenes"), *_NUSCENES], "nuscenes")
         jobs = [(name, place) for name in files for place in places]
@@ -76,11 +76,13 @@ def _data() -> Path:
     return Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared/data"))
 
 
-def _frames_of_other_drives(kitti: Path, folder: Path) -> Path:
-    """The same data with a split of those validation frames whose drives no training frame is from."""
+def _frames_apart(kitti: Path, folder: Path) -> Path:
+    """The same data with a split of the validation frames whose drives no frame that came later is from.
+
+    What learned from the first frames alone and what learned from all know equally much of their streets.
+    """
     drives = {name: source.drive for name, source in sources(kitti).items()}
-    lists = [kitti / "ImageSets" / f"{name}.txt" for name in ("train", "train_more")]
-    learned = {drives[name] for path in lists for name in path.read_text().split()}
+    learned = {drives[name] for name in (kitti / "ImageSets/train_more.txt").read_text().split()}
     frames = open_data_set(kitti, split="val").frame_ids
     (folder / "training").symlink_to((kitti / "training").resolve())
     (folder / "ImageSets").mkdir()

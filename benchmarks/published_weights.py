@@ -20,6 +20,8 @@ _ANYWHERE = (
     ("pointpillars-kitti", "`pointpillars-kitti`"),
 )
 
+_TWINS = ("pointpillars-kitti", "pointpillars-kitti-dense")
+
 
 def car(values: Values, name: str, place: str, kind: str = "3d") -> str:
     """AP40 of cars at the three difficulties."""
@@ -27,7 +29,7 @@ def car(values: Values, name: str, place: str, kind: str = "3d") -> str:
 
 
 def _rows(values: Values, rows: Sequence[tuple[str, str]]) -> list[list[str]]:
-    places = (("val", "3d"), ("val", "bev"), ("other drives", "3d"))
+    places = (("val", "3d"), ("val", "bev"), ("apart", "3d"))
     return [[words, *(car(values, name, place, kind) for place, kind in places)] for name, words in rows]
 
 
@@ -37,7 +39,7 @@ def _heads(values: Values) -> list[str]:
         "weights",
         f"Car 3D, {frames['val']} frames",
         "Car BEV",
-        f"Car 3D, {frames['other drives']} frames of other drives",
+        f"Car 3D, {frames['apart']} of them apart",
     ]
 
 
@@ -62,7 +64,7 @@ def _measured(values: Values) -> str:
         ]
         for place, words in (
             ("val", f"{values['frames']['val']} frames"),
-            ("other drives", f"{values['frames']['other drives']} of them, of drives not learned from"),
+            ("apart", f"{values['frames']['apart']} of them apart"),
         )
     ]
     return markdown_table(["3D AP40, easy / moderate / hard", "sparse", "dense twin"], rows)
