@@ -22,13 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from rich.progress import track
-from rich.table import Table
 
 from benchmarks.environment import ROOT
 from benchmarks.kitti_folds import sources
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import result, save, show, table
 from perception.data import open_data_set
+from sparse_core.table import Table
 
 _SHIPPED = ("pointpillars-kitti", "pointpillars-kitti-dense", "pointpillars-anywhere")
 _LEVELS = ("easy", "moderate", "hard")
