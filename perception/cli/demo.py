@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         say("")
         if status:
             return status
-    say(_judged(frames[-1], found / "detections.jsonl"))
+    say(_judged(frames, tracks / "detections.jsonl"))
     say("Look at")
     for path, what in (
         (
@@ -90,16 +91,17 @@ def _write(folder: Path, frames: list[SampleFrame]) -> None:
     writer.write_description({name: name for name in labels}, None)
 
 
-def _judged(frame: Frame, records: Path) -> str:
-    """How many of the true boxes have a found one of their class nearby."""
-    found = Detections.from_dict(json.loads(records.read_text().splitlines()[0]))
-    known = [row for row, name in enumerate(frame.labels) if name in CLASSES]
-    count = 0
-    for row in known:
-        same = found.boxes[[name == frame.labels[row] for name in found.labels]]
-        away = np.linalg.norm(same[:, :2] - frame.boxes[row, :2], axis=1)
-        count += bool((away <= FOUND_M).any())
+def _judged(frames: Sequence[Frame], records: Path) -> str:
+    """How many of the true boxes of all scans have one of their class nearby."""
+    known = count = 0
+    for frame, line in zip(frames, records.read_text().splitlines(), strict=True):
+        found = Detections.from_dict(json.loads(line))
+        for row, name in enumerate(frame.labels):
+            if name in CLASSES:
+                same = found.boxes[[other == name for other in found.labels]]
+                away = np.linalg.norm(same[:, :2] - frame.boxes[row, :2], axis=1)
+                known, count = known + 1, count + bool((away <= FOUND_M).any())
     return (
-        f"{count} of the {len(known)} cars, pedestrians and cyclists that {LEAST_POINTS} points or more hit"
-        f" were found within {FOUND_M:g} m; {len(found)} boxes in all (it knows no vans, and sees farther)"
+        f"{count} of the {known} times that a car, pedestrian or cyclist was hit by {LEAST_POINTS} points or"
+        f" more it was found within {FOUND_M:g} m"
     )
