@@ -192,6 +192,7 @@ CAUSES = {
     "first vector": "the first with an embedding at their place",
     "first": "the first of their kind at their place",
     "unlike": "unlike everything unique at their place",
+    "again": "events that came again at their place",
     "marked": "marked by the user",
     "track": "tracks, which are things with all their sights",
     "room": "among the best of their place and time",

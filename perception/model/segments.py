@@ -46,7 +46,7 @@ class _SegmentReduce(torch.autograd.Function):
         if not maxima:
             return (gradient / counts[:, None]).index_select(0, rows), None, None
         values, reduced = maxima
-        reaches = (values == reduced.index_select(0, rows)).float()
+        reaches = (values == reduced.index_select(0, rows)).to(values.dtype)
         # Whole numbers, so their sum does not depend on the order.
         sharing = torch.zeros_like(reduced).index_add_(0, rows, reaches)
         return (gradient / sharing).index_select(0, rows) * reaches, None, None

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
+from perception.model.segments import _SegmentReduce
 from perception.train.ranks import Ranks
 from perception.train.synchronised import _Normalise
 from sparse_core.compression.codebook import lookup
@@ -93,6 +94,11 @@ def assembled(values: Tensor) -> Tensor:
     return made * made
 
 
+def segments(reduce: str) -> Case:
+    counts = torch.tensor([1, 3, 2])
+    return lambda rows: _SegmentReduce.apply(rows, counts, reduce) ** 2, (numbers(6, 3),)
+
+
 def norm_of_ranks() -> Case:
     """Of one rank, whose mean and variance are told."""
     told = (torch.zeros(3), torch.ones(3), 4, Ranks())
@@ -109,6 +115,10 @@ COMPLEX = torch.complex128
 DENSE_SOLVE = {"method": "gmres", "rtol": 1e-13}
 
 TWICE: dict[str, dict[str, Callable[[], Case]]] = {
+    "perception.model.segments._SegmentReduce": {
+        "mean": lambda: segments("mean"),
+        "maximum": lambda: segments("max"),
+    },
     "sparse_core.conv.pooling._Sum": {"mean": lambda: pooling(SparseAvgPool2d)},
     "sparse_core.conv.pooling._Maximum": {"maximum": lambda: pooling(SparseMaxPool2d)},
     "sparse_core.linalg.products.gradient._Product": {

@@ -145,6 +145,7 @@ def test_every_reason_has_its_sort() -> None:
     """All that the reservoir and the store say."""
     reservoir = Reservoir(ReservoirConfig(share=0.0, least=2))
     unit = np.eye(4, dtype=np.float32)
+    track = {"tracks": {"drive/1": [0, 10**9]}}
     memory = Memory(time_ns=0, label="cup", importance=0.5)
     offers = [
         memory,
@@ -152,6 +153,8 @@ def test_every_reason_has_its_sort() -> None:
         dataclasses.replace(memory, embedding=unit[1]),
         dataclasses.replace(memory, marked=True),
         dataclasses.replace(memory, importance=0.1),
+        dataclasses.replace(memory, count=3, payload=track),
+        *(dataclasses.replace(memory, kind="event", time_ns=at) for at in (0, 10**14)),
         *(dataclasses.replace(memory, time_ns=10**15, importance=value) for value in (0.4, 0.5, 0.6, 0.1)),
     ]
     said = [reservoir.offer(at, one, one.importance or 0.0) for at, one in enumerate(offers)]

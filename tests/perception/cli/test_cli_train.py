@@ -75,7 +75,7 @@ def test_train_in_the_folder_of_another_run(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("no-such-config", "names are: embedding, own, pointpillars-kitti, pointpillars-kitti-dense, smoke"),
+        ("no-such-config", "names are: embedding, own, pointpillars-anywhere, pointpillars-kitti, "),
         ("wrong.yaml", "unknown field colour"),
     ],
 )
