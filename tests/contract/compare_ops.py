@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import Any, get_args
 
 import torch
-from examples import EXAMPLES, Example
 from torch import Tensor
 
+from examples import EXAMPLES, Example
 from sparse_core.errors import ImplementationError
 from sparse_core.op import Impl, Op, ops
 
