@@ -47,6 +47,10 @@ demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is
 	$(BIN)/python demos/detect.py --data "$(DATA)" --out $(OUT)/demo
 	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
+.PHONY: docs
+docs: $(READY)  ## the documentation as a site that works offline, in build/site
+	$(BIN)/python docs/website/build.py
+
 browser:
 	@command -v $(BROWSER) >/dev/null || if [ "$$(id -u)" = 0 ]; then \
 	  echo "installing $(BROWSER)"; \

@@ -6,7 +6,8 @@ Figures are those of `perceive eval --tracking`. The belief that tracks are told
 sequence by the others, so that what a choice made on other data costs is known. Times are those of the
 process, one thread, of following alone: no file is read or written in them.
 Data: ``$SPARSIGHT_DATA/kitti_tracking``, by default ``../shared/data/kitti_tracking``; no poses. Then the
-boxes of our own detector over the drives with scans and poses in ``kitti_sequences`` beside it.
+boxes of our own detector over the drives with scans and poses in ``kitti_sequences`` beside it, and those of
+CenterPoint and Megvii in the scene in ``nuscenes``, against a greedy tracker of constant velocity.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from benchmarks.environment import ROOT
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import result, save, show
 from benchmarks.tracking_baseline import Baseline
+from benchmarks.tracking_nuscenes import nuscenes_tracks
 from benchmarks.tracking_own import own_tracks
 from perception.data.kitti.tracking import TrackRows, read_tracks
 from perception.track import TrackerConfig, track_recording
@@ -75,10 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sorted(data.with_name("kitti_sequences").glob("*/"))[: 1 if options.quick else None],
             options.weights,
         ),
+        nuscenes=nuscenes_tracks(data.with_name("nuscenes")),
         notes=["boxes of PointRCNN, whose training frames came from such drives"],
     )
     save(values, options)
-    show(values, [_table(values), _own_table(values)], values["notes"], as_json=options.json)
+    show(
+        values,
+        [_table(values), _own_table(values), _nuscenes_table(values)],
+        values["notes"],
+        as_json=options.json,
+    )
     return 0
 
 
@@ -162,6 +170,16 @@ def _own_table(values: dict[str, Any]) -> Table:
         rows.append((side, *ap, *(hota or [""] * len(ap)), _moving_told(case)))
     heads = ["", *(f"{what} {name}" for what in ("AP", "HOTA") for name in ("car", "ped.", "cyc.")), "moving"]
     return Table(heads, rows, title="our detector on two drives, percent")
+
+
+def _nuscenes_table(values: dict[str, Any]) -> Table:
+    rows = []
+    for side, case in values["nuscenes"].items():
+        figures = [cell(100 * case["amota"], ".2f"), cell(case["amotp"], ".3f")]
+        figures += [cell(100 * case[name], ".2f") for name in ("mota", "recall")]
+        rows.append((side, *figures, case["id_switches"], case["fragments"], case["updates_per_s"]))
+    heads = ["", "AMOTA", "AMOTP m", "MOTA", "recall", "switches", "fragments", "updates/s"]
+    return Table(heads, rows, title="a scene of nuScenes, percent")
 
 
 def _moving_told(case: dict[str, Any]) -> str:

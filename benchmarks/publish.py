@@ -26,7 +26,12 @@ from benchmarks.results import publish as publish_result
 
 #: Blocks of each file, by the name in their markers.
 FILES: dict[str, tuple[str, ...]] = {
-    "README.md": (
+    "README.md": ("summary-accuracy", "summary-speed", "memory-bars"),
+    "docs/measured.md": (
+        "weights-measured",
+        "detector-cpu",
+        "frame-cuda",
+        "conv-cuda",
         "spmv",
         "block_spmm",
         "assembly",
@@ -65,8 +70,9 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
     "docs/budget.md": ("levels-cpu", "levels-cuda", "levels-budgets-cpu", "levels-budgets-cuda"),
     "docs/attention.md": ("attention-speedups",),
-    "docs/tracking.md": ("tracking",),
+    "docs/tracking.md": ("tracking", "tracking-own", "tracking-nuscenes"),
     "docs/calls.md": ("calls-cpu", "calls-cuda"),
+    "docs/fleet.md": ("fleet-added", "fleet-questions"),
     "docs/decisions/0029-attention-in-the-backbone.md": ("backbone-attention", "backbone-attention-times"),
     "docs/decisions/0008-sparse-attention.md": (
         "attention-bars",
@@ -77,7 +83,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "attention-encoder",
         "attention-gathered",
     ),
-    "perception/weights/pointpillars-kitti.md": ("compression",),
+    "perception/weights/pointpillars-kitti.md": ("weights", "compression"),
+    "perception/weights/pointpillars-anywhere.md": ("anywhere",),
     "docs/memory.md": (
         "memory-bars",
         "memory-searches",
@@ -86,6 +93,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "memory-moving",
         "memory-retention",
         "memory-places",
+        "memory-drives",
+        "memory-drives-cost",
         "sentences",
         "sentences-times",
     ),

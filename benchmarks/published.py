@@ -7,11 +7,15 @@ from collections.abc import Callable
 from benchmarks import (
     published_backbone,
     published_calls,
+    published_fleet,
     published_layers,
+    published_memory_drives,
     published_product,
     published_sentences,
     published_sparse,
+    published_summary,
     published_tracking,
+    published_weights,
 )
 from benchmarks.published_text import (
     Column,
@@ -43,8 +47,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_sparse.BLOCKS,
     **published_layers.BLOCKS,
     **published_product.BLOCKS,
+    **published_summary.BLOCKS,
     **published_backbone.BLOCKS,
+    **published_memory_drives.BLOCKS,
     **published_sentences.BLOCKS,
     **published_tracking.BLOCKS,
     **published_calls.BLOCKS,
+    **published_fleet.BLOCKS,
+    **published_weights.BLOCKS,
 }

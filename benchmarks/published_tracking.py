@@ -68,4 +68,23 @@ _OWN = Table(
     ],
 )
 
-BLOCKS: dict[str, Callable[[], str]] = {"tracking": _FIGURES, "tracking-own": _OWN}
+_NUSCENES = Table(
+    "tracking-cpu",
+    rows=lambda values: list(values["nuscenes"].items()),
+    columns=[
+        Column("boxes of, tracker", lambda row: row[0]),
+        Column("AMOTA", _percent("amota"), ".2f"),
+        Column("AMOTP m", lambda row: row[1]["amotp"], ".3f"),
+        Column("MOTA", _percent("mota"), ".2f"),
+        Column("recall", _percent("recall"), ".2f"),
+        Column("switches", lambda row: int(row[1]["id_switches"]), "d"),
+        Column("fragments", lambda row: int(row[1]["fragments"]), "d"),
+        Column("updates/s", lambda row: row[1]["updates_per_s"], ",d"),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "tracking": _FIGURES,
+    "tracking-own": _OWN,
+    "tracking-nuscenes": _NUSCENES,
+}

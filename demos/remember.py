@@ -29,9 +29,11 @@ from drive.bag_frames import BagFrames
 from drive.comparing import Judged, added, judged, size_of
 from drive.frames import DAY_NS, START_NS, DriveConfig, recorded, simulated
 from drive.indoor import remember_rgbd
-from drive.labelled import moments, open_sequence, remember_sequence
+from drive.labelled import remember_sequence
 from drive.labelled_questions import questions_of
-from drive.picture import Drawn, draw
+from drive.labelled_seen import LabelsSeen, Sees, TrackedBoxes, moments, open_sequence, seen_of
+from drive.moving import MovingPicture
+from drive.picture import Drawn, draw, some_of_each_kind
 from drive.printing import show_results, show_tally
 from drive.recognising import recognised
 from drive.remembering import CONFIG, Robot, Tally
@@ -158,19 +160,23 @@ def drive_recorded(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def drive_labelled(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[Judged]]:
     """Track, remember, drive back, and check the answers against the labels."""
     frames = open_sequence(options.data)
+    moving = options.moving and MovingPicture(np.array([frame.pose[:2, 3] for frame in frames]))
+    sees: Sees = LabelsSeen()
+    if not options.perfect:
+        detector = Detector.from_pretrained(options.weights)
+        sees = TrackedBoxes(lambda frame: detector(frame.cloud))
     with MemoryStore.open(folder / "ours", dim=DIM, config=CONFIG) as store:
         passed = track(
             moments(frames), "driving there and back", total=2 * len(frames), disable=not options.show
         )
-        driven = remember_sequence(
-            store,
-            iter(passed),
-            labels_seen=options.perfect,
-            detector=lambda: Detector.from_pretrained(options.weights),
-        )
+        seen = seen_of(iter(passed), sees)
+        driven = remember_sequence(store, moving.watched(seen, store) if moving else seen)
         questions = questions_of(driven.truth)
         results = [judged("by tracks", store, driven.since, driven.truth, questions)]
         memories = store.find(Filter())
+    if moving:
+        told = some_of_each_kind(results[0].answers, 3)
+        moving.save(options.moving, memories, [f"{answer.text}  {answer.said}" for answer in told])
     other, since = added(folder / "every", driven.every, START_NS + DAY_NS, DIM)
     with other:
         results.append(judged("every box", other, since, driven.truth, questions))
@@ -251,6 +257,9 @@ def main() -> None:
         help="with --data: see its labels, not a detector's boxes",
     )
     add("--weights", default="pointpillars-kitti", help="of the detector, with --data")
+    add(
+        "--moving", type=Path, metavar="FILE.webp", help="with --data: the drive as a moving picture; or .gif"
+    )
     add("--out", type=Path, default=Path("out/remember"), help="folder for the picture")
     add("--store", type=Path, help="keep the stores in this new folder, for the recall command")
     add("--rerun", metavar="FILE.rrd", help="record for the Rerun viewer; 'live' opens it")
@@ -296,6 +305,10 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error("give one of --scans, --rgbd and --data")
     if options.perfect and options.data is None:
         parser.error("--perfect needs --data")
+    if options.moving is not None and options.data is None:
+        parser.error("--moving needs --data")
+    if options.moving is not None and options.moving.suffix.lower() not in (".webp", ".gif"):
+        parser.error(f"--moving {options.moving}: expected a name that ends in .webp or .gif")
     if options.data is not None and (options.rerun or options.mcap):
         parser.error("--rerun and --mcap are not for --data: perceive track --rerun shows tracks")
     if options.store is not None and any(options.store.glob("*/memory.db")):

@@ -54,10 +54,13 @@ class RemoteRetriever(Retriever):
         return found
 
     def settle(self) -> None:
-        """Have the server make its index where there are many vectors."""
+        """Have the server begin the month's part, and make its index where there are many vectors."""
+        self._database.begin_part()
         self._database.make_indexes(self._index_from)
 
     def _dim(self, encoder: str) -> int:
+        if encoder == DEFAULT:  # Which every store has, and always of one length.
+            return self._database.dim
         slots = self._database.slots()
         if encoder not in slots:
             raise ValueError(

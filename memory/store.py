@@ -230,8 +230,8 @@ class MemoryStore(StoreReader):
         """Merge memories of the same thing, then forget what exceeds the capacity of a map.
 
         Each merge and the forgetting are operations of their own that can be undone. Then the log is trimmed
-        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`. A server then makes
-        its index over vectors where it lacks one, see :meth:`settle`.
+        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`. A server is then
+        settled, see :meth:`settle`.
 
         Args:
             now_ns: the time that freshness is judged at; by default the computer's.
@@ -309,8 +309,9 @@ class MemoryStore(StoreReader):
     def settle(self) -> None:
         """Move vectors to the tiers where they belong now, which otherwise happens in the background.
 
-        On a server: have it make its HNSW index over the vectors of each encoder that has more than
-        ``StoreConfig.index_from``, while others read and write; only this call and :meth:`consolidate` do so.
+        On a server: have it begin the tables of the month, where there are none, and make its HNSW index over
+        the vectors of each encoder that has more than ``StoreConfig.index_from`` in a month, while others
+        read and write. Only this call and :meth:`consolidate` do so, and only the owner of the tables may.
         """
         self._retriever.settle()
 

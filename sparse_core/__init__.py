@@ -6,7 +6,7 @@ from typing import Any
 
 from sparse_core.matrix_operations import operations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def _matmul(left: Any, right: Any) -> Any:

@@ -2,34 +2,113 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 
 from drive.asking import BELIEVED, Memories, Question
-from drive.labelled import PASSES
+from drive.frames import DAY_NS, START_NS
+from drive.labelled_seen import PASSES
 from drive.truth import Sight, Truth
-from memory import Memory
-from memory.merging.tracked import tracks_of
 from memory.query import Filter
 
-#: A thing whose labels stay this near their middle stands; one with fewer labels is not asked about.
+#: A thing whose labels stay this near their middle stands; one with fewer labels a pass is not asked about.
 STANDS_M, LEAST_SIGHTS = 1.0, 3
 #: An answer about a place is right up to this, about a time up to that.
 SAME_M, SAME_S = 2.0, 1.0
+Place = tuple[float, float]
+
+
+class Asked(Protocol):
+    """Anything that remembers and can be asked."""
+
+    def how_many(self, label: str, between_ns: tuple[int, int]) -> int:
+        """How many different things of a label were seen within a time."""
+
+    def stood_at(self, label: str, place: Place) -> bool:
+        """Whether something of a label stands within ``SAME_M`` of a place."""
+
+    def last_seen(self, label: str, place: Place) -> int | None:
+        """When something of a label was last seen at a place, in nanoseconds."""
+
+    def gone(self, label: str) -> int:
+        """How many things of a label had stood somewhere and were found gone."""
+
+
+class OfStore:
+    """A store that is asked.
+
+    Args:
+        memories: of it.
+    """
+
+    def __init__(self, memories: Memories) -> None:
+        self._memories = memories
+
+    def how_many(self, label: str, between_ns: tuple[int, int]) -> int:
+        """See :class:`Asked`."""
+        return self._memories.questions.how_many(label, between_ns=between_ns).things
+
+    def stood_at(self, label: str, place: Place) -> bool:
+        """See :class:`Asked`."""
+        at = Filter(labels=(label,), kinds=("object",), states=BELIEVED, circle=(*place, SAME_M))
+        return bool(self._memories.store.find(at, vectors=False))
+
+    def last_seen(self, label: str, place: Place) -> int | None:
+        """See :class:`Asked`."""
+        found = self._memories.latest_at(label, np.append(place, 0.0))
+        return None if found is None else found.last_sight_ns
+
+    def gone(self, label: str) -> int:
+        """See :class:`Asked`."""
+        left = Filter(labels=(label,), kinds=("object",), states=("gone",))
+        return len(self._memories.store.find(left, vectors=False))
+
+
+@dataclass(frozen=True)
+class About:
+    """A question to anything that remembers; see :class:`drive.asking.Question`."""
+
+    kind: str
+    text: str
+    expected: str
+    position: Place | None
+    answer: Callable[[Asked], tuple[str, bool]]
 
 
 def questions_of(truth: Truth, label: str = "Car") -> list[Question]:
-    """How many, which stand, where they were last seen, and what changed."""
-    things = [
-        sights
-        for sights in truth.sights.values()
-        # The same labels are seen on both ways.
-        if sights[0].label == label and len(sights) >= len(PASSES) * LEAST_SIGHTS
+    """Those of :func:`asked_of`, to a store."""
+    return [
+        Question(
+            about.kind,
+            about.text,
+            about.expected,
+            about.position,
+            lambda memories, answer=about.answer: answer(OfStore(memories)),
+        )
+        for about in asked_of(truth, label)
     ]
-    parked = [sights for sights in things if stands(sights)]
-    found = [_how_many(things, label, day) for day in range(len(PASSES))]
-    found += [_parked(sights, label) for sights in things]
-    found += [_last_seen(sights, label) for sights in parked]
-    return [*found, _changed(label)]
+
+
+def asked_of(truth: Truth, label: str = "Car") -> list[About]:
+    """How many, which stand, where they were last seen, and what changed.
+
+    Args:
+        truth: of a sequence; where its sights are of one pass, nothing is asked about places.
+        label: of the things.
+    """
+    passes = len(truth.days)
+    of_label = [sights for sights in truth.sights.values() if sights[0].label == label]
+    things = [sights for sights in of_label if len(sights) >= passes * LEAST_SIGHTS]
+    found = [_how_many(of_label, label, day) for day in range(passes)]
+    if passes == len(PASSES):
+        parked = [sights for sights in things if stands(sights)]
+        found += [_parked(sights, label) for sights in things]
+        found += [_last_seen(sights, label) for sights in parked]
+        found.append(_changed(label))
+    return found
 
 
 def stands(sights: list[Sight]) -> bool:
@@ -39,75 +118,60 @@ def stands(sights: list[Sight]) -> bool:
     return bool(np.hypot(away[:, 0], away[:, 1]).max() <= STANDS_M)
 
 
-def _how_many(things: list[list[Sight]], label: str, day: int) -> Question:
+def span_of(day: int) -> tuple[int, int]:
+    """First and last nanosecond of a pass."""
+    return START_NS + day * DAY_NS, START_NS + (day + 1) * DAY_NS - 1
+
+
+def _how_many(things: list[list[Sight]], label: str, day: int) -> About:
     count = sum(any(sight.day == day for sight in sights) for sights in things)
 
-    def answer(memories: Memories) -> tuple[str, bool]:
-        told = things_of(memories.store.find(Filter(labels=(label,)), vectors=False), PASSES[day])
+    def answer(asked: Asked) -> tuple[str, bool]:
+        told = asked.how_many(label, span_of(day))
         return f"{told}", told == count
 
     text = f"How many different {label.lower()}s were passed on the way {PASSES[day]}?"
-    return Question("how many", text, f"{count}", None, answer)
+    return About("how many", text, f"{count}", None, answer)
 
 
-def things_of(memories: list[Memory], recording: str) -> int:
-    """How many things memories are of, of those that were seen in a recording: each track is of one.
-
-    Memories without tracks are a thing each.
-    """
-    groups: list[set[str]] = []
-    alone = 0
-    for memory in memories:
-        names = {f"{name}/{number}" for name, number, _, _ in tracks_of(memory)}
-        if not names:
-            alone += 1
-            continue
-        joined = [group for group in groups if group & names]
-        groups = [group for group in groups if not group & names]
-        groups.append(names.union(*joined))
-    return alone + sum(any(name.startswith(f"{recording}/") for name in group) for group in groups)
-
-
-def _parked(sights: list[Sight], label: str) -> Question:
+def _parked(sights: list[Sight], label: str) -> About:
     place = _middle(sights)
     stood, drove = "it stood there", "it drove"
     expected = stood if stands(sights) else drove
 
-    def answer(memories: Memories) -> tuple[str, bool]:
-        at = Filter(labels=(label,), kinds=("object",), states=BELIEVED, circle=(*place, SAME_M))
-        said = stood if memories.store.find(at, vectors=False) else drove
+    def answer(asked: Asked) -> tuple[str, bool]:
+        said = stood if asked.stood_at(label, place) else drove
         return said, said == expected
 
     text = f"Was the {label.lower()} at ({place[0]:.0f}, {place[1]:.0f}) parked?"
-    return Question("parked", text, expected, place, answer)
+    return About("parked", text, expected, place, answer)
 
 
-def _last_seen(sights: list[Sight], label: str) -> Question:
+def _last_seen(sights: list[Sight], label: str) -> About:
     last, place = max(sight.time_ns for sight in sights), _middle(sights)
 
-    def answer(memories: Memories) -> tuple[str, bool]:
-        found = memories.latest_at(label, np.append(place, 0.0))
+    def answer(asked: Asked) -> tuple[str, bool]:
+        found = asked.last_seen(label, place)
         if found is None:
             return "never", False
-        late_s = (found.last_sight_ns - last) / 1e9
+        late_s = (found - last) / 1e9
         return f"{late_s:+.1f} s from its last label", abs(late_s) <= SAME_S
 
     text = f"When was the {label.lower()} at ({place[0]:.0f}, {place[1]:.0f}) last seen?"
-    return Question("last seen", text, "with its last label", place, answer)
+    return About("last seen", text, "with its last label", place, answer)
 
 
-def _changed(label: str) -> Question:
+def _changed(label: str) -> About:
     """Nothing that parked has left: it is the same sequence."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
-        left = Filter(labels=(label,), kinds=("object",), states=("gone",))
-        gone = memories.store.find(left, vectors=False)
-        return ("nothing" if not gone else f"{len(gone)} parked {label.lower()}s", not gone)
+    def answer(asked: Asked) -> tuple[str, bool]:
+        gone = asked.gone(label)
+        return ("nothing" if not gone else f"{gone} parked {label.lower()}s", not gone)
 
     text = f"Which parked {label.lower()}s had left on the way back?"
-    return Question("changed", text, "nothing", None, answer)
+    return About("changed", text, "nothing", None, answer)
 
 
-def _middle(sights: list[Sight]) -> tuple[float, float]:
+def _middle(sights: list[Sight]) -> Place:
     x, y = np.median(np.array([sight.position for sight in sights]), axis=0).tolist()
     return x, y

@@ -47,6 +47,8 @@ def _check(folder: Path | str, *, repair: bool) -> CheckReport:
     """As the writer where that is possible: only it can compare the text index word by word."""
     try:
         with open_database(folder, create=False) as database:
+            for said in database.remarks:
+                remark(said)
             return database.check(repair)
     except (StoreLockedError, StoreReadOnlyError) as error:
         if repair:

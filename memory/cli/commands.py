@@ -39,7 +39,17 @@ COMMANDS = {
     "stats": Command("memory.cli.stats", "Count what is in a store."),
     "export": Command("memory.cli.export", "Write memories to a file, or JSONL to - (standard output)."),
     "check": Command("memory.cli.check", "Look for damage; exit status 1 if there is any (left)."),
-    "backup": Command("memory.cli.backup", "Copy a store, as it is now, into a folder without one."),
+    "backup": Command(
+        "memory.cli.backup", "Copy a store, as it is now, into a folder without one; of a server by pg_dump."
+    ),
+    "archive": Command(
+        "memory.cli.archive", "Write old months of a store on a server into files, and drop them there."
+    ),
+    "grant": Command(
+        "memory.cli.grant",
+        "Let a role read a store on a server, or write to it; it is made where there is none. Without a role,"
+        " list them.",
+    ),
     "indexes": Command("memory.cli.indexes", "List the kinds of index: what each does and needs."),
     "bench": Command("memory.cli.bench", "Time inserts and queries on a temporary store; a self-test."),
     "serve": Command("memory.cli.serve", "Serve a store over HTTP, with a page and live updates."),

@@ -75,6 +75,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _opened(folder: Path | str, *, readonly: bool) -> MemoryStore:
     try:
-        return MemoryStore.open(folder, readonly=readonly, create=False)
+        store = MemoryStore.open(folder, readonly=readonly, create=False)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error}; to serve what it writes: recall serve --readonly") from error
+    for said in store.database.remarks:
+        remark(said)
+    return store

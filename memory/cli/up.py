@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
 from memory.cli.console import UsageError, add_command, print_json, remark, say
+from memory.persistence.postgres import local
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "up", run, store=False)
-    parser.add_argument("--folder", type=Path, help=f"with the server's files (default: {default_folder()})")
+    parser.add_argument(
+        "--folder", type=Path, help=f"with the server's files (default: {local.default_folder()})"
+    )
     parser.add_argument("--port", type=int, help="to listen at, on this computer only (default: any)")
     parser.add_argument("--stop", action="store_true", help="stop it; what is stored stays")
 
 
-def default_folder() -> Path:
-    """Of the user; root's is where the user that runs the server instead can read."""
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return Path("/var/lib/sparsight/postgresql")
-    return Path.home() / ".local" / "share" / "sparsight" / "postgresql"
-
-
 def run(options: argparse.Namespace) -> int:
     """Start or stop."""
-    from memory.persistence.postgres import local
-
-    folder = default_folder() if options.folder is None else options.folder.absolute()
+    folder = local.default_folder() if options.folder is None else options.folder.absolute()
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port must be from 1 to 65535, got {options.port}")
     if options.stop:

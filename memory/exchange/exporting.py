@@ -52,6 +52,7 @@ def export_memories(
     *,
     format: ExportFormat,
     filter: Filter = EVERYTHING,
+    ids: NDArray[np.int64] | None = None,
     vectors: bool = True,
     origin: Origin | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -63,6 +64,7 @@ def export_memories(
         target: a file, which is there only once it is complete, or a stream for text.
         format: ``"jsonl"``, ``"parquet"`` or ``"geojson"``.
         filter: only those that pass.
+        ids: (n,) of the memories, instead of a filter.
         vectors: also embeddings; never in GeoJSON.
         origin: where the map is on Earth, for GeoJSON.
         progress: called with how many are done and of how many.
@@ -70,9 +72,9 @@ def export_memories(
     Raises:
         ValueError: Parquet into a stream.
     """
-    batches = _batches(
-        database, database.ids(filter, order="oldest"), vectors and format != "geojson", progress
-    )
+    if ids is None:
+        ids = database.ids(filter, order="oldest")
+    batches = _batches(database, ids, vectors and format != "geojson", progress)
     if format == "parquet":
         if not isinstance(target, Path):
             raise ValueError("Parquet is no text: give a file")

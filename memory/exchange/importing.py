@@ -193,6 +193,7 @@ CAUSES = {
     "first": "the first of their kind at their place",
     "unlike": "unlike everything unique at their place",
     "marked": "marked by the user",
+    "track": "tracks, which are things with all their sights",
     "room": "among the best of their place and time",
     "more": "among the best of their place and time",
     "less": "others of their place and time matter more",

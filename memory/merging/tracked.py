@@ -42,6 +42,24 @@ def joined_tracks(memories: Iterable[Memory]) -> dict[str, Any]:
     return {TRACKS: {name: list(span) for name, span in latest}} if spans else {}
 
 
+def things_of(memories: Iterable[Memory]) -> list[int]:
+    """The number of the thing that each is of: those that share a track are of one, those without alone."""
+    groups: dict[str, int] = {}
+    parent: list[int] = []
+
+    def top(group: int) -> int:
+        while parent[group] != group:
+            group = parent[group]
+        return group
+
+    for memory in memories:
+        own = len(parent)
+        parent.append(own)
+        for recording, number, _, _ in tracks_of(memory):
+            parent[top(groups.setdefault(f"{recording}/{number}", own))] = own
+    return [top(group) for group in range(len(parent))]
+
+
 def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:
     """Whether they are two things: two tracks of one recording, both seen at one time."""
     return any(

@@ -30,9 +30,11 @@ class Engine(Protocol):
     """Rows of memories in and out of tables, and filters.
 
     Attributes:
+        last_log_row: SQL of the number of the last row of ``log_row``; 0 where there is none.
         without_was: SQL of ``log_row.before`` of a counted sight without what the memory was before it.
     """
 
+    last_log_row: str
     without_was: str
 
     def read_images(self, connection: Any, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
@@ -111,6 +113,7 @@ class Engine(Protocol):
 class SqliteEngine:
     """The functions over a file; see :class:`Engine`."""
 
+    last_log_row = "SELECT coalesce(max(row), 0) FROM log_row"
     without_was = "json_remove(before, '$.was')"
     read_images = staticmethod(tables.read_images)
     insert_prepared = staticmethod(tables.insert_prepared)

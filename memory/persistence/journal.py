@@ -168,7 +168,7 @@ def insert_log_rows(
     """Rows of ``log_row``; those without a number follow the last."""
     if not rows:
         return
-    (last,) = connection.execute("SELECT coalesce(max(row), 0) FROM log_row").fetchone()
+    (last,) = connection.execute(engine_of(connection).last_log_row).fetchone()
     numbered = [(last + at if row[0] is None else row[0], *row[1:]) for at, row in enumerate(rows, 1)]
     connection.executemany(
         "INSERT INTO log_row (row, generation, id, what, before, crc) VALUES (?, ?, ?, ?, ?, ?)",

@@ -186,6 +186,8 @@ class HowMany(Answer):
         between_ns: of which time, both ends included; ``None`` for all times.
         memories: how many, of all states.
         sightings: observations that they stand for.
+        things: how many different things they are of: memories that share a track are of one, as those of
+            a car that parked, drove off and parked again; a memory without tracks is a thing of its own.
         by_label, by_state: how many of each.
         first_ns, last_ns: of the observations; ``None`` where there is nothing.
     """
@@ -196,6 +198,7 @@ class HowMany(Answer):
     between_ns: tuple[int, int] | None
     memories: int
     sightings: int
+    things: int
     by_label: Mapping[str, int]
     by_state: Mapping[str, int]
     first_ns: int | None
@@ -213,9 +216,10 @@ class HowMany(Answer):
         ]
         what = f" of {self.what}" if self.what else ""
         of_these = f" ({' and '.join(away)})" if away else ""
+        apart = "" if self.things == self.memories else f", {plural(self.things, 'thing')} by their tracks"
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
         return (
-            f"{plural(self.memories, 'memory', 'memories')}{what}{of_these}{where}{when}{kinds};"
+            f"{plural(self.memories, 'memory', 'memories')}{what}{of_these}{where}{when}{apart}{kinds};"
             f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
         )
 
@@ -271,6 +275,7 @@ class Summary(Answer):
     Attributes:
         place: in words.
         memories: how many.
+        things: how many different things they are of, as far as tracks tell.
         sightings: observations that they stand for.
         by_label, by_kind, by_state: how many of each.
         first_ns, last_ns: of the observations; ``None`` where there is nothing.
@@ -281,6 +286,7 @@ class Summary(Answer):
     question: Literal["summarise"] = field(default="summarise", init=False)
     place: str
     memories: int
+    things: int
     sightings: int
     by_label: Mapping[str, int]
     by_kind: Mapping[str, int]

@@ -277,9 +277,10 @@ class Questions:
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
     ) -> HowMany:
-        """How many memories there are of something, and how many of these are gone.
+        """How many memories there are of something, of how many different things, and how many are gone.
 
-        A memory is a thing as far as its sights were merged (:meth:`MemoryStore.consolidate`).
+        Memories are of one thing where they share a track; otherwise a memory is a thing as far as its sights
+        were merged (:meth:`MemoryStore.consolidate`).
 
         Args:
             what: see the class; ``None`` for everything.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from memory.merging.tracked import things_of
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -17,12 +18,14 @@ class Tally(NamedTuple):
 
     Attributes:
         memories, sightings: how many, and observations that they stand for.
+        things: how many different things they are of, as far as tracks tell.
         by_label, by_state: how many of each.
         first_ns, last_ns: of the observations; ``None`` where there is nothing.
     """
 
     memories: int
     sightings: int
+    things: int
     by_label: dict[str, int]
     by_state: dict[str, int]
     first_ns: int | None
@@ -35,6 +38,7 @@ def tally_of(memories: Iterable[Memory]) -> Tally:
     return Tally(
         memories=len(found),
         sightings=sum(memory.count for memory in found),
+        things=len(set(things_of(found))),
         by_label=dict(Counter(memory.label for memory in found)),
         by_state=dict(Counter(memory.state for memory in found)),
         first_ns=min((each.first_sight_ns for each in found), default=None),
@@ -53,6 +57,8 @@ def tally(store: MemoryStore, filter: Filter) -> Tally:
     return Tally(
         memories=len(times),
         sightings=sum(columns.counts.tolist()),
+        # What was seen once is taken for a thing of its own.
+        things=len(times) - len(merged) + len(set(things_of(merged))),
         by_label=dict(Counter(columns.labels)),
         by_state=dict(Counter(columns.states)),
         first_ns=min([*times, *(each.first_sight_ns for each in merged)], default=None),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import unit
+from memory.merging.tracked import tracks_of
 from memory.reservoir.config import ReservoirConfig
 from memory.reservoir.things import Things
 from memory.reservoir.window import Window
@@ -60,7 +61,8 @@ class _Member(NamedTuple):
     Attributes:
         key: the caller's.
         window: that it is in.
-        unique: where it opened its thing; the empty tuple for a marked one, ``None`` for an ordinary one.
+        unique: where it opened its thing; the empty tuple for a marked one or a track, ``None`` for an
+            ordinary one.
         thing: that it is of: the number of the unique memory that opened it.
     """
 
@@ -73,13 +75,13 @@ class _Member(NamedTuple):
 class Reservoir:
     """Decides about a stream of memories, one after the other; the same stream gives the same decisions.
 
-    A marked memory is always kept, and so is a unique one: the first of its kind and label at its place, or
-    one that is not similar to any unique one near it. So whatever is dropped has a kept memory of its kind
-    and label nearby to which its cosine is at least ``unique_below`` (a cover, as in Gonzalez 1985).
-    What is most like the same unique memory is of one thing, and belongs to the place of that one. Of each
-    place and time window the share is kept, of each thing in it at least so many; marked and unique memories
-    use up room before others. Things share the room evenly: where there is no more, those of which the most
-    is kept give up the least important; of equals the later.
+    A marked memory is always kept, so is one of a track with all its sights, and a unique one: the first of
+    its kind and label at its place, or one that is not similar to any unique one near it. So whatever is
+    dropped has a kept memory of its kind and label nearby to which its cosine is at least ``unique_below``
+    (a cover, as in Gonzalez 1985). What is most like the same unique memory is of one thing, and belongs to
+    the place of that one. Of each place and time window the share is kept, of each thing in it at least so
+    many; tracks, marked and unique memories use up room before others. Things share the room evenly: where
+    there is no more, those of which the most is kept give up the least important; of equals the later.
 
     Keys are the caller's: ids, or provisional numbers that :meth:`rename` replaces. In here a memory is known
     by its number in the order of arrival, which never changes.
@@ -121,7 +123,8 @@ class Reservoir:
         Args:
             key: a number that is not in use.
             memory: its time, which may go backwards, decides the window. Without a vector only the first of
-                its kind and label at its place is unique. A marked one is kept whatever its importance.
+                its kind and label at its place is unique. A marked one, and a track of several sights, is
+                kept whatever its importance.
             importance: any finite number; larger is kept first.
 
         Raises:
@@ -138,8 +141,10 @@ class Reservoir:
         first = thing is None or (vector is not None and math.isnan(similarity))
         again = memory.kind == "event" and self._happens_again((*place, "event", memory.label), time_ns)
         self.seen += 1
-        unique: ThingsKey | tuple[()] | None = () if memory.marked else None
-        why: Reason = Plain(sort="marked")
+        # A track is no further sight of what is here, but a thing that had its sights and was here.
+        tracked = memory.count > 1 and bool(tracks_of(memory))
+        unique: ThingsKey | tuple[()] | None = () if memory.marked or tracked else None
+        why: Reason = Plain(sort="marked" if memory.marked else "track")
         like = None if thing is None else self._key_of(thing)
         if thing is None or first or again or similarity < self.config.unique_below:
             why = (

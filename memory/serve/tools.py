@@ -157,7 +157,7 @@ class StoreTools:
         radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
         map_id: MapId = None,
     ) -> dict[str, Any]:
-        """How many memories of something there are, and how many of these are gone."""
+        """How many memories of something there are, of how many things, and how many of these are gone."""
         return _said(
             self._questions.how_many(
                 what, map_id=map_id, between_ns=_span(start, end), near=_point(x, y), radius_m=radius_m

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from memory.merging.tracked import TRACKS
 from memory.tracks.gathering import Gathered
+from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import Phase, phases_of
 from memory.types import Memory, Visit
 
@@ -27,7 +28,9 @@ class TrackOptions:
         at_most_s: of a longer track a memory is made meanwhile; consolidation joins those of one thing.
         stay_m: how far the box of a thing that stands still wanders, in metres.
         stay_s: shortest stop that is remembered.
-        least_sights: of fewer nothing is remembered.
+        least_sights: of fewer nothing is remembered,
+        least_evidence: nor where their scores add up to less: three boxes that are as often wrong as right,
+            or two that are sure.
         sigma_m: a place is never trusted better than this: errors of the boxes of one track are alike.
 
     Raises:
@@ -38,7 +41,8 @@ class TrackOptions:
     at_most_s: float = 60.0
     stay_m: float = 1.5
     stay_s: float = 2.0
-    least_sights: int = 3
+    least_sights: int = 2
+    least_evidence: float = 1.5
     sigma_m: float = 0.15
 
     def __post_init__(self) -> None:
@@ -47,6 +51,8 @@ class TrackOptions:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} must be finite and above 0, got {value}")
+        if not (math.isfinite(self.least_evidence) and self.least_evidence >= 0.0):
+            raise ValueError(f"least_evidence must be finite and not negative, got {self.least_evidence}")
         if self.least_sights < 1:
             raise ValueError(f"least_sights must be at least 1, got {self.least_sights}")
 
@@ -56,45 +62,53 @@ def memories_of(
 ) -> list[Memory]:
     """Of a track: an object for each stay, an episode for each way, in the order of time.
 
+    Where it jumped to another thing, what follows is of that one, and its track is named ``NAME.2``.
+
     Args:
         track: at least one sight of it.
         name: of the track, with its recording.
         map_id, provenance: of the memories.
         options: see there.
     """
-    if track.sights < options.least_sights:
-        return []
     times, boxes = np.array(track.times_ns, np.int64), np.stack(track.boxes)
-    phases = phases_of(times, boxes[:, :2], stay_m=options.stay_m, stay_s=options.stay_s)
     vectors = track.vectors
     default = vectors.pop("default", None)
     found = []
-    for phase in phases:
-        last = phase is phases[-1]
-        begin, end = int(times[phase.first]), track.last_ns if last else int(times[phase.last])
-        sights = max(1, round(track.sights * (phase.last + 1 - phase.first) / len(times)))
-        tell = _stay if phase.stood else _way
-        parts = tell(track, phase, times, boxes, (end - begin) / 1e9, options)
-        payload = {**track.payload, **parts.pop("payload"), TRACKS: {name: [begin, end]}}
-        found.append(
-            Memory(
-                **parts,
-                map_id=map_id,
-                label=track.label,
-                confidence=track.confidence,
-                payload=payload,
-                embedding=default,
-                embeddings=vectors,
-                evidence=track.evidence,
-                provenance=provenance,
-                time_ns=end,
-                count=sights,
-                first_seen_ns=begin,
-                last_seen_ns=end,
-                visits=(Visit(begin, end, sights),) if sights > 1 else (),
-                state="present" if last and phase.stood else "moved",
+    for number, (start, stop) in enumerate(pieces_of(times, boxes[:, :2])):
+        share = (stop + 1 - start) / len(times)
+        if round(track.sights * share) < options.least_sights or track.score * share < options.least_evidence:
+            continue
+        here = slice(start, stop + 1)
+        phases = phases_of(times[here], boxes[here, :2], stay_m=options.stay_m, stay_s=options.stay_s)
+        for phase in phases:
+            last = phase is phases[-1]
+            phase = phase._replace(first=phase.first + start, last=phase.last + start)
+            ends = last and stop == len(times) - 1
+            begin, end = int(times[phase.first]), track.last_ns if ends else int(times[phase.last])
+            sights = max(1, round(track.sights * (phase.last + 1 - phase.first) / len(times)))
+            tell = _stay if phase.stood else _way
+            parts = tell(track, phase, times, boxes, (end - begin) / 1e9, options)
+            named = {f"{name}.{number + 1}" if number else name: [begin, end]}
+            payload = {**track.payload, **parts.pop("payload"), TRACKS: named}
+            found.append(
+                Memory(
+                    **parts,
+                    map_id=map_id,
+                    label=track.label,
+                    confidence=track.confidence,
+                    payload=payload,
+                    embedding=default,
+                    embeddings=vectors,
+                    evidence=track.evidence,
+                    provenance=provenance,
+                    time_ns=end,
+                    count=sights,
+                    first_seen_ns=begin,
+                    last_seen_ns=end,
+                    visits=(Visit(begin, end, sights),) if sights > 1 else (),
+                    state="present" if last and phase.stood else "moved",
+                )
             )
-        )
     return found
 
 

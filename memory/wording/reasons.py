@@ -54,6 +54,7 @@ _PLAIN = {
     "first vector": "the first with an embedding at this place",
     "again": "another event than the one before at this place",
     "marked": "marked by the user",
+    "track": "a track, which is a thing with all its sights",
     "displaced": "displaced by a more important one",
     "gave way": "displaced by more important observations of the same place and time",
 }
@@ -61,7 +62,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Plain(Reason):
-    """What its sort says all of: one of ``first vector, again, marked, displaced, gave way``."""
+    """What its sort says all of: one of ``first vector, again, marked, track, displaced, gave way``."""
 
     sort: str
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
 from perception.cli.evaluate_tracking import add_tracking_option, run_tracking
 from perception.cli.ranges import add_range_option, range_of
+from perception.cli.renames import add_rename_option, renames_of
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.thresholds import ScoreChoice
@@ -90,13 +91,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
     add_range_option(parser)
-    parser.add_argument(
-        "--rename",
-        action="append",
-        default=[],
-        metavar="CLASS=NAME",
-        help="what the data set calls a class of the detector, such as Car=car (repeatable)",
-    )
+    add_rename_option(parser)
     add_tracking_option(parser)
     add_device_option(parser)
 
@@ -182,12 +177,7 @@ def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Det
 
 def _names(options: argparse.Namespace) -> dict[str, str]:
     """What the data set calls the detector's classes, where that is another name."""
-    found = {}
-    for text in options.rename:
-        name, equals, other = text.partition("=")
-        if not (name and equals and other):
-            raise ValueError(f"--rename must be CLASS=NAME such as Car=car, got {text!r}")
-        found[name] = other
+    found = renames_of(options.rename)
     if found and options.results is not None:
         raise ValueError("--rename is for a detector's classes: leave it out with --results")
     if found and (options.thresholds or options.save_calibrated is not None):

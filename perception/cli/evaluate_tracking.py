@@ -1,4 +1,4 @@
-"""``perceive eval --tracking``: KITTI's measures of tracks on result files."""
+"""``perceive eval --tracking``: KITTI's or nuScenes' measures of tracks on result files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,27 @@ def add_tracking_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="RESULTS",
         help="folder of KITTI tracking files, one a sequence, to judge by label_02/ and seqmap.txt of --data:"
-        " sAMOTA, MOTA and what else AB3DMOT defines, and HOTA; takes --data, --out and --json",
+        " sAMOTA, MOTA and what else AB3DMOT defines, and HOTA. Or a nuScenes tracking result file (.json),"
+        " to judge by --split of the data: AMOTA and the rest of nuScenes' benchmark. Takes --data, --out"
+        " and --json",
     )
 
 
 def run_tracking(options: argparse.Namespace) -> int:
     """Evaluate all classes that are labelled or found; print a table."""
+    judge = _nuscenes if options.tracking.suffix == ".json" else _kitti
+    record, table = judge(options)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
+    if options.json:
+        print(json.dumps(record))
+    else:
+        OUTPUT.print(table)
+    return 0
+
+
+def _kitti(options: argparse.Namespace) -> tuple[dict[str, Any], Table]:
     from perception.track.evaluation import clear_measures, hota_measures, load_sequences
 
     pairs = load_sequences(options.data, options.tracking)
@@ -40,12 +55,6 @@ def run_tracking(options: argparse.Namespace) -> int:
         for label in CLASSES
         if label.lower() in there
     }
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
-    if options.json:
-        print(json.dumps(record))
-        return 0
     heads = (
         "class",
         "sAMOTA",
@@ -69,5 +78,35 @@ def run_tracking(options: argparse.Namespace) -> int:
         )
         for label, found in record.items()
     ]
-    OUTPUT.print(Table(heads, rows, title=f"{len(pairs)} sequences, percent"))
-    return 0
+    return record, Table(heads, rows, title=f"{len(pairs)} sequences, percent")
+
+
+def _nuscenes(options: argparse.Namespace) -> tuple[dict[str, Any], Table]:
+    from perception.data import open_data_set
+    from perception.track.nuscenes import judge_results
+
+    split = None if options.split == "all" else options.split
+    data_set = open_data_set(options.data, split, having="labels")
+    found = judge_results(data_set, options.tracking, missing_results=options.missing)
+    # The benchmark's own is their mean over the classes.
+    labels = sum(figures["labels"] for figures in found.classes.values() if figures["labels"] > 0)
+    heads = ("class", "AMOTA", "AMOTP m", "MOTA", "MOTP m", "recall", "switches", "fragments", "labels")
+    rows = [
+        (
+            label,
+            *(
+                cell(scale * figures[name], ".2f")
+                for name, scale in (
+                    ("amota", 100),
+                    ("amotp", 1),
+                    ("mota", 100),
+                    ("motp", 1),
+                    ("recall", 100),
+                )
+            ),
+            *(cell(figures[name], ".0f") for name in ("id_switches", "fragments", "labels")),
+        )
+        for label, figures in (*found.classes.items(), ("all", found.figures | {"labels": labels}))
+    ]
+    title = f"{found.scenes} scenes, {found.frames} frames; shares in percent"
+    return found.to_dict(), Table(heads, rows, title=title, ends=[len(rows) - 2])

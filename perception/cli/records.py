@@ -30,15 +30,16 @@ class FolderRecords:
         folder: of the file; made when it is opened.
         overwrite: replace what is there.
         resume: keep it, and go on behind it. A last line that was cut off is written again.
+        name: of the file.
 
     Raises:
         DataError: records are there and neither is asked for; or a line of them cannot be read.
     """
 
-    def __init__(self, folder: Path, *, overwrite: bool, resume: bool) -> None:
-        self.path = folder / NAME
+    def __init__(self, folder: Path, *, overwrite: bool, resume: bool, name: str = NAME) -> None:
+        self.path = folder / name
         self._kept = b""
-        self.known: set[tuple[str, str | None]] = set()
+        self._known: dict[tuple[str, str | None], bytes] = {}
         try:
             earlier = self.path.read_bytes() if self.path.exists() and not overwrite else b""
         except OSError as error:
@@ -50,11 +51,20 @@ class FolderRecords:
             )
         self._kept = earlier[: earlier.rfind(b"\n") + 1]
         for number, line in enumerate(self._kept.splitlines(), 1):
-            self.known.add(_identity(self.path, number, line))
+            self._known[_identity(self.path, number, line)] = line
+
+    def __len__(self) -> int:
+        """Frames that were written before."""
+        return len(self._known)
 
     def holds(self, name: str, source: str) -> bool:
         """Whether a frame of this name and source was written before."""
-        return (name, source) in self.known
+        return (name, source) in self._known
+
+    def held(self, name: str, source: str) -> dict[str, Any] | None:
+        """The record of a frame of this name and source that was written before; None without."""
+        line = self._known.get((name, source))
+        return None if line is None else dict(json.loads(line))
 
     @contextmanager
     def open(self) -> Iterator[FolderRecords]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perception.cli.console import REMARKS
 from perception.data import Frame
 from perception.errors import DataError
 from perception.io.bag_poses import BagPoses
@@ -66,13 +67,17 @@ class Surroundings:
     Args:
         options: of the command line.
         transform: of the scans.
+        recorded_poses: without an option that says where poses are, those of a recording are taken where it
+            has some.
 
     Raises:
         DataError: the file of poses or times cannot be used.
         ValueError: ``--camera-poses`` or ``--pose-topic`` where no such poses are.
     """
 
-    def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
+    def __init__(
+        self, options: argparse.Namespace, transform: ScanTransform, *, recorded_poses: bool = False
+    ) -> None:
         bag = None if options.poses is None or not is_bag(options.poses) else options.poses
         if options.camera_poses and (options.poses is None or bag is not None):
             raise ValueError("--camera-poses needs --poses with a file of rows")
@@ -84,7 +89,8 @@ class Surroundings:
         self._poses = ScanPoses(options.poses, camera=options.camera_poses) if read else None
         self._times = None if options.times is None else ScanTimes(options.times)
         self._bag, self._pose_topic = bag, options.pose_topic
-        self._bag_poses: dict[tuple[Path, str], BagPoses] = {}
+        self._recorded = recorded_poses and options.poses is None and options.pose_topic is None
+        self._bag_poses: dict[tuple[Path, str], BagPoses | None] = {}
         self._turn = np.eye(4)
         self._turn[:3, :3] = transform.rotation.T
         self._places = not options.no_places
@@ -146,10 +152,11 @@ class Surroundings:
         """
         if self._poses is not None:
             return self._poses.find(name, position, time_ns)
-        source = bag if self._bag is None and self._pose_topic is not None else self._bag
-        if source is None:
+        recorded = self._pose_topic is not None or self._recorded
+        source = bag if self._bag is None and recorded else self._bag
+        poses = None if source is None else self._poses_in(source, sensor)
+        if poses is None:
             return None if beside is None or beside.pose is None else ScanPose(beside.pose, beside.time_ns)
-        poses = self._poses_in(source, sensor)
         matrix = None if time_ns is None else poses.at(time_ns)
         if time_ns is None or matrix is None:
             when = "of no known time (--times)" if time_ns is None else f"at {time_ns / 1e9:.3f} s"
@@ -173,13 +180,25 @@ class Surroundings:
         if self._poses is not None:
             return self._poses.at if self._poses.by_time else None
         source = recording if self._bag is None and self._pose_topic is not None else self._bag
-        return None if source is None else self._poses_in(source, frame).at
+        poses = None if source is None else self._poses_in(source, frame)
+        return None if poses is None else poses.at
 
-    def _poses_in(self, bag: Path, sensor: str) -> BagPoses:
-        """The poses of a recording, which is read through once, by a handle of its own."""
+    def _poses_in(self, bag: Path, sensor: str) -> BagPoses | None:
+        """The poses of a recording, which is read through once, by a handle of its own.
+
+        None where they were not asked for and cannot be had; it is said why.
+        """
         if (bag, sensor) not in self._bag_poses:
-            with open_bag(bag) as opened:
-                self._bag_poses[bag, sensor] = BagPoses(opened, self._pose_topic, sensor=sensor)
+            try:
+                with open_bag(bag) as opened:
+                    self._bag_poses[bag, sensor] = BagPoses(opened, self._pose_topic, sensor=sensor)
+            except DataError as error:
+                if not self._recorded:
+                    raise
+                self._bag_poses[bag, sensor] = None
+                REMARKS.print(
+                    f"without poses: {error}", style="yellow", highlight=False, markup=False, soft_wrap=True
+                )
         return self._bag_poses[bag, sensor]
 
     def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class BoxTable:
         points: (M,) int64 LiDAR and radar points inside; -1 where nobody counted.
         distance_m: (M,) float64 from the sensor along the ground; by default that of the box's centre from
             the origin.
+        track_id: (M,) int64, the same for a thing in all frames of a scene; -1 where unknown.
 
     Raises:
         ValueError: columns of other shapes, frames that fall, numbers that are not finite.
@@ -47,6 +48,7 @@ class BoxTable:
     attribute: npt.NDArray[np.str_] = None  # type: ignore[assignment]
     points: Rows = None  # type: ignore[assignment]
     distance_m: Float64Array = None  # type: ignore[assignment]
+    track_id: Rows = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         count = len(self.frame)
@@ -57,10 +59,12 @@ class BoxTable:
             "attribute": np.full(count, "", np.str_),
             "points": np.full(count, -1),
             "distance_m": np.hypot(boxes[:, 0], boxes[:, 1]),
+            "track_id": np.full(count, -1),
         }
         types: dict[str, type] = {
             "frame": np.int64,
             "points": np.int64,
+            "track_id": np.int64,
             "label": np.str_,
             "attribute": np.str_,
         }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from perception.data import DataSet, Frame
 from perception.data.nuscenes import NuScenesDataSet
-from perception.data.nuscenes.tables import LIDAR
+from perception.data.nuscenes.tables import LIDAR, Tables
 from perception.errors import DataError
-from perception.evaluate.box_table import BoxTable
+from perception.evaluate.box_table import BoxTable, Float64Array
 from perception.evaluate.judge import Judge, JudgeOptions
 from perception.evaluate.nuscenes import evaluate_nuscenes
 from perception.evaluate.nuscenes_files import MAX_BOXES, read_results, write_results, yaw_of
@@ -38,8 +38,7 @@ class NuScenesJudge(Judge):
                 f" ({', '.join(CLASS_RANGES_M)})"
             )
         self._tables = data_set.tables
-        # By the tables alone: neither scans nor pictures are looked at.
-        self._samples = {frame_id: data_set.sample_token(frame_id) for frame_id in data_set.frame_ids}
+        self._samples = samples_of(data_set)
 
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
         """Boxes of the ten classes in world axes, at most 500 of each frame; velocities are 0."""
@@ -63,32 +62,46 @@ class NuScenesJudge(Judge):
 
     def _read(self, results: Path) -> tuple[tuple[str, ...], BoxTable, BoxTable, BoxTable]:
         """Samples, labels, detections and bicycle racks."""
-        ego = {}
-        for sample in self._samples.values():
-            sight = self._tables.sight(self._tables.key_sights[sample][LIDAR])
-            ego[sample] = sight.global_from_ego[:3, 3]
+        ego = ego_positions(self._tables, self._samples.values())
         frames, found = read_results(results, ego, missing_results=self.options.missing_results)
-        labels = BoxTable.joined([self._labels(sample, ego[sample]) for sample in frames])
-        racks = [self._tables.bicycle_racks(sample) for sample in frames]
-        return (
-            frames,
-            labels,
-            found,
-            BoxTable.joined([BoxTable.of_frame(r, ["rack"] * len(r)) for r in racks]),
-        )
+        return frames, labels_of(self._tables, frames, ego), found, racks_of(self._tables, frames)
 
-    def _labels(self, sample: str, ego: np.ndarray[tuple[int], np.dtype[np.float64]]) -> BoxTable:
-        labels = self._tables.labels(sample)
-        yaw = yaw_of(labels.rotations[:, [3, 0, 1, 2]])
-        offset = labels.centres[:, :2] - ego[:2]
-        return BoxTable.of_frame(
-            np.column_stack([labels.centres, labels.sizes, yaw]),
-            labels.classes,
-            velocity=labels.velocities[:, :2],
-            attribute=np.array(labels.attributes, np.str_),
-            points=labels.points,
-            distance_m=np.sqrt((offset**2).sum(axis=1)),
-        )
+
+def samples_of(data_set: NuScenesDataSet) -> dict[str, str]:
+    """Names of frames to tokens of samples, by the tables alone: neither scans nor pictures are looked at."""
+    return {frame_id: data_set.sample_token(frame_id) for frame_id in data_set.frame_ids}
+
+
+def ego_positions(tables: Tables, samples: Iterable[str]) -> dict[str, Float64Array]:
+    """Token of each sample to where the vehicle is when the LiDAR scans: (3,), metres, world axes."""
+    sights = {sample: tables.sight(tables.key_sights[sample][LIDAR]) for sample in samples}
+    return {sample: sight.global_from_ego[:3, 3] for sample, sight in sights.items()}
+
+
+def labels_of(tables: Tables, samples: Iterable[str], ego: Mapping[str, Float64Array]) -> BoxTable:
+    """The labels of samples in world axes, with distances from the vehicle; a frame each."""
+    return BoxTable.joined([_labels(tables, sample, ego[sample]) for sample in samples])
+
+
+def racks_of(tables: Tables, samples: Iterable[str]) -> BoxTable:
+    """Their bicycle racks."""
+    racks = [tables.bicycle_racks(sample) for sample in samples]
+    return BoxTable.joined([BoxTable.of_frame(rack, ["rack"] * len(rack)) for rack in racks])
+
+
+def _labels(tables: Tables, sample: str, ego: Float64Array) -> BoxTable:
+    labels = tables.labels(sample)
+    yaw = yaw_of(labels.rotations[:, [3, 0, 1, 2]])
+    offset = labels.centres[:, :2] - ego[:2]
+    return BoxTable.of_frame(
+        np.column_stack([labels.centres, labels.sizes, yaw]),
+        labels.classes,
+        velocity=labels.velocities[:, :2],
+        attribute=np.array(labels.attributes, np.str_),
+        points=labels.points,
+        distance_m=np.sqrt((offset**2).sum(axis=1)),
+        track_id=labels.instances,
+    )
 
 
 def _in_the_world(frame: Frame, found: Detections) -> BoxTable:

@@ -24,6 +24,16 @@ CLASS_RANGES_M = {
     "traffic_cone": 30.0,
     "barrier": 30.0,
 }
+#: The same for the tracking task.
+TRACKING_RANGES_M = {
+    "bicycle": 40.0,
+    "bus": 50.0,
+    "car": 50.0,
+    "motorcycle": 40.0,
+    "pedestrian": 40.0,
+    "trailer": 50.0,
+    "truck": 50.0,
+}
 #: Centres nearer than this match; AP is the mean over all four.
 DISTANCES_M = (0.5, 1.0, 2.0, 4.0)
 #: The distance whose matches errors are measured on: 2 m.

@@ -18,7 +18,8 @@ from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
 from perception.model.layers import DenseUnit, PointUnit
 from perception.model.network import Network, NetworkMaps
-from perception.model.pillars import Pillars, segment_reduce
+from perception.model.pillars import Pillars
+from perception.model.segments import segment_reduce
 
 #: x, y, z, intensity; offset from the mean (3) and from the middle of the pillar (3).
 POINT_FEATURES = 10

@@ -7,7 +7,8 @@ from torch import nn
 
 from perception.config import PillarConfig
 from perception.model.layers import PointUnit
-from perception.model.pillars import Pillars, segment_reduce
+from perception.model.pillars import Pillars
+from perception.model.segments import segment_reduce
 from sparse_core.conv import SparseTensor
 
 #: x, y, z, intensity; offset from the pillar's centre (2) and from its mean (3).

@@ -9,12 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from perception.config import PillarConfig
 from perception.geometry import GroundGrid, OpenGrid
@@ -194,29 +192,3 @@ def _lexicographic_order(bits: Tensor, rows: Tensor) -> Tensor:
     for key in (*bits.unbind(1), rows):
         order = order[torch.argsort(key[order], stable=True)]
     return order
-
-
-def segment_reduce(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> Tensor:
-    """Reduce runs of rows.
-
-    Args:
-        values: (N, C), rows of one segment side by side.
-        counts: (M,) int64 rows of each segment, at least 1, summing to N.
-        reduce: ``"mean"`` or ``"max"``.
-
-    Returns:
-        (M, C); float32 under autocast.
-    """
-    if len(counts) == 0:
-        return values.new_zeros((0, values.shape[1])).float()
-    values = values.float()
-    if values.is_cuda or torch.is_grad_enabled():
-        reduced = torch.segment_reduce(values, reduce, lengths=counts, axis=0, unsafe=True)
-        assert isinstance(reduced, Tensor)
-        return reduced
-    # On a CPU torch.segment_reduce is 3 to 10 times slower than these.
-    first = torch.cumsum(counts, 0) - counts
-    if reduce == "mean":
-        return F.embedding_bag(torch.arange(len(values)), values, first, mode="mean")
-    rows = torch.repeat_interleave(counts, output_size=len(values))[:, None].expand(-1, values.shape[1])
-    return values[first].scatter_reduce_(0, rows, values, "amax")

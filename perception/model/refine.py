@@ -19,7 +19,8 @@ from perception.config import RefineConfig
 from perception.geometry import GroundGrid
 from perception.model.layers import PointUnit, linear_rows
 from perception.model.listed_map import ListedMap
-from perception.model.pillars import Pillars, segment_reduce
+from perception.model.pillars import Pillars
+from perception.model.segments import segment_reduce
 from sparse_core.conv.coordinates.common import linear_keys
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).

@@ -42,8 +42,10 @@ def near_pairs(tracks: Float64Array, boxes: Float64Array, gates: Float64Array) -
     return Pairs(np.repeat(np.arange(len(tracks)), counts), columns)
 
 
-def assign(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:
-    """Pairs of least cost, each track and each box at most once: as many as can be.
+def assign(
+    pairs: Pairs, cost: Float64Array, tracks: int, boxes: int, *, alone: Float64Array | float = _FAR
+) -> Pairs:
+    """Pairs of least cost, each track and each box at most once.
 
     Small problems are solved exactly; in large ones the cheapest pair is taken again and again.
 
@@ -51,14 +53,18 @@ def assign(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:
         pairs: that may be.
         cost: (P,) of each; finite.
         tracks, boxes: how many there are.
+        alone: what it costs to leave a track and a box alone, (P,) or of all; pairs that cost more are not
+            made, and two pairs give way to one where that costs less. By default as many as can be are made.
     """
+    spared = cost - alone
     if tracks <= _LARGEST and boxes <= _LARGEST:
-        table = np.full((tracks, boxes), _FAR)
-        table[pairs.track, pairs.box] = cost
+        table = np.zeros((tracks, boxes))
+        table[pairs.track, pairs.box] = np.minimum(spared, 0.0)
         row, column = linear_sum_assignment(table)
-        fine = table[row, column] < _FAR
+        fine = table[row, column] < 0
         return Pairs(row[fine], column[fine])
-    return _greedy(pairs, cost, tracks, boxes)
+    fine = spared < 0
+    return _greedy(Pairs(pairs.track[fine], pairs.box[fine]), spared[fine], tracks, boxes)
 
 
 def _greedy(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:

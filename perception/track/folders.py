@@ -107,7 +107,7 @@ class DetectionFolder:
     def moments(self, name: str) -> list[Moment]:
         """The frames of a sequence, with boxes in the LiDAR frame and scores as probabilities."""
         rows, calibration, poses = self.rows[name], self.calibration(name), self.poses(name)
-        boxes = boxes_from_objects(_objects(rows), calibration).boxes
+        boxes = boxes_from_objects(camera_objects(rows), calibration).boxes
         scores = (probability(rows.score) if self.scores_are_log_odds else rows.score).astype(np.float32)
         edges = np.searchsorted(rows.frame, np.arange(self.lengths[name] + 1)).tolist()
         labels = rows.type.tolist()
@@ -176,7 +176,7 @@ def _has_area(item: CameraObject) -> bool:
     return right > left and bottom > top
 
 
-def _objects(rows: TrackRows) -> list[CameraObject]:
+def camera_objects(rows: TrackRows) -> list[CameraObject]:
     """Boxes in space: what else there is of them does not matter here."""
     nowhere = (0.0, 0.0, 0.0, 0.0)
     return [

@@ -21,7 +21,7 @@ from perception.track.state import COUNTS, NUMBERS, TrackState
 from perception.track.tracker import Tracker
 from perception.types import EMBEDDING_DIM
 
-_VERSION = 1
+_VERSION = 2
 
 
 def save_tracker(tracker: Tracker, path: str | Path) -> None:

@@ -153,7 +153,9 @@ class Waiting:
         fine = near & (alike >= column("reidentify_from")[labels][:, None])
         fine &= labels[:, None] == new.counts[None, :, LABEL]
         pairs = Pairs(*np.nonzero(fine))
-        found = assign(pairs, 1.0 - alike[pairs.track, pairs.box].astype(np.float64), len(old), len(new))
+        unlike = 1.0 - alike[pairs.track, pairs.box].astype(np.float64)
+        alone = 1.0 - float(column("reidentify_from").min())
+        found = assign(pairs, unlike, len(old), len(new), alone=alone)
         kept = np.ones(len(old), np.bool_)
         kept[found.track] = False
         self.state = old.take(kept)

@@ -326,7 +326,13 @@ def _joined(
     apart = (np.sqrt((forward[:, :2] ** 2).sum(1)) + np.sqrt((backward[:, :2] ** 2).sum(1))) / 2
     gate = column("gate_m")[label[first]] + column("gate_growth_m_s")[label[first]] * gap_s
     fine = (label[first] == label[second]) & (apart <= gate)
-    found = assign(Pairs(first[fine], second[fine]), (apart / gate + gap_s)[fine], len(ids), len(ids))
+    found = assign(
+        Pairs(first[fine], second[fine]),
+        (apart / gate + gap_s)[fine],
+        len(ids),
+        len(ids),
+        alone=1.0 + float(column("join_s").max()),
+    )
     root = np.arange(len(ids))
     for before, after in sorted(
         zip(found.track.tolist(), found.box.tolist(), strict=True), key=lambda p: begins[p[1]]

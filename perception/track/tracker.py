@@ -227,7 +227,8 @@ class Tracker:
         cost = distance_cost(
             expected[track], found[box], gates[track], column("turn_cost")[kind], column("size_cost")[kind]
         )
-        chosen = assign(Pairs(track, box), cost, len(tracks), len(which))
+        alone = column("alone_cost")[kind]
+        chosen = assign(Pairs(track, box), cost, len(tracks), len(which), alone=alone)
         return Pairs(tracks[chosen.track], which[chosen.box])
 
     def _correct(self, pairs: Pairs, boxes: Boxes, *, later: bool) -> None:

@@ -329,15 +329,16 @@ def _heading_lines(boxes: FloatArray, beyond_m: float = 0.9) -> Pixels:
 
 
 def _draw_scores(axes: Axes, view: Viewport, found: DrawnBoxes) -> None:
-    """The score beside each box, best first; one that finds no free place is left out."""
+    """Score and identity beside each box, best first; one that finds no free place is left out."""
     if found.scores is None:
         return
     quads = view.to_pixels(ground_corners(found.boxes))
-    places = place_labels(quads[:_MAX_SCORE_LABELS], (31.0, 14.0), (view.width_px, view.height_px))
-    for place, score, label in zip(places, found.scores, found.labels, strict=False):
+    size_px = (31.0 if found.track_ids is None else 62.0, 14.0)
+    places = place_labels(quads[:_MAX_SCORE_LABELS], size_px, (view.width_px, view.height_px))
+    for row, (place, label) in enumerate(zip(places, found.labels, strict=False)):
         if place is not None:
             axes.annotate(
-                f"{score:.2f}", (place[0] / view.width_px, 1 - place[1] / view.height_px),
+                found.figures(row), (place[0] / view.width_px, 1 - place[1] / view.height_px),
                 xycoords="axes fraction", color=class_colour(label).dark, fontsize=9, family=_FONT,
                 fontweight="bold", ha="center", va="center", path_effects=_HALO, zorder=5,
             )  # fmt: skip

@@ -2,7 +2,8 @@
 
 Topics: ``/points`` (foxglove.PointCloud), ``/detections``, ``/ground_truth`` (foxglove.SceneUpdate) in frame
 ``lidar``; ``/tf`` (foxglove.FrameTransforms), ``/pose`` (foxglove.PoseInFrame), ``/trajectory``
-(foxglove.PosesInFrame) and ``/memories`` (foxglove.SceneUpdate) in frame ``map``; ``/numbers`` (JSON).
+(foxglove.PosesInFrame), ``/memories`` and ``/trails`` of tracks (foxglove.SceneUpdate) in frame ``map``;
+``/numbers`` and ``/tracks`` (JSON: ``track_id`` and what else a record of ``detections.jsonl`` has).
 Foxglove's SDK encodes the messages and ``mcap`` writes the file: the same scans give the same bytes.
 """
 
@@ -18,13 +19,17 @@ import numpy.typing as npt
 from matplotlib.colors import to_rgb
 from scipy.spatial.transform import Rotation
 
+from perception.track.tracks import Tracks
 from perception.types import LIDAR_FRAME, Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
 from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
+from perception.visualise.trails import Trails
 
 MAP_FRAME = "map"
 _FIELDS = ("x", "y", "z", "intensity")
+_TRACK_FIELDS = ("track_id", "labels", "scores", "boxes", "velocity", "moving", "hits", "missed_s")
+_TRACKS_SCHEMA = {"type": "object", "properties": {name: {"type": "array"} for name in _TRACK_FIELDS}}
 _NUMBERS_SCHEMA = {"type": "object", "additionalProperties": {"type": "number"}}
 _GLASS = 0.35
 
@@ -48,7 +53,7 @@ class FoxgloveRecording:
         self._writer.start(profile="", library="sparsight")
         self._channels: dict[str, int] = {}
         self._sent: dict[str, int] = {}
-        self._way = Way()
+        self._way, self._trails = Way(), Trails()
 
     def scan(
         self,
@@ -65,6 +70,8 @@ class FoxgloveRecording:
         self._send("/points", self._points(cloud, moment), moment)
         found = detected(detections)
         self._send("/detections", self._boxes("detections", found, moment), moment)
+        if isinstance(detections, Tracks):
+            self._tracks(detections, moment)
         if ground_truth is not None:
             truth = self._boxes("ground_truth", labelled(ground_truth), moment)
             self._send("/ground_truth", truth, moment)
@@ -96,19 +103,45 @@ class FoxgloveRecording:
 
     def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
         """Figures to plot over time."""
-        if "/numbers" not in self._channels:
-            schema = self._writer.register_schema(
-                "Numbers", "jsonschema", json.dumps(_NUMBERS_SCHEMA).encode()
-            )
-            self._channels["/numbers"] = self._writer.register_channel("/numbers", "json", schema)
-        data = json.dumps({name: float(value) for name, value in values.items()}).encode()
-        self._add("/numbers", data, moment)
+        plain = {name: float(value) for name, value in values.items()}
+        self._send_json("/numbers", "Numbers", _NUMBERS_SCHEMA, plain, moment)
 
     def close(self) -> None:
         """Write the index and close the file."""
         if not self._stream.closed:
             self._writer.finish()
             self._stream.close()
+
+    def _tracks(self, tracks: Tracks, moment: Moment) -> None:
+        """All that is known of them, and lines of where they were."""
+        messages = self._messages
+        self._trails.add(tracks)
+        record = tracks.to_dict()
+        self._send_json(
+            "/tracks", "Tracks", _TRACKS_SCHEMA, {name: record[name] for name in _TRACK_FIELDS}, moment
+        )
+        lines = [
+            messages.LinePrimitive(
+                type=messages.LinePrimitiveLineType.LineStrip,
+                thickness=2.0,
+                scale_invariant=True,
+                points=[messages.Point3(x=x, y=y, z=z) for x, y, z in places.tolist()],
+                color=self._colour(to_rgb(class_colour(label).dark), 0.8),
+            )
+            for places, label in zip(self._trails.in_map(tracks), tracks.labels, strict=True)
+        ]
+        entity = messages.SceneEntity(
+            timestamp=self._time(moment), frame_id=MAP_FRAME, id="trails", lines=lines
+        )
+        self._send("/trails", messages.SceneUpdate(entities=[entity]), moment)
+
+    def _send_json(
+        self, topic: str, name: str, schema: dict[str, Any], values: dict[str, Any], moment: Moment
+    ) -> None:
+        if topic not in self._channels:
+            number = self._writer.register_schema(name, "jsonschema", json.dumps(schema).encode())
+            self._channels[topic] = self._writer.register_channel(topic, "json", number)
+        self._add(topic, json.dumps(values).encode(), moment)
 
     def _send(self, topic: str, message: Any, moment: Moment) -> None:
         if topic not in self._channels:
@@ -150,12 +183,11 @@ class FoxgloveRecording:
         """One entity that replaces the one before, so that nothing stays behind."""
         messages = self._messages
         cubes, texts = [], []
-        for row, (box, label) in enumerate(zip(drawn.boxes.tolist(), drawn.labels, strict=True)):
+        for box, label, said in zip(drawn.boxes.tolist(), drawn.labels, drawn.texts, strict=True):
             colour = to_rgb((GROUND_TRUTH if drawn.scores is None else class_colour(label)).dark)
             size = messages.Vector3(x=box[3], y=box[4], z=box[5])
             pose = self._planar((box[0], box[1], box[2]), box[6])
             cubes.append(messages.CubePrimitive(pose=pose, size=size, color=self._colour(colour, _GLASS)))
-            said = label if drawn.scores is None else f"{label} {drawn.scores[row]:.2f}"
             texts.append(self._text(said, (box[0], box[1], box[2] + box[5] / 2 + 0.5), colour))
         entity = messages.SceneEntity(
             timestamp=self._time(moment),

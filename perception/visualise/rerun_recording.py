@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.colors import to_rgb
 
+from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
 from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
+from perception.visualise.trails import Trails
 
 LIVE = "live"
 _POINT_RADIUS_M, _PLACE_RADIUS_M = 0.03, 0.25
@@ -56,7 +58,7 @@ class RerunRecording:
             self._stream.save(path, default_blueprint=blueprint)
         self._stream.send_recording_name(title)
         self._stream.log("map", self._rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-        self._way = Way()
+        self._way, self._trails = Way(), Trails()
 
     def scan(
         self,
@@ -84,10 +86,27 @@ class RerunRecording:
             rerun.Points3D(points[:, :3], colors=height_colours(points), radii=_POINT_RADIUS_M),
         )
         log(f"{_ROBOT}/detections", self._boxes(detected(detections)))
+        if isinstance(detections, Tracks):
+            self._tracks(detections)
         if ground_truth is not None:
             log(f"{_ROBOT}/ground_truth", self._boxes(labelled(ground_truth)))
         for warning in detections.warnings:
             log("log", rerun.TextLog(warning, level="WARN"))
+
+    def _tracks(self, tracks: Tracks) -> None:
+        """Identities and velocities beside the boxes, and where things were in the map."""
+        rerun = self._rerun
+        self._trails.add(tracks)
+        known = {
+            "track_id": tracks.track_id,
+            "velocity": tracks.velocity.reshape(-1),
+            "moving": tracks.moving,
+        }
+        values = rerun.AnyValues(**known) if len(tracks) else rerun.Clear(recursive=False)
+        self._stream.log(f"{_ROBOT}/detections/tracks", values)
+        trails = self._trails.in_map(tracks)
+        colours = _bytes([to_rgb(class_colour(label).dark) for label in tracks.labels])
+        self._stream.log("map/trails", rerun.LineStrips3D(trails, colors=colours, radii=0.04))
 
     def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
         """Everything that is in the map now."""
@@ -138,7 +157,7 @@ class RerunRecording:
             labels = drawn.labels
             colours = [to_rgb(GROUND_TRUTH.dark)] * len(labels)
         else:
-            labels = [f"{label} {score:.2f}" for label, score in zip(drawn.labels, drawn.scores, strict=True)]
+            labels = drawn.texts
             colours = [to_rgb(class_colour(label).dark) for label in drawn.labels]
         return self._rerun.Boxes3D(
             centers=drawn.boxes[:, :3],

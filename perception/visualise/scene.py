@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, FloatArray
 
 Float64Array = npt.NDArray[np.float64]
@@ -24,11 +25,23 @@ class DrawnBoxes(NamedTuple):
         boxes: (M, 7) float32, LiDAR frame, all finite.
         scores: (M,) float32, or None for ground truth.
         labels: M class names.
+        track_ids: (M,) int64 of tracks, or None.
     """
 
     boxes: FloatArray
     scores: FloatArray | None
     labels: list[str]
+    track_ids: npt.NDArray[np.int64] | None = None
+
+    def figures(self, row: int) -> str:
+        """Identity and score of a box, as far as it has them: ``"#12 0.93"``."""
+        parts = [] if self.track_ids is None else [f"#{self.track_ids[row]}"]
+        return " ".join([*parts, *([] if self.scores is None else [f"{self.scores[row]:.2f}"])])
+
+    @property
+    def texts(self) -> list[str]:
+        """Class, identity and score of each box."""
+        return [f"{label} {self.figures(row)}".rstrip() for row, label in enumerate(self.labels)]
 
 
 def finite_points(points: FloatArray) -> FloatArray:
@@ -76,9 +89,11 @@ def height_range(heights: FloatArray) -> tuple[float, float]:
 
 
 def detected(detections: Detections | None, score_threshold: float = 0.0) -> DrawnBoxes:
-    """Finite detections whose score is at least the threshold."""
+    """Finite detections, or tracks, whose score is at least the threshold."""
     found = Detections.empty() if detections is None else detections
-    return _drawn(found.boxes, np.asarray(found.scores, dtype=np.float32), found.labels, score_threshold)
+    scores = np.asarray(found.scores, dtype=np.float32)
+    identities = found.track_id if isinstance(found, Tracks) else None
+    return _drawn(found.boxes, scores, found.labels, score_threshold, identities)
 
 
 def labelled(ground_truth: Boxes3D | None) -> DrawnBoxes:
@@ -87,13 +102,20 @@ def labelled(ground_truth: Boxes3D | None) -> DrawnBoxes:
     return _drawn(truth.boxes, None, truth.labels)
 
 
-def _drawn(boxes: FloatArray, scores: FloatArray | None, labels: list[str], least: float = 0.0) -> DrawnBoxes:
+def _drawn(
+    boxes: FloatArray,
+    scores: FloatArray | None,
+    labels: list[str],
+    least: float = 0.0,
+    identities: npt.NDArray[np.int64] | None = None,
+) -> DrawnBoxes:
     boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 7)
     keep = np.asarray(np.isfinite(boxes).all(axis=1))
     if scores is not None:
         keep &= scores >= least
         scores = scores[keep]
-    return DrawnBoxes(boxes[keep], scores, [label for label, kept in zip(labels, keep, strict=True) if kept])
+    kept = [label for label, fine in zip(labels, keep, strict=True) if fine]
+    return DrawnBoxes(boxes[keep], scores, kept, None if identities is None else identities[keep])
 
 
 def ground_corners(boxes: FloatArray) -> Float64Array:

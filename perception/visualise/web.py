@@ -193,16 +193,28 @@ def _box_records(drawn: DrawnBoxes, classes: list[str]) -> list[dict[str, Any]]:
 
 def _table_rows(drawn: DrawnBoxes, classes: list[str], kind: str) -> str:
     """Rows of the table of boxes; ``kind`` is ``d`` for detections, ``g`` for ground truth."""
+    names = [
+        label if drawn.track_ids is None else f"{label} #{drawn.track_ids[row]}"
+        for row, label in enumerate(drawn.labels)
+    ]
     return "\n".join(
-        _table_row(row, box, label, None if drawn.scores is None else float(drawn.scores[row]), classes, kind)
+        _table_row(
+            row,
+            box,
+            (label, names[row]),
+            None if drawn.scores is None else float(drawn.scores[row]),
+            classes,
+            kind,
+        )
         for row, (box, label) in enumerate(zip(drawn.boxes, drawn.labels, strict=True))
     )
 
 
 def _table_row(
-    row: int, box: FloatArray, label: str, score: float | None, classes: list[str], kind: str
+    row: int, box: FloatArray, named: tuple[str, str], score: float | None, classes: list[str], kind: str
 ) -> str:
-    name, number = escape(_encodable(label)), f"{'T' if kind == 'g' else ''}{row + 1}"
+    label, name = named[0], escape(_encodable(named[1]))
+    number = f"{'T' if kind == 'g' else ''}{row + 1}"
     distance_m = float(np.hypot(float(box[0]), float(box[1])))
     size = " × ".join(f"{float(value):.1f}" for value in box[3:6])
     score_cell = "" if score is None else f'<td class="number">{score:.2f}</td>'

@@ -1,7 +1,10 @@
-"""README does what it says: Python runs, commands parse, links lead somewhere, figures are the results'."""
+"""README and the pages of commands: Python runs, commands parse, links lead, figures are the results'."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import json
 import re
 import shlex
@@ -11,68 +14,105 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from memory.cli import main as recall
 from perception.cli import main
 from sparse_core.merging.cli import main as merge
 
-TEXT = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = "README.md"
+#: Pages whose Python stands for itself, and how many blocks they have.
+PYTHON = {README: 3, "docs/detect.md": 1, "docs/sparse-core.md": 4}
+COMMANDS = (README, "docs/commands.md", "docs/detect.md", "docs/sparse-core.md")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
-    if not (repository / "perception/weights/pointpillars-kitti.safetensors").is_file():
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text_of(page), flags=re.DOTALL)
+
+
+def commands() -> list[str]:
+    found = [line for page in COMMANDS for block in blocks(page, "bash") for line in block.splitlines()]
+    return list(dict.fromkeys(line for line in found if line))
+
+
+def test_readme_is_short() -> None:
+    assert len(text_of(README).splitlines()) <= 150
+    tables = re.findall(r"<!-- ([\w-]+):begin -->\n(.*?)<!--", text_of(README), flags=re.DOTALL)
+    assert [name for name, _ in tables] == ["summary-accuracy", "summary-speed", "memory-bars"]
+    assert all(1 <= len(table.splitlines()) - 2 <= 8 for _, table in tables)
+
+
+def test_the_picture_moves_and_is_small() -> None:
+    (file,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text_of(README))
+    assert (ROOT / file).stat().st_size < 1_500_000
+    with Image.open(ROOT / file) as picture:
+        assert picture.n_frames > 20
+
+
+@pytest.mark.parametrize("page", PYTHON)
+def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (ROOT / "perception/weights/pointpillars-kitti.safetensors").is_file():
         pytest.skip("no shipped weights in this checkout")
     rng = np.random.default_rng(0)
     scan = rng.uniform([0, -30, -2, 0], [60, 30, 0, 1], size=(3000, 4)).astype(np.float32)
     scan.tofile(tmp_path / "scan.bin")
     monkeypatch.chdir(tmp_path)
-    found = blocks("python")
-    assert len(found) == 6
+    found = blocks(page, "python")
+    assert len(found) == PYTHON[page]
     for block in found:
-        exec(compile(block, "README.md", "exec"), {})
+        exec(compile(block, page, "exec"), {})
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("bash") for line in block.splitlines() if line])
-def test_commands_exist(line: str, capsys: pytest.CaptureFixture[str], repository: Path) -> None:
-    program, command, *rest = shlex.split(line, comments=True)
+@functools.cache
+def help_of(program: str, command: str) -> str:
     if program == "python":
         asked = [sys.executable, command, "--help"]
-        described = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=repository).stdout
-    else:
-        run = {"perceive": main, "recall": recall, "sparsight-merge": merge}[program]
-        with pytest.raises(SystemExit) as stopped:
-            run(["--help"] if program == "sparsight-merge" else [command, "--help"])
-        assert stopped.value.code == 0
-        described = capsys.readouterr().out
-    for option in (part for part in rest if part.startswith("--")):
-        assert option in described
+        return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    run = {"perceive": main, "recall": recall, "sparsight-merge": merge}[program]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as stopped:
+        run(["--help"] if program == "sparsight-merge" else [command, "--help"])
+    assert stopped.value.code == 0
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_exist(line: str) -> None:
+    for part in re.split(r" \| ", line.partition("#")[0]):
+        program, command, *rest = shlex.split(part)
+        for option in (word for word in rest if word.startswith("--")):
+            assert option in help_of(program, command)
 
 
 def test_links_lead_somewhere(repository: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text_of(README))
     assert len(links) > 8
     missing = [link for link in links if "://" not in link and not (repository / link).exists()]
     assert missing == []
 
 
 @pytest.mark.parametrize("row", ["sparse", "dense"])
-def test_figures_are_those_of_the_results(repository: Path, row: str) -> None:
-    variants = json.loads((repository / "benchmarks/results/detector-cpu.json").read_text())["variants"]
+def test_figures_are_those_of_the_results(row: str) -> None:
+    variants = json.loads(text_of("benchmarks/results/detector-cpu.json"))["variants"]
     median = variants[row]["time"]["median_ms"]
-    assert re.search(rf"\| \**(?:{median:.0f}|{median:.1f})\** \|", TEXT)
+    assert f"| {median:.0f} |" in text_of("docs/measured.md")
+    assert f"{median:.0f} ms" in text_of(README)
 
 
-def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results(repository: Path) -> None:
-    names = ("frame-cuda", "frame-alone-cuda")
-    results = [repository / "benchmarks/results" / f"{name}.json" for name in names]
-    cases, alone = (json.loads(path.read_text())["cases"] for path in results)
+def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results() -> None:
+    text = text_of("docs/measured.md")
+    cases, alone = (
+        json.loads(text_of(f"benchmarks/results/{name}.json"))["cases"]
+        for name in ("frame-cuda", "frame-alone-cuda")
+    )
     assert len(cases) == 9
-    assert f"one takes {alone[0]['sides']['sparse']['p50_ms']:.3f} ms" in TEXT
+    assert f"one takes {alone[0]['sides']['sparse']['p50_ms']:.3f} ms" in text
     for case in cases:
         for side in case["sides"].values():
-            assert f"{side['p50_ms']:.3f}" in TEXT, case["case"]
-        assert str(round(case["dense_over_sparse"], 1)) in TEXT
+            assert f"{side['p50_ms']:.3f}" in text, case["case"]
+        ratio = case["dense_over_sparse"]
+        assert f"| {ratio:.{1 if ratio >= 10 else 2}f} |" in text

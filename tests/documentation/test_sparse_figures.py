@@ -1,4 +1,4 @@
-"""Figures about sparse matrices in README and on the decision pages are those of benchmarks/results."""
+"""Figures about sparse matrices on docs/measured.md and decision pages are those of benchmarks/results."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def block_detail(values: dict[str, Any]) -> Table:
 @pytest.mark.parametrize(
     ("page", "name", "file", "expected"),
     [
-        ("README.md", "spmv", "spmv", spmv),
-        ("README.md", "block_spmm", "block_spmm", block_spmm),
-        ("README.md", "assembly", "assembly", assembly),
-        ("README.md", "solvers", "solvers", solvers),
+        ("docs/measured.md", "spmv", "spmv", spmv),
+        ("docs/measured.md", "block_spmm", "block_spmm", block_spmm),
+        ("docs/measured.md", "assembly", "assembly", assembly),
+        ("docs/measured.md", "solvers", "solvers", solvers),
         (FORMATS_PAGE, "spmv-kernels", "spmv", kernels),
         (FORMATS_PAGE, "block_spmm-detail", "block_spmm", block_detail),
         (SOLVERS_PAGE, "solvers", "solvers", solvers),
@@ -151,7 +151,7 @@ def test_tables_are_the_results(
 
 
 def test_regret_is_that_of_the_results(repository: Path) -> None:
-    lines = block((repository / "README.md").read_text(), "formats").splitlines()
+    lines = block((repository / "docs/measured.md").read_text(), "formats").splitlines()
     expected = []
     for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
         results = repository / f"benchmarks/results/formats-{device}.json"

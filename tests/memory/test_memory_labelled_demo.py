@@ -11,6 +11,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from perception import PointCloud
 from perception.data import CameraCalibration, objects_from_boxes
@@ -68,6 +69,7 @@ def test_answers_are_checked_against_the_labels(
 ) -> None:
     out = tmp_path / "out"
     words = ["--data", str(sequence), "--perfect", "--out", str(out), "--json"]
+    words += ["--moving", str(out / "drive.gif")]
     monkeypatch.setattr("sys.argv", ["remember.py", *words])
     demo.main()
     report = json.loads(capsys.readouterr().out)
@@ -89,6 +91,36 @@ def test_answers_are_checked_against_the_labels(
     assert "The truth is that of the labels." in page
     assert "http" not in page
     assert (out / "remember.png").stat().st_size > 20_000
+    with Image.open(out / "drive.gif") as moving:
+        # Every other moment of the way there, and three answers that are held.
+        assert moving.n_frames >= FRAMES // 2 + 3
+        moving.seek(FRAMES // 2 - 1)
+        shown = np.asarray(moving.convert("RGB"), int)
+    blue = shown[..., 2] - shown[..., 0] > 80
+    assert blue[:450].sum() > 300, "boxes of cars"
+
+
+def test_a_moving_picture_needs_labels_and_a_name(
+    demo: ModuleType, sequence: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, said in (
+        (["--moving", "a.webp"], "--moving needs --data"),
+        (["--data", str(sequence), "--moving", "a.mp4"], "expected a name that ends in .webp or .gif"),
+    ):
+        monkeypatch.setattr("sys.argv", ["remember.py", *words])
+        with pytest.raises(SystemExit):
+            demo.main()
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "way", [[(0, 0), (60, 0)], [(0, 0), (0, 80)], [(5, 5), (5, 5)], [(0, 0), (30, 30), (0, 1)], [(0, 0)]]
+)
+def test_the_map_of_a_moving_picture_holds_the_way(demo: ModuleType, way: list[tuple[float, float]]) -> None:
+    strip = sys.modules["drive.moving"]._around(np.array(way, float))
+    at = strip.pixels(np.array(way, float))
+    assert ((at[:, 0] >= 0) & (at[:, 0] <= 1920)).all()
+    assert (np.abs(at[:, 1] - strip.height / 2) <= strip.height / 2).all()
 
 
 def test_a_sequence_without_poses_is_named(

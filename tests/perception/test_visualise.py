@@ -15,7 +15,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from perception import visualise
+from perception import Tracker, visualise
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise import birds_eye, draw_bev, web, write_html
 from perception.visualise.palette import GROUND_TRUTH, class_colour
@@ -81,6 +81,21 @@ def decoded_points(data: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_public_names() -> None:
     assert visualise.__all__ == ["draw_bev", "show_window", "write_html"]
+
+
+def test_tracks_are_named_by_their_identities(tmp_path: Path) -> None:
+    box = np.array([[10.0, 2.0, -0.8, 4.0, 1.6, 1.5, 0.4]], np.float32)
+    found, tracker = Detections(box, np.array([0.9], np.float32), ["Car"]), Tracker()
+    tracks = [tracker.update(found, pose=np.eye(4)) for _ in range(3)][-1]
+    drawn = detected(tracks)
+    assert drawn.texts == [f"Car #1 {tracks.scores[0]:.2f}"]
+    assert detected(found).texts == ["Car 0.90"]
+    assert labelled(found).texts == ["Car"]
+    cloud = PointCloud(np.random.default_rng(0).uniform(0, 1, (30, 4)).astype(np.float32))
+    assert "Car #1" in write_html(tmp_path / "tracks.html", cloud, tracks).read_text()
+    draw_bev(tmp_path / "tracks.png", cloud, tracks)
+    draw_bev(tmp_path / "boxes.png", cloud, found)
+    assert (tmp_path / "tracks.png").read_bytes() != (tmp_path / "boxes.png").read_bytes()
 
 
 def test_corners_follow_the_heading() -> None:

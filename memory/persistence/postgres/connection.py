@@ -56,15 +56,18 @@ class ServerConnection:
     Args:
         pool: of the process.
         lock: number of the store's lock, which a transaction that writes takes; ``None`` for reading.
+        guarded: whether row-level security holds for this user, who then cannot copy into tables.
 
     Attributes:
+        guarded: as given.
         raw: the connection of psycopg, within a transaction.
     """
 
     engine = PostgresEngine()
 
-    def __init__(self, pool: ConnectionPool, lock: int | None) -> None:
+    def __init__(self, pool: ConnectionPool, lock: int | None, *, guarded: bool = False) -> None:
         self._pool = pool
+        self.guarded = guarded
         self._lock = lock
         self.raw: psycopg.Connection | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ from psycopg_pool import ConnectionPool
 
 from memory.errors import (
     DimensionError,
-    EraseError,
     NotAStoreError,
     StoreClosedError,
     StoreError,
     StoreReadOnlyError,
     StoreVersionError,
 )
-from memory.persistence import database, erase, meta
-from memory.persistence.copying import Progress
+from memory.persistence import meta
 from memory.persistence.integrity import CheckReport
 from memory.persistence.journal import STORE, Counters
 from memory.persistence.postgres import checking, nearest, schema
@@ -39,6 +37,7 @@ from memory.persistence.postgres.connection import (
     translated,
 )
 from memory.persistence.postgres.images import add_slot
+from memory.persistence.postgres.upkeep import Upkeep
 from memory.persistence.postgres.writer import ServerWriter
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.statistics import Stats
@@ -46,13 +45,11 @@ from memory.persistence.tables import read_slots
 from memory.query import Filter
 from memory.types import check_integer
 
-#: Seconds that an erasure waits for readers.
-ERASE_WAIT_S = 10
 #: Of the lock under which tables are made: "RCLL" in ASCII, as the files of stores have it.
 _MAKING = 0x52434C4C
 
 
-class Database(database.Database):
+class Database(Upkeep):
     """The tables of a store in the first schema of the connection's ``search_path``.
 
     Any number of processes write: their operations come one after another, each durable when it returns.
@@ -68,6 +65,7 @@ class Database(database.Database):
 
     def __init__(self, address: str, *, dim: int | None, readonly: bool, create: bool) -> None:
         """Used by :meth:`open`."""
+        self._address = address
         self.address = without_password(address)
         self.readonly = readonly
         self.remarks = []
@@ -87,12 +85,12 @@ class Database(database.Database):
                 kwargs={"autocommit": True, "application_name": "sparsight"},
             )
             try:
-                lock = self._prepare(dim, create)
+                lock, self._guarded = self._prepare(dim, create)
             except BaseException:
                 self._pool.close()
                 raise
         self._readers = Readers(self._pool)
-        writing = ServerConnection(self._pool, lock)
+        writing = ServerConnection(self._pool, lock, guarded=self._guarded)
         self._writer = None if readonly else ServerWriter(writing, self._counters)
 
     @classmethod
@@ -110,8 +108,12 @@ class Database(database.Database):
             raise ValueError(f"dim must be at least 1, got {dim}")
         return cls(address, dim=dim, readonly=readonly, create=create)
 
-    def _prepare(self, dim: int | None, create: bool) -> int:
-        """Make the tables or bring them up to date, read what is fixed; the number of the store's lock."""
+    def _prepare(self, dim: int | None, create: bool) -> tuple[int, bool]:
+        """Make the tables or bring them up to date, read what is fixed.
+
+        Returns:
+            The number of the store's lock, and whether row-level security holds for this user.
+        """
         connection = ServerConnection(self._pool, None if self.readonly else _MAKING)
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -137,12 +139,21 @@ class Database(database.Database):
             self.dim = stored
             self._counters.read(connection)
             self.folder = cache_folder(str(meta.read(connection, STORE)))
-            lock = connection.execute("SELECT 'log'::regclass::oid::bigint").fetchone()[0]  # type: ignore[index]
+            sql = (
+                "SELECT 'log'::regclass::oid::bigint, row_security_active('memory'),"
+                " current_setting('fsync'), current_setting('synchronous_commit')"
+            )
+            lock, guarded, *waits = connection.execute(sql).fetchone()  # type: ignore[misc]
+            for name, value in zip(("fsync", "synchronous_commit"), waits, strict=True):
+                if value == "off":
+                    self.remarks.append(
+                        f"{name} of the server is off: without power it loses what it acknowledged"
+                    )
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        return int(lock)
+        return int(lock), bool(guarded)
 
     def _make(self, connection: ServerConnection, dim: int) -> None:
         """The tables of a new store."""
@@ -216,73 +227,20 @@ class Database(database.Database):
     ) -> nearest.Nearest:
         """See :func:`memory.persistence.postgres.nearest.search`; nothing for an unknown encoder."""
         with self._read() as connection:
-            slot = read_slots(connection).get(encoder)
+            # The first slot is made with the store and stays: it needs no looking up.
+            slots = self._counters.slots if encoder == DEFAULT_SLOT else read_slots(connection)
+            slot = slots.get(encoder)
             if slot is None:
                 return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
             return nearest.search(connection, slot, vector, k, filter, exact=exact)
-
-    def make_indexes(self, least: int) -> None:
-        """Make the server's indexes over the vectors of which there are more than so many.
-
-        Nobody waits for it but the caller; of vectors that are too long for such an index all are compared.
-        """
-        self._check_writer()
-        with self._read() as connection:
-            sql = "SELECT slot, count(*) FROM embedding GROUP BY 1"
-            counts: dict[int, int] = dict(connection.execute(sql).fetchall())
-            slots = [
-                slot
-                for slot in read_slots(connection).values()
-                if counts.get(slot.number, 0) > least and slot.dim <= nearest.MOST_DIM
-            ]
-        with translated(self.address), self._pool.connection() as raw:
-            for slot in slots:
-                nearest.make_index(raw, slot)
-
-    def tidy(self) -> bool:
-        """Nothing: the server does so by itself."""
-        return False
-
-    def scrub(self) -> None:
-        """Write the tables anew so that nothing of removed memories stays in them.
-
-        What the server's own log and its backups keep is its owner's to remove.
-
-        Raises:
-            EraseError: a reader was in the way for ten seconds; call it again.
-        """
-        self._check_writer()
-        try:
-            with translated(self.address), self._pool.connection() as raw:
-                raw.execute(f"SET lock_timeout = '{ERASE_WAIT_S}s'")
-                try:
-                    for table in schema.ERASED:
-                        raw.execute(f"VACUUM (FULL) {table}")
-                finally:
-                    raw.execute("RESET lock_timeout")
-        except StoreError as error:
-            raise EraseError(
-                f"removed, but old bytes stay in the tables until they are written anew, by scrub(): {error}"
-            ) from error
-        self._write(lambda connection: meta.delete(connection, erase.NOTE))
-
-    def backup(
-        self,
-        folder: str | os.PathLike[str],
-        progress: Progress | None = None,
-        *,
-        beside: Mapping[str, bytes] | None = None,
-    ) -> Path:
-        """Always raises :class:`StoreError`: the server has better ways."""
-        raise StoreError(
-            f"{self.address} is backed up by its server: pg_dump for one store, pg_basebackup and its log for"
-            " any moment; recall export writes the memories to a file"
-        )
 
     def check(self, repair: bool = False) -> CheckReport:
         """Whether rows, log and words fit each other; with ``repair``, mend what can be derived."""
         if not repair:
             return self.look()
+
+        if self._guarded:
+            raise StoreReadOnlyError(f"{self.address} is repaired by its owner")
 
         def work(connection: Any) -> CheckReport:
             return checking.repair(connection)
@@ -290,7 +248,13 @@ class Database(database.Database):
         return self._write(work)
 
     def look(self) -> CheckReport:
-        """What a reader can say of damage while others write."""
+        """What a reader can say of damage while others write.
+
+        Raises:
+            StoreReadOnlyError: this user may not see all rows.
+        """
+        if self._guarded:
+            raise StoreReadOnlyError(f"{self.address} is checked by its owner, who sees all rows")
         with self._read() as connection:
             return checking.look(connection)
 

@@ -11,6 +11,7 @@ from memory.persistence.postgres import images, searching
 class PostgresEngine:
     """Memories as rows of one table; the server keeps its index over places by itself."""
 
+    last_log_row = "SELECT last_log_row()"
     without_was = "(before::jsonb - 'was')::text"
     read_images = staticmethod(images.read_images)
     insert_prepared = staticmethod(images.insert_prepared)

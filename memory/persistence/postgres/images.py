@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,11 @@ from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence import checksums, poses, visits
 from memory.persistence.postgres import words
 from memory.persistence.records import ACCESS, DEFAULT_SLOT, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
-from memory.persistence.tables import Vectors, as_vectors, read_slots
+from memory.persistence.tables import Vectors, as_vectors
 
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 PLACE = ("x", "y", "z", "yaw", "covariance")
 COLUMNS = ("id", *SCALARS, *ACCESS, "visits", *PLACE, *TEXTS, "words")
-COPY = f"COPY memory ({', '.join(COLUMNS)}) FROM STDIN"
 SELECT = (
     f"SELECT m.id, {', '.join('m.' + name for name in (*SCALARS, *ACCESS, *PLACE, *TEXTS))}, v.visits"
     " FROM memory AS m LEFT JOIN visited AS v ON v.id = m.id WHERE m.id = ANY(?::bigint[])"
@@ -70,16 +70,32 @@ def copy_vectors(connection: Any, ids: Sequence[int], slot: int, blobs: Sequence
     rows["fields"], rows["id_size"], rows["slot_size"], rows["half_size"] = 3, 8, 2, 4 + 2 * dim
     rows["id"], rows["slot"], rows["dim"] = ids, slot, dim
     rows["half"] = np.frombuffer(b"".join(blobs), "<f2").reshape(len(ids), dim)
-    sql = "COPY embedding (id, slot, half) FROM STDIN (FORMAT BINARY)"
-    with connection.raw.cursor() as cursor, cursor.copy(sql) as copy:
+    with _copied(connection, "embedding", ("id", "slot", "half"), " (FORMAT BINARY)") as copy:
         copy.write(COPY_HEAD + rows.tobytes() + COPY_END)
 
 
 def copy_rows(connection: Any, rows: Iterable[Sequence[Any]]) -> None:
     """New rows of ``memory``."""
-    with connection.raw.cursor() as cursor, cursor.copy(COPY) as copy:
+    with _copied(connection, "memory", COLUMNS) as copy:
         for row in rows:
             copy.write_row(row)
+
+
+@contextmanager
+def _copied(connection: Any, table: str, columns: Sequence[str], form: str = "") -> Iterator[Any]:
+    """Copy rows into a table; by way of one of the session where the server guards each row."""
+    into, names = table, ", ".join(columns)
+    if connection.guarded:
+        into = f"pg_temp.new_{table}"
+        connection.execute(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS new_{table} ON COMMIT DELETE ROWS AS"
+            f" SELECT {names} FROM {table} WITH NO DATA"
+        )
+    with connection.raw.cursor() as cursor, cursor.copy(f"COPY {into} ({names}) FROM STDIN{form}") as copy:
+        yield copy
+    if connection.guarded:
+        connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {into}")
+        connection.execute(f"DELETE FROM {into}")
 
 
 def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
@@ -144,12 +160,14 @@ def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) ->
 
 def read_halves(connection: Any, ids: Sequence[int]) -> dict[int, dict[str, bytes]]:
     """Vectors by memory and name of the slot, as an :class:`Image` has them."""
-    names = {slot.number: name for name, slot in read_slots(connection).items()}
     found: dict[int, dict[str, bytes]] = {}
     with connection.raw.cursor(binary=True) as cursor:
-        sql = "SELECT id, slot, half FROM embedding WHERE id = ANY(%s::bigint[]) ORDER BY id, slot"
-        for id, slot, half in cursor.execute(sql, (array(ids),)):
-            found.setdefault(id, {})[names[slot]] = half_of(half)
+        sql = (
+            "SELECT e.id, s.name, e.half FROM embedding AS e JOIN slot AS s USING (slot)"
+            " WHERE e.id = ANY(%s::bigint[]) ORDER BY e.id, e.slot"
+        )
+        for id, name, half in cursor.execute(sql, (array(ids),)):
+            found.setdefault(id, {})[name] = half_of(half)
     return found
 
 
@@ -203,6 +221,14 @@ def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
             for i in images
         ),
     )  # fmt: skip
+    if not connection.guarded:
+        # They are again of whoever added them, who need not be who puts them back.
+        connection.execute(
+            "UPDATE memory AS m SET writer = r.memory_of FROM (SELECT DISTINCT ON (id) id, memory_of FROM"
+            " log_row WHERE id = ANY(?::bigint[]) AND memory_of IS NOT NULL ORDER BY id, row DESC) AS r"
+            " WHERE m.id = r.id AND m.writer <> r.memory_of",
+            (array(image.id for image in images),),
+        )
     write_vectors(connection, slots, images)
     words.count(connection, words.counts_of((i.scalars[LABEL], i.texts[CAPTION]) for i in images), 1)
     visits.write(connection, {image.id: image.visits for image in images})

@@ -18,6 +18,8 @@ from memory.errors import StoreError
 NAME = "sparsight"
 #: Who runs it where root starts it, which PostgreSQL refuses to be run by.
 OTHER_USER = "nobody"
+#: It is started without waiting for the disk unless it is told to; what is acknowledged is to be there.
+DURABLE = {"fsync": "on"}
 #: Seconds that a command of it may take: the first one unpacks the server.
 LONGEST_S = 120
 
@@ -46,7 +48,7 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
         shutil.chown(folder, OTHER_USER)
     words = ["start", "--name", NAME, "--password", _password(folder)]
     words += [] if port is None else ["--port", str(port)]
-    for name, value in (settings or {}).items():
+    for name, value in {**DURABLE, **(settings or {})}.items():
         words += ["-c", f"{name}={value}"]
     done = _run(folder, *words)
     known = info(folder)
@@ -54,6 +56,19 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
         said = (done.stderr or done.stdout).strip()
         raise StoreError(f"{folder}: the server does not start: {said or 'see its log'}")
     return str(known["uri"])
+
+
+def default_folder() -> Path:
+    """Of the user; root's is where the user that runs the server instead can read."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/sparsight/postgresql")
+    return Path.home() / ".local" / "share" / "sparsight" / "postgresql"
+
+
+def programs(folder: Path) -> Path | None:
+    """Where PostgreSQL's programs are that the server of a folder came with; ``None`` where it never was."""
+    found = sorted(folder.glob(".pg0/installation/*/bin"))
+    return found[-1] if found else None
 
 
 def stop(folder: Path) -> bool:

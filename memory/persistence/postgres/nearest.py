@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence.filters import Condition
-from memory.persistence.postgres import searching
+from memory.persistence.postgres import parts, searching
 from memory.persistence.reading import where
 from memory.persistence.records import Slot
 from memory.query import Filter
@@ -21,6 +21,8 @@ from memory.query import Filter
 MOST_DIM = 4000
 #: Neighbours that a step through the graph keeps; the server takes no more than a thousand.
 EFFORT, MOST_EFFORT = 100, 1000
+#: Memories that match a filter and are compared one by one, without the graph.
+FEW = 10_000
 
 
 class Nearest(NamedTuple):
@@ -37,18 +39,40 @@ class Nearest(NamedTuple):
     indexed: bool
 
 
-def index_name(slot: Slot) -> str:
-    """Of the index over the vectors of a slot."""
-    return f"embedding_hnsw_{slot.number}"
+def index_name(slot: Slot, first_id: int) -> str:
+    """Of the index over the vectors of a slot in the part that begins with an id."""
+    return f"embedding_hnsw_{slot.number}_{first_id}"
 
 
-def has_index(connection: Any, slot: Slot) -> bool:
-    """Whether there is one that is whole."""
+def prepare(connection: Any, slot: Slot, k: int) -> bool:
+    """Set how searches of the transaction walk graphs; whether a part has one that is whole.
+
+    Vectors of the other parts are compared.
+    """
     sql = (
-        "SELECT 1 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid AND"
-        " c.relname = ? AND c.relnamespace = current_schema()::regnamespace"
+        "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
+        " set_config('hnsw.ef_search', ?::text, true), EXISTS (SELECT FROM pg_index AS i"
+        " JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid AND starts_with(c.relname, ?)"
+        " AND c.relnamespace = current_schema()::regnamespace)"
     )
-    return connection.execute(sql, (index_name(slot),)).fetchone() is not None
+    effort = min(max(EFFORT, 2 * k), MOST_EFFORT)
+    found: bool = connection.execute(sql, (str(effort), f"embedding_hnsw_{slot.number}_")).fetchone()[2]
+    return found
+
+
+def within_parts(connection: Any, filter: Filter) -> list[Condition]:
+    """What limits a filter by time to the parts that have something of it."""
+    if filter.between_ns is None:
+        return []
+    first, last = filter.between_ns
+    known = parts.spans(connection)
+    some = [part for part, low, high in known if low <= last and high >= first]
+    if len(some) == len(known):
+        return []
+    if not some:
+        return [searching.NOTHING]
+    stretches = " OR ".join(f"({part.contains('e.id')})" for part in some)
+    return [Condition(f"({stretches})", ())]
 
 
 def search(
@@ -56,41 +80,55 @@ def search(
 ) -> Nearest:
     """The most similar memories that pass a filter.
 
-    The server goes on through its graph until enough pass (pgvector's iterative scans, in strict order).
-    Where it gives up before there are ``k``, all that match are compared.
+    Where few match, they are compared. Otherwise the server goes on through its graph until enough pass
+    (pgvector's iterative scans, in strict order); where it gives up before there are ``k``, all that match
+    are compared.
 
     Args:
-        connection: to read from.
+        connection: to read from, and nothing else within the transaction.
         slot: whose vectors.
         vector: (dim,) float32.
         k: how many.
         filter: that they pass.
         exact: compare all that match, whatever index there is.
     """
-    parts = searching.conditions(connection, filter)
+    indexed = not exact and prepare(connection, slot, k)
+    wanted, few = searching.conditions(connection, filter), False
+    joined = bool(wanted)
     if searching.is_judged(filter):
-        parts = [searching.one_of("m.id", searching.select_ids(connection, filter).tolist())]
-    indexed = has_index(connection, slot) and not exact
-    if indexed:
-        effort = min(max(EFFORT, 2 * k), MOST_EFFORT)
-        connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-        connection.execute(f"SET LOCAL hnsw.ef_search = {effort}")
-        found = _rows(connection, slot, vector, k, parts)
-        if len(found) == k:
-            return _nearest(found, indexed)
+        found = searching.select_ids(connection, filter)
+        wanted, few, joined = [searching.one_of("e.id", found.tolist())], len(found) <= FEW, False
+    elif indexed and wanted:
+        clause, parameters = where(wanted)
+        sql = f"SELECT count(*) FROM (SELECT FROM memory AS m{clause} LIMIT ?) AS s"
+        (count,) = connection.execute(sql, (*parameters, FEW + 1)).fetchone()
+        few = count <= FEW
+        if few:
+            # Their vectors are looked up by id: a join is taken to be of all vectors, and reads them.
+            sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
+            wanted, joined = [Condition(sql, tuple(parameters))], False
+    if not few:
+        wanted += within_parts(connection, filter)
+    if indexed and not few:
+        rows = _rows(connection, slot, vector, k, wanted, joined)
+        if len(rows) == k:
+            return _nearest(rows, indexed)
     # Without the graph: the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
-    found = _rows(connection, slot, vector, k, parts)
-    connection.execute("SET LOCAL enable_indexscan = on")
-    return _nearest(found, indexed)
+    return _nearest(_rows(connection, slot, vector, k, wanted, joined), indexed)
 
 
 def _rows(
-    connection: Any, slot: Slot, vector: NDArray[np.float32], k: int, parts: Sequence[Condition]
+    connection: Any,
+    slot: Slot,
+    vector: NDArray[np.float32],
+    k: int,
+    wanted: Sequence[Condition],
+    joined: bool,
 ) -> list[Any]:
     kind = f"halfvec({slot.dim})"
-    clause, parameters = where([Condition(f"e.slot = {slot.number}", ()), *parts])
-    join = " JOIN memory AS m ON m.id = e.id" if parts else ""
+    clause, parameters = where([Condition(f"e.slot = {slot.number}", ()), *wanted])
+    join = " JOIN memory AS m ON m.id = e.id" if joined else ""
     sql = (
         f"SELECT e.id, e.half::{kind} <=> ?::{kind} AS away FROM embedding AS e{join}{clause}"
         " ORDER BY away, e.id LIMIT ?"
@@ -105,16 +143,17 @@ def _nearest(rows: Sequence[Any], indexed: bool) -> Nearest:
     return Nearest(ids, (1.0 - np.array([row[1] for row in rows])).astype(np.float32), indexed)
 
 
-def make_index(raw: Any, slot: Slot) -> None:
-    """Make the index over the vectors of a slot while others read and write; nothing where there is one.
+def make_index(raw: Any, slot: Slot, first_id: int) -> None:
+    """Make the index over the vectors of a slot in a part while others read and write, unless there is one.
 
     Args:
         raw: a connection of psycopg outside a transaction.
         slot: whose vectors.
+        first_id: of the part.
     """
-    name, kind = index_name(slot), f"halfvec({slot.dim})"
+    name, kind = index_name(slot, first_id), f"halfvec({slot.dim})"
     sql = (
-        f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON embedding USING hnsw"
+        f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON embedding_{first_id} USING hnsw"
         f" ((half::{kind}) halfvec_cosine_ops) WHERE slot = {slot.number}"
     )
     raw.execute(sql)

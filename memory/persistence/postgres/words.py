@@ -71,3 +71,13 @@ def count(connection: Connection, counts: Counter[str], sign: int) -> None:
     )
     if sign < 0:
         connection.execute("DELETE FROM vocabulary WHERE term = ANY(?::text[]) AND doc <= 0", (terms,))
+
+
+def leave_out(connection: Connection, table: str) -> None:
+    """Take the words of all memories of a table out of the counts."""
+    connection.execute(
+        "UPDATE vocabulary AS v SET doc = v.doc - s.ndoc"
+        ' FROM ts_stat(?) AS s WHERE v.term = s.word COLLATE "C"',
+        (f"SELECT words FROM {table}",),
+    )
+    connection.execute("DELETE FROM vocabulary WHERE doc <= 0")

@@ -174,6 +174,12 @@ def test_what_is_not_right_is_refused_and_said(address: str, tmp_path: Path) -> 
         len(store)
 
 
+def test_a_server_that_does_not_wait_for_the_disk_is_told_of(address: str) -> None:
+    with MemoryStore.open(address, dim=DIM) as store:
+        (said,) = store.database.remarks  # That of the tests.
+        assert "fsync" in said
+
+
 def test_addresses_are_told_from_folders_and_shown_without_passwords() -> None:
     assert is_address("postgresql://u@h/d")
     assert is_address("postgres://h")
@@ -244,6 +250,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Call
     address = local.start(folder)
     try:
         with MemoryStore.open(address, dim=DIM) as store:
+            assert store.database.remarks == []  # It waits for the disk.
             acknowledged: list[int] = []
             stopped = threading.Event()
 

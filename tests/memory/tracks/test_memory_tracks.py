@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 
 from memory import Filter, MemoryStore
 from memory.merging.fusion import fuse
-from memory.merging.tracked import TRACKS, joined_tracks, tracks_of
+from memory.merging.tracked import TRACKS, joined_tracks, things_of, tracks_of
+from memory.questions import Questions
+from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
 from memory.tracks.gathering import MOST_SAMPLES, Gathered
+from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import phases_of
 from memory.types import Memory
 
@@ -118,7 +122,40 @@ def test_tracks_end_by_time_and_long_ones_are_told_meanwhile() -> None:
 
 
 def test_too_few_sights_are_nothing() -> None:
-    assert remembered(sights(0, t1=(0, 0)), sights(0.1, t1=(0, 0))) == []
+    assert remembered(sights(0, t1=(0, 0))) == []
+    weak = dataclasses.replace(sights(0, t1=(0, 0)), scores=[0.5])
+    assert remembered(*(dataclasses.replace(weak, time_ns=at) for at in (0, 1))) == []
+    # As much as three boxes that are as often wrong as right.
+    assert len(remembered(*(dataclasses.replace(weak, time_ns=at) for at in (0, 1, 2)))) == 1
+    assert len(remembered(sights(0, t1=(0, 0)), sights(0.1, t1=(0, 0)))) == 1
+    assert remembered(sights(0, t1=(0, 0)), sights(0.1, t1=(0, 0)), least_sights=3) == []
+
+
+def test_behind_a_jump_it_is_another_thing() -> None:
+    """A parked car is lost, and its track goes on with the next one, 3 m away."""
+    places = [(0.1 * (at % 2), 0.0) for at in range(8)] + [(3.0, 0.1 * (at % 2)) for at in range(4)]
+    first, second = remembered(*(sights(at / 2, t1=place) for at, place in enumerate(places)))
+    assert (first.kind, first.state, first.count, first.payload[TRACKS]) == (
+        "object", "present", 8, {"drive/1": [0, 7 * SECOND // 2]},
+    )  # fmt: skip
+    assert (second.kind, second.state, second.count) == ("object", "present", 4)
+    assert second.payload[TRACKS] == {"drive/1.2": [8 * SECOND // 2, 11 * SECOND // 2]}
+    assert math.dist(second.position[:2], (3.0, 0.05)) < 0.01
+    assert things_of([first, second]) == [0, 1]
+    # A single box beside it is nothing.
+    assert len(remembered(*(sights(at / 2, t1=place) for at, place in enumerate(places[:9])))) == 1
+
+
+@pytest.mark.parametrize("step_s", [0.1, 0.5])
+def test_what_drives_off_does_not_jump(step_s: float) -> None:
+    seconds = np.arange(0.0, 12.0, step_s)
+    # It stands for 4 s, gains 4 m/s every second up to 20, and brakes as hard as it can.
+    speed = np.clip(np.minimum(4.0 * (seconds - 4.0), 8.0 * (11.5 - seconds)), 0.0, 20.0)
+    x = np.cumsum(speed) * step_s
+    place = np.column_stack([x, 0.2 * np.sin(7.0 * seconds)])
+    assert pieces_of((seconds * 1e9).astype(np.int64), place) == [(0, len(x) - 1)]
+    assert pieces_of(np.zeros(1, np.int64), place[:1]) == [(0, 0)]
+    assert pieces_of(np.array([0, 10**8]), place[[0, -1]]) == [(0, 1)]
 
 
 def test_bad_sights_are_named() -> None:
@@ -172,6 +209,68 @@ def test_vectors_are_means_and_labels_votes() -> None:
     ratio = memory.embedding[1] / memory.embedding[0]
     assert ratio == pytest.approx(1 / (1 + math.sqrt(2)), abs=1e-3)
     assert memory.embeddings["other"].tolist() == [0.0, 2.0]
+
+
+@pytest.fixture
+def parked_and_driven(tmp_path: Path) -> Path:
+    """A car that parks, drives off and parks again, and is there on the next day; another one that parks."""
+    store = MemoryStore.open(tmp_path / "store", dim=4)
+    with store:
+        for day in range(2):
+            tracks, moments = TrackMemories(f"day {day}"), []
+            for at in range(120):
+                x = 0.0 if at < 40 else min(1.0 * (at - 40), 40.0)
+                x = x if day == 0 else 40.0
+                moments.append(sights(at / 10 + 86_400 * day, t1=(x, 0.0), t2=(20.0, 9.0)))
+            store.observe([one for moment in moments for one in tracks.see(moment)] + tracks.end())
+            store.consolidate()
+    return tmp_path / "store"
+
+
+def test_how_many_counts_things_by_their_tracks(parked_and_driven: Path) -> None:
+    with MemoryStore.open(parked_and_driven, readonly=True) as store:
+        asked = Questions(store)
+        cars = asked.how_many("cars")
+        # Where it stood first, how it drove, where it stands since; and the other one.
+        assert (cars.memories, cars.things) == (4, 2)
+        assert str(cars).startswith("4 memories of Car (2 moved away), 2 things by their tracks; seen 4")
+        first = asked.how_many("Car", between_ns=(0, 3 * SECOND))
+        assert (first.memories, first.things) == (2, 2)
+        assert "by their tracks" not in str(first)
+        assert asked.how_many("Car", near=(20.0, 9.0), radius_m=1.0).things == 1
+        assert asked.summarise().things == 2
+        assert tally(store, Filter()) == tally_of(store.find(Filter()))
+
+
+def test_everything_that_passed_a_place_is_kept(tmp_path: Path) -> None:
+    """One after the other, within the hour, to the same place: no one of them stands for another."""
+    moments = [
+        sights(8 * car + at / 4, **{f"t{car}": (at * 1.0, 0.1 * car)})
+        for car in range(30)
+        for at in range(20)
+    ]
+    with MemoryStore.open(tmp_path, dim=4) as store:
+        kept = store.observe_logged(remembered(*moments)).kept
+        assert len(kept) == 30
+        assert all(one.id is not None for one in kept)
+        assert kept[-1].reason == "a track, which is a thing with all its sights"
+        store.consolidate()
+        assert Questions(store).how_many("Car").things == 30
+        # A single sight has no more room than before.
+        alone = Memory(time_ns=239 * SECOND, position=(19, 2, 0.5), kind="event", label="Car")
+        assert store.observe([alone])[0].id is None
+
+
+def test_things_are_joined_by_any_chain_of_tracks() -> None:
+    def of(*names: str) -> Memory:
+        return Memory(time_ns=0, position=(0, 0, 0), payload={TRACKS: {name: [0, 1] for name in names}})
+
+    assert things_of([]) == []
+    found = things_of([of("a/1"), of("a/2"), of("b/1", "a/2"), of(), of(), of("b/1"), of("c/1", "a/1")])
+    assert found[1] == found[2] == found[5]
+    assert found[0] == found[6]
+    assert len(set(found)) == 4
+    assert len(set(things_of([of("a/1"), of("b/1"), of("c/1"), of("a/1", "b/1"), of("b/1", "c/1")]))) == 1
 
 
 @given(

@@ -40,6 +40,7 @@ REASONS: list[tuple[Reason, str]] = [
     (Plain(sort="first vector"), "the first with an embedding at this place"),
     (Plain(sort="again"), "another event than the one before at this place"),
     (Plain(sort="marked"), "marked by the user"),
+    (Plain(sort="track"), "a track, which is a thing with all its sights"),
     (Plain(sort="displaced"), "displaced by a more important one"),
     (
         Plain(sort="gave way"),

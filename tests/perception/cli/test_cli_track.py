@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nuscenes_folder import write_nuscenes
 
-from perception.data import CameraCalibration, objects_from_boxes
+from perception.data import CameraCalibration, objects_from_boxes, open_data_set
 from perception.data.kitti import write_calibration
 from perception.data.kitti.tracking import read_tracks
+from perception.data.nuscenes import NuScenesDataSet
+from perception.evaluate.box_table import BoxTable
+from perception.evaluate.judge_nuscenes import ego_positions, labels_of, samples_of
+from perception.evaluate.nuscenes_files import write_results
 from perception.types import Detections
 
 Perceive = Callable[..., Any]
@@ -116,3 +121,64 @@ def test_scans(perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Pa
             assert "map_from_lidar" in record["pose"]
         assert (out / "street2.png").read_bytes().startswith(b"\x89PNG")
     assert perceive("track", scans, *options).status == 2
+
+
+@pytest.fixture
+def boxes_of_nuscenes(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder of two scenes, and what another detector found in it: its labels, a little off."""
+    root = write_nuscenes(tmp_path / "nuscenes")
+    data = open_data_set(root, having="labels")
+    assert isinstance(data, NuScenesDataSet)
+    tokens = list(samples_of(data).values())
+    table = labels_of(data.tables, tokens, ego_positions(data.tables, tokens))
+    boxes = table.boxes + np.random.default_rng(0).normal(0, 0.05, table.boxes.shape) * (table.boxes != 0)
+    found = BoxTable(frame=table.frame, label=table.label, boxes=boxes, score=np.full(len(table), 0.8))
+    write_results(tmp_path / "found.json", tokens, found)
+    return root, tmp_path / "found.json"
+
+
+@pytest.mark.parametrize("mode", ["online", "global"])
+def test_a_nuscenes_result_file(
+    mode: str, perceive: Perceive, boxes_of_nuscenes: tuple[Path, Path], tmp_path: Path
+) -> None:
+    root, found = boxes_of_nuscenes
+    out = tmp_path / "out"
+    options = ("--results", found, "--data", root, "--split", "all")
+    done = perceive("track", *options, "--out", out, "--mode", mode)
+    assert (done.status, "6 frames of 2 scenes" in done.output) == (0, True)
+    told = json.loads((out / "results.json").read_text())["results"]
+    assert len(told) == 6
+    every = [box for boxes in told.values() for box in boxes]
+    assert {box["tracking_name"] for box in every} == {"car", "bicycle"}
+    assert len({box["tracking_id"] for box in every}) == 4
+    judged = perceive("eval", "--data", root, "--split", "all", "--tracking", out / "results.json", "--json")
+    measures = json.loads(judged.output)
+    assert (measures["amota"], measures["id_switches"], measures["scenes"]) == (1.0, 0, 2)
+    assert measures["classes"]["car"]["motp"] < 0.2
+    table = perceive("eval", "--data", root, "--split", "all", "--tracking", out / "results.json")
+    assert "AMOTA" in table.output
+    again = tmp_path / "again"
+    assert perceive("track", *options, "--out", again, "--mode", mode).status == 0
+    assert (again / "results.json").read_bytes() == (out / "results.json").read_bytes()
+
+
+def test_what_is_wrong_with_nuscenes_results_is_named(
+    perceive: Perceive, boxes_of_nuscenes: tuple[Path, Path], folder: Path, tmp_path: Path
+) -> None:
+    root, found = boxes_of_nuscenes
+    out = ("--out", tmp_path / "out")
+    alone = perceive("track", "--results", found, *out)
+    assert (alone.status, "--data is the nuScenes folder" in alone.remarks) == (2, True)
+    content = json.loads(found.read_text())
+    content["results"].popitem()
+    found.write_text(json.dumps(content))
+    options = ("--results", found, "--data", root, "--split", "all", *out)
+    short = perceive("track", *options)
+    assert (short.status, "no results for 1 of 6 samples" in short.remarks) == (2, True)
+    assert perceive("track", *options, "--missing", "skip").status == 0
+    judged = perceive("eval", "--data", root, "--split", "all", "--tracking", found)
+    assert (judged.status, "no field 'tracking_name'" in judged.remarks) == (2, False)
+    whole = ("eval", "--data", root, "--split", "all", "--missing", "skip", "--tracking", found)
+    assert "no field 'tracking_name'" in perceive(*whole).remarks
+    kitti = perceive("track", "--results", found, "--data", folder, "--split", "all", *out)
+    assert kitti.status == 2

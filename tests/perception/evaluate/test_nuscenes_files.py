@@ -81,6 +81,41 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
         read_results(tmp_path / "nowhere.json", EGO)
 
 
+def test_tracks_are_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "tracks.json"
+    boxes = np.tile([1.0, 2.0, 3.0, 4.0, 2.0, 1.5, 0.1], (3, 1))
+    found = BoxTable(
+        frame=np.array([0, 0, 2]), label=np.array(["car", "bus", "car"]), boxes=boxes,
+        score=np.array([0.5, 0.6, 0.7]), velocity=np.ones((3, 2)), track_id=np.array([7, 9, 7]),
+    )  # fmt: skip
+    write_results(path, tuple(EGO), found, task="tracking")
+    entry = json.loads(path.read_text())["results"]["a"][1]
+    assert (entry["tracking_id"], entry["tracking_name"], entry["tracking_score"]) == ("9", "bus", 0.6)
+    _, again = read_results(path, EGO, task="tracking")
+    assert again.track_id.tolist() == [0, 1, 0]
+    np.testing.assert_allclose(again.boxes, found.boxes)
+    with pytest.raises(DataError, match="no field 'detection_name'"):
+        read_results(path, EGO)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tracking_name": "barrier"}, "'barrier' is none of bicycle"),
+        ({"tracking_id": None}, "no field 'tracking_id'"),
+        ({"tracking_score": float("inf")}, "tracking_score is not finite"),
+        ({}, "tracking_id '7' is there twice for a car"),
+    ],
+)
+def test_damaged_tracks_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = tmp_path / "tracks.json"
+    entry = box(**{"tracking_name": "car", "tracking_score": 0.5, "tracking_id": "7"} | change)
+    path.write_text(json.dumps({"results": {"a": [entry] * (1 if change else 2)}}))
+    with pytest.raises(DataError, match="sample 'a'") as caught:
+        read_results(path, {"a": (0, 0)}, task="tracking")
+    assert message in str(caught.value)
+
+
 def test_yaw_of_any_rotation() -> None:
     angles = np.linspace(-3, 3, 7)
     turned = np.column_stack([np.cos(angles / 2), 0 * angles, 0 * angles, np.sin(angles / 2)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from torch import Tensor
 from perception.config import PillarConfig
 from perception.model.encoder import PillarEncoder
 from perception.model.layers import PointUnit
-from perception.model.pillars import Pillars, _lexicographic_order, make_pillars, segment_reduce
+from perception.model.pillars import Pillars, _lexicographic_order, make_pillars
 from sparse_core.errors import CapacityWarning
 
 CONFIG = PillarConfig(range_m=(0.0, -8.0, -3.0, 16.0, 8.0, 1.0), pillar_size_m=0.5, channels=16)
@@ -72,22 +71,6 @@ def test_features_equal_a_plain_loop() -> None:
     assert pillars.counts.tolist() == [len(cells[cell]) for cell in sorted(cells)]
     expected = [features_by_hand(made, np.array(cells[cell]), *cell) for cell in sorted(cells)]
     np.testing.assert_allclose(encoded.features.numpy(), np.array(expected), atol=2e-5)
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(("reduce", "by_hand"), [("mean", np.mean), ("max", np.max)])
-def test_segment_reduce(reduce: Literal["mean", "max"], by_hand: object, training: bool) -> None:
-    with torch.set_grad_enabled(training):
-        check_segment_reduce(reduce, by_hand)
-
-
-def check_segment_reduce(reduce: Literal["mean", "max"], by_hand: object) -> None:
-    """Both the differentiable path and the faster one for inference."""
-    values = torch.randn(17, 3, generator=torch.Generator().manual_seed(0))
-    counts = torch.tensor([1, 9, 2, 5])
-    parts = [by_hand(part.numpy(), axis=0) for part in values.split(counts.tolist())]  # type: ignore[operator]
-    np.testing.assert_allclose(segment_reduce(values, counts, reduce), np.array(parts), rtol=1e-5)
-    assert segment_reduce(values[:0], counts[:0], reduce).shape == (0, 3)
 
 
 def same_pillars(first: Pillars, second: Pillars) -> bool:

@@ -105,6 +105,31 @@ def test_two_that_cross_keep_their_names() -> None:
     assert all(places.keys() == {1, 2} and places[1] > 0 > places[2] for places in ids)
 
 
+def test_a_row_is_not_pushed_on_by_one() -> None:
+    """Where one of a row is hidden and another comes into view, as many pairs as can be would shift it."""
+    for alone, kept in ((ClassConfig().alone_cost, [2, 3]), (100.0, [1, 2])):
+        tracker = Tracker(TrackerConfig(classes={"Car": ClassConfig(alone_cost=alone)}))
+        for _ in range(5):
+            tracker.update(found([(10, 0), (10, 2.6), (10, 5.2)]), pose=np.eye(4))
+        tracks = tracker.update(found([(10, 2.6), (10, 5.2), (10, 7.8)]), pose=np.eye(4))
+        seen = tracks[tracks.row >= 0]
+        assert [int(seen.track_id[list(seen.row).index(row)]) for row in (0, 1)] == kept
+
+
+def test_a_row_of_parked_cars_does_not_move_up() -> None:
+    """The first of the row is hidden for once, and one more comes into view at its end."""
+    tracker = Tracker()
+    row = [(20.0, 2.4 * place, 0.0) for place in range(8)]
+    known = {}
+    for frame in range(4):
+        tracks = tracker.update(found(row[:7]), pose=np.eye(4), time_ns=frame * 500_000_000)
+        known = dict(zip(tracks.track_id.tolist(), tracks.boxes[:, 1].round(1).tolist(), strict=True))
+    later = tracker.update(found(row[1:]), pose=np.eye(4), time_ns=2_000_000_000)
+    for key, y in zip(later.track_id.tolist(), later.boxes[:, 1].tolist(), strict=True):
+        assert y == pytest.approx(known.get(key, 16.8), abs=0.1)
+    assert later.track_id[later.boxes[:, 1] > 16].tolist() == [8]
+
+
 def test_hidden_for_a_moment_and_longer() -> None:
     tracker = Tracker()
     wide = [(10, 30), (10, -30)]

@@ -1,0 +1,9 @@
+"""Where the repository is, and where the site is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "website"
+SITE = ROOT / "build" / "site"

@@ -1,0 +1,193 @@
+"""Who may read and write a store on a server: roles of the server, and the maps that each of them sees.
+
+The owner of the tables may do everything. A *reader* reads, a *writer* also adds, and changes and forgets
+what it added itself; both see the memories of the maps that they were given, or of all. Row-level security of
+the server enforces it, whatever program connects.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from psycopg import sql
+
+from memory.persistence.migrations import Migration
+from memory.persistence.postgres.images import COLUMNS
+
+_SEES = '((SELECT sees_all()) OR map_id = ANY ((SELECT seen_maps())::text[] COLLATE "C"))'
+# A question for a value and not for existence, of which the server would make a table of all memories first.
+_SEES_MEMORY = "((SELECT sees_all()) OR (SELECT true FROM memory AS m WHERE m.id = {}.id))"
+_OWN = "writer = session_user"
+_OWN_MEMORY = "EXISTS (SELECT FROM memory AS m WHERE m.id = embedding.id AND m.writer = session_user)"
+#: Columns that only its writer changes. Counts of sights and of answers are everybody's who sees a memory.
+_KEPT = (
+    "id", "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "state", "importance", "x",
+    "y", "z", "yaw", "covariance", "caption", "payload", "evidence", "provenance", "words", "writer",
+)  # fmt: skip
+#: What readers read, and what writers write beside.
+_READ = ("meta", "part", "memory", "embedding", "visited", "slot", "vocabulary", "log", "log_row", "log_pose")
+_WRITTEN = ("embedding", "visited", "vocabulary")
+_APPENDED = ("slot",)
+#: Of these all columns but those that say who wrote a row, and of what it tells.
+_SIGNED = {
+    "memory": COLUMNS,
+    "log": ("generation", "time_ns", "operation", "first_id", "next_id", "undoes", "detail", "token", "crc"),
+    "log_row": ("row", "generation", "id", "what", "before", "crc"),
+    "log_pose": ("row", "generation", "first_id", "last_id", "ids", "poses", "covariances", "crc"),
+}
+
+GUARDED = Migration(
+    "roles",
+    (
+        'CREATE TABLE access (role name PRIMARY KEY, writes boolean NOT NULL, maps text[] COLLATE "C")',
+        *(
+            f"ALTER TABLE {table} ADD COLUMN writer name NOT NULL DEFAULT session_user"
+            for table in ("memory", "log", "log_row", "log_pose")
+        ),
+        'ALTER TABLE log_row ADD COLUMN map_id text COLLATE "C", ADD COLUMN memory_of name',
+        """CREATE FUNCTION sees_all() RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER AS
+            $$ SELECT EXISTS (SELECT FROM access WHERE role = session_user AND maps IS NULL) $$""",
+        """CREATE FUNCTION seen_maps() RETURNS text[] LANGUAGE sql STABLE SECURITY DEFINER AS
+            $$ SELECT maps FROM access WHERE role = session_user $$""",
+        """CREATE FUNCTION last_log_row() RETURNS bigint LANGUAGE sql STABLE SECURITY DEFINER AS
+            $$ SELECT coalesce(max(row), 0) FROM log_row $$""",
+        # Of what a row of the log tells: the map decides who sees it.
+        """CREATE FUNCTION log_row_told() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+            SELECT map_id, writer INTO NEW.map_id, NEW.memory_of FROM memory WHERE id = NEW.id;
+            IF NEW.map_id IS NULL THEN
+                SELECT map_id, memory_of INTO NEW.map_id, NEW.memory_of FROM log_row
+                    WHERE id = NEW.id AND map_id IS NOT NULL ORDER BY row DESC LIMIT 1;
+            END IF;
+            RETURN NEW;
+        END $$""",
+        "CREATE TRIGGER log_row_told BEFORE INSERT ON log_row FOR EACH ROW WHEN (NEW.map_id IS NULL)"
+        " EXECUTE FUNCTION log_row_told()",
+        """CREATE FUNCTION own_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF row_security_active('memory'::regclass) THEN
+                RAISE EXCEPTION 'memory % was added by %', OLD.id, OLD.writer
+                    USING ERRCODE = 'insufficient_privilege';
+            END IF;
+            IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+            RETURN NEW;
+        END $$""",
+        f"CREATE TRIGGER own_only BEFORE DELETE OR UPDATE OF {', '.join(_KEPT)} ON memory FOR EACH ROW"
+        " WHEN (OLD.writer <> session_user) EXECUTE FUNCTION own_only()",
+        # Their names mean this schema, whatever the caller has made elsewhere.
+        """DO $$ DECLARE each text; BEGIN
+            FOREACH each IN ARRAY
+                ARRAY['sees_all', 'seen_maps', 'last_log_row', 'log_row_told', 'own_only'] LOOP
+                EXECUTE format('ALTER FUNCTION %I() SET search_path = %I, pg_temp', each, current_schema());
+            END LOOP;
+        END $$""",
+        *(
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"
+            for table in ("memory", "embedding", "visited", "log", "log_row", "log_pose")
+        ),
+        f"CREATE POLICY sees ON memory USING {_SEES}",
+        f"CREATE POLICY own ON memory AS RESTRICTIVE FOR INSERT WITH CHECK ({_OWN})",
+        f"CREATE POLICY sees ON visited USING {_SEES_MEMORY.format('visited')}",
+        f"CREATE POLICY sees ON embedding USING {_SEES_MEMORY.format('embedding')}",
+        f"CREATE POLICY own ON embedding AS RESTRICTIVE FOR INSERT WITH CHECK ({_OWN_MEMORY})",
+        f"CREATE POLICY own_changed ON embedding AS RESTRICTIVE FOR UPDATE USING ({_OWN_MEMORY})",
+        f"CREATE POLICY own_gone ON embedding AS RESTRICTIVE FOR DELETE USING ({_OWN_MEMORY})",
+        "CREATE POLICY sees ON log FOR SELECT USING (true)",
+        f"CREATE POLICY own ON log FOR INSERT WITH CHECK ({_OWN})",
+        f"CREATE POLICY sees ON log_row FOR SELECT USING ({_OWN} OR {_SEES})",
+        f"CREATE POLICY own ON log_row USING ({_OWN})",
+        f"CREATE POLICY sees ON log_pose FOR SELECT USING ({_OWN} OR (SELECT sees_all()) OR"
+        " EXISTS (SELECT FROM memory AS m WHERE m.id BETWEEN first_id AND last_id))",
+        f"CREATE POLICY own ON log_pose USING ({_OWN})",
+    ),
+)  # fmt: skip
+
+
+class Access(NamedTuple):
+    """What a role may do.
+
+    Attributes:
+        role: of the server.
+        writes: whether it is a writer.
+        maps: that it sees; ``None`` for all.
+    """
+
+    role: str
+    writes: bool
+    maps: tuple[str, ...] | None
+
+
+def read_access(connection: Any) -> list[Access]:
+    """All roles but the owner, by name; within the caller's transaction, of the owner."""
+    rows = connection.execute("SELECT role, writes, maps FROM access ORDER BY role").fetchall()
+    return [Access(role, writes, None if maps is None else tuple(maps)) for role, writes, maps in rows]
+
+
+def grant(raw: Any, role: str, *, writes: bool, maps: Sequence[str] | None) -> str | None:
+    """Let a role in, or change what it may do; it is made where the server has none of that name.
+
+    Args:
+        raw: a connection of psycopg, of the owner, within a transaction.
+        role: of the server.
+        writes: whether it is a writer.
+        maps: that it sees; ``None`` for all.
+
+    Returns:
+        The password of a role that was made.
+
+    Raises:
+        ValueError: it is the owner of the tables, whose rights would be taken.
+    """
+    owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'log'::regclass"
+    if raw.execute(owner).fetchone()[0] == role:
+        raise ValueError(f"{role} is the owner of the store, who may do everything already")
+    name, password = sql.Identifier(role), None
+    if raw.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
+        password = secrets.token_urlsafe(24)
+        raw.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(password)))
+    _take_back(raw, name)
+    raw.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_schema(raw), name))
+    _allow(raw, "SELECT", _READ, name)
+    if writes:
+        _allow(raw, "INSERT, UPDATE, DELETE", _WRITTEN, name)
+        _allow(raw, "INSERT", _APPENDED, name)
+        for table, columns in _SIGNED.items():
+            named = ", ".join(columns)
+            _allow(raw, f"INSERT ({named})", (table,), name)
+            if table != "log":
+                _allow(raw, f"DELETE, UPDATE ({named})", (table,), name)
+        (database,) = raw.execute("SELECT current_database()").fetchone()
+        raw.execute(sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(sql.Identifier(database), name))
+    raw.execute(
+        "INSERT INTO access (role, writes, maps) VALUES (%s, %s, %s) ON CONFLICT (role)"
+        " DO UPDATE SET writes = excluded.writes, maps = excluded.maps",
+        (role, writes, None if maps is None else list(maps)),
+    )
+    return password
+
+
+def revoke(raw: Any, role: str) -> bool:
+    """Let a role do nothing with the store any more, also where it is connected; whether it was let in.
+
+    Args:
+        raw: a connection of psycopg, of the owner, within a transaction.
+        role: of the server, which stays.
+    """
+    known = raw.execute("DELETE FROM access WHERE role = %s RETURNING role", (role,)).fetchone()
+    if known is not None:
+        _take_back(raw, sql.Identifier(role))
+    return known is not None
+
+
+def _take_back(raw: Any, name: sql.Identifier) -> None:
+    # The schema stays open: else the server says that there are no tables, not that they are barred.
+    raw.execute(sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA {} FROM {}").format(_schema(raw), name))
+
+
+def _allow(raw: Any, what: str, tables: Sequence[str], name: sql.Identifier) -> None:
+    named = sql.SQL(", ").join(map(sql.Identifier, tables))
+    raw.execute(sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(what), named, name))
+
+
+def _schema(raw: Any) -> sql.Identifier:
+    return sql.Identifier(raw.execute("SELECT current_schema()").fetchone()[0])

@@ -1,0 +1,160 @@
+"""The site: its pages, their order, the reference of every public name, and what its check of links finds."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Website(NamedTuple):
+    """Modules of docs/website."""
+
+    build: ModuleType
+    links: ModuleType
+    navigation: ModuleType
+    pages: ModuleType
+    reference: ModuleType
+
+
+@pytest.fixture(scope="module")
+def website() -> Iterator[Website]:
+    sys.path.insert(0, str(ROOT / "docs"))
+    import website.build
+    import website.links
+    import website.navigation
+    import website.pages
+    import website.reference
+
+    yield Website(website.build, website.links, website.navigation, website.pages, website.reference)
+    sys.path.remove(str(ROOT / "docs"))
+
+
+def test_every_module_with_a_list_of_names_is_described(website: Website) -> None:
+    described = [module.name for module in website.reference.modules()]
+    assert len(described) == len(set(described))
+    listing = set()
+    for package in website.reference.PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            if re.search(r"^__all__[^=]*=\s*\[\s*[^\]\s]", path.read_text(), flags=re.MULTILINE):
+                parts = path.relative_to(ROOT).with_suffix("").parts
+                listing.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    assert listing - set(described) == set(), "a row in docs/stability.md for each"
+    assert [name for name in described if not website.reference.source_file(name).is_file()] == []
+
+
+def test_what_pages_import_is_public(website: Website) -> None:
+    """Except what the page about adding builds on."""
+    promised = {module.name for module in website.reference.modules() if module.promised}
+    inner = {}
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
+        found = set(
+            re.findall(r"^\s*from ((?:sparse_core|perception|memory)[\w.]*) import", text, re.MULTILINE)
+        )
+        if found - promised and page.name != "adding.md":
+            inner[page.name] = found - promised
+    assert inner == {}
+
+
+def test_pages_of_the_reference_ask_for_every_name(website: Website) -> None:
+    module = website.reference.Module("sparse_core.linalg", "", True)
+    text = website.reference._page(module)
+    names = website.reference.public_names("sparse_core.linalg")
+    assert {"cg", "AlgebraicMultigrid"} <= set(names)
+    for name in names:
+        # In the module's list, or by itself where a submodule has its name.
+        assert f"        - {name}\n" in text or f'<a id="sparse_core.linalg.{name}"></a>' in text
+    assert "::: sparse_core.linalg.krylov.cg.cg\n" in text
+    values = website.reference._page(website.reference.Module("sparse_core.dynamic", "", False))
+    assert "## JOULES" in values
+    assert "May change in any version" in values
+
+
+def test_pages_take_along_what_they_lead_to(website: Website, tmp_path: Path) -> None:
+    taken = website.pages.write_pages(tmp_path)
+    docs = {path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")}
+    assert docs <= taken
+    dead = []
+    for page in tmp_path.rglob("*.md"):
+        for link in website.pages.links(page.read_text(encoding="utf-8")):
+            file = link.partition("#")[0]
+            if file and not re.match(r"\w+:", file) and not (page.parent / file).exists():
+                dead.append(f"{page.relative_to(tmp_path)}: {link}")
+    assert dead == []
+    shown = (tmp_path / "source/perception/kinds.py.md").read_text()
+    assert (ROOT / "perception/kinds.py").read_text().rstrip() in shown
+    # A picture stays one, and code stays as it is.
+    assert "](images/drive.webp)" in (tmp_path / "index.md").read_text()
+    assert "[docs/measured.md](measured.md)" in (tmp_path / "index.md").read_text()
+
+
+def test_links_in_code_are_left_alone(website: Website) -> None:
+    text = "[a](b.md) `[c](d.md)` [`e`](f.md)\n```\n[g](h.md)\n```\n![i](j.png)\n"
+    assert list(website.pages.links(text)) == ["b.md", "f.md", "j.png"]
+
+
+def test_a_list_below_a_paragraph_stays_a_list(website: Website, tmp_path: Path) -> None:
+    website.pages.write_pages(tmp_path)
+    assert "\n**Start**\n\n- [" in (tmp_path / "contents.md").read_text()
+    changed = website.pages._LIST.sub(r"\1\n", "a\n- b\n  c\n- d\n\n- e\n# f\n- g\n| h |\n")
+    assert changed == "a\n\n- b\n  c\n- d\n\n- e\n# f\n- g\n| h |\n"
+
+
+def test_every_page_has_its_place(website: Website) -> None:
+    def files(entries: object) -> Iterator[str]:
+        for _, what in entries:  # type: ignore[attr-defined]
+            yield from [what] if isinstance(what, str) else files(what)
+
+    sections = website.navigation.navigation({"memory": [("memory", "reference/memory.md")]})
+    found = list(files(sections))
+    assert len(found) == len(set(found))
+    pages = {path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")}
+    assert {website.pages.page_name(page).as_posix() for page in pages} <= set(found)
+    heads = [head for head, _ in sections]
+    assert heads.index("Reference") + 1 == heads.index("Decisions")
+    assert website.navigation.as_toml([("a", "b.md"), ("c", [('d"', "e.md")])]) == (
+        '[{"a" = "b.md"}, {"c" = [{"d\\"" = "e.md"}]}]'
+    )
+
+
+def test_faults_are_found(website: Website, tmp_path: Path) -> None:
+    (tmp_path / "b.html").write_text('<h2 id="x">x</h2>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#x"></a><a href="b.html#y"></a><a href="c.html"></a><a href="#z"></a>'
+        '<a href="https://example.org/fine"></a><img src="https://example.org/i.png">'
+        '<script src="d.js"></script>'
+        '<link rel="stylesheet" href="//example.org/s.css"><link rel="canonical" href="https://example.org/">'
+    )
+    assert website.links.faults(tmp_path) == [
+        "a.html: fetches https://example.org/i.png",
+        "a.html: fetches //example.org/s.css",
+        "a.html: no place b.html#y",
+        "a.html: no c.html",
+        "a.html: no place #z",
+        "a.html: no d.js",
+    ]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_whole(website: Website, tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="the extra docs is not installed")
+    pytest.importorskip("mkdocstrings_handlers.python", reason="the extra docs is not installed")
+    site = tmp_path / "site"
+    assert website.build.build(site) == []
+    missing = []
+    for module in website.reference.modules():
+        text = (site / "reference" / f"{module.name}.html").read_text(encoding="utf-8")
+        places = set(re.findall(r'id="([^"]+)"', text))
+        names = [f"{module.name}.{name}" for name in website.reference.public_names(module.name)]
+        missing += [name for name in names if name not in places]
+        assert not re.search(r":(?:class|meth|func):<code>", text), module.name
+    assert missing == []
+    assert "rotated_nms" in (site / "search.js").read_text(encoding="utf-8")
