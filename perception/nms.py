@@ -14,12 +14,13 @@ few boxes, all circles are tested in one table instead; only the number of boxes
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, NamedTuple, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from perception.boxes import (
     ArrayRows,

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Generic, Literal, TypeVarTuple, get_args
+from typing import Generic, Literal, get_args
 
 import torch
+from typing_extensions import TypeVarTuple, Unpack
 
 import sparse_core.determinism  # noqa: F401  # before the first operator runs
 from sparse_core.errors import ImplementationError
@@ -35,7 +36,7 @@ _HEADS = ("op", "implementation", "auto", "gradient", "needs")
 
 
 @dataclass(frozen=True)
-class Implementation(Generic[*Case]):
+class Implementation(Generic[Unpack[Case]]):
     """One way to run an op.
 
     Attributes:
@@ -50,13 +51,13 @@ class Implementation(Generic[*Case]):
 
     name: str
     needs: str = ""
-    supports: Callable[[str, *Case], str | None] | None = None
+    supports: Callable[[str, Unpack[Case]], str | None] | None = None
     auto: tuple[str, ...] | None = None
-    prefers: Callable[[str, *Case], bool] | None = None
+    prefers: Callable[[str, Unpack[Case]], bool] | None = None
     module: str | None = None
 
 
-def by_torch(module: str | None = None) -> Implementation[*Case]:
+def by_torch(module: str | None = None) -> Implementation[Unpack[Case]]:
     """Plain torch, which runs everywhere."""
     return Implementation("reference", module=module)
 
@@ -64,17 +65,17 @@ def by_torch(module: str | None = None) -> Implementation[*Case]:
 def by_triton(
     *,
     needs: str = "",
-    supports: Callable[[str, *Case], str | None] | None = None,
-    prefers: Callable[[str, *Case], bool] | None = None,
+    supports: Callable[[str, Unpack[Case]], str | None] | None = None,
+    prefers: Callable[[str, Unpack[Case]], bool] | None = None,
     module: str | None = None,
-) -> Implementation[*Case]:
+) -> Implementation[Unpack[Case]]:
     """Triton kernels: on CUDA, where ``"auto"`` takes them, and on a CPU in Triton's interpreter.
 
     Args:
         needs, supports, prefers, module: what goes beyond that, as in :class:`Implementation`.
     """
 
-    def runs(kind: str, *case: *Case) -> str | None:
+    def runs(kind: str, *case: Unpack[Case]) -> str | None:
         if not module_available("triton"):
             return missing("triton", "pip install triton")
         reason = None if supports is None else supports(kind, *case)
@@ -96,7 +97,7 @@ def interpreted() -> bool:
     return not isinstance(begin_next, JITFunction)
 
 
-class Op(Generic[*Case]):
+class Op(Generic[Unpack[Case]]):
     """An operation with several implementations; kept in the table of :func:`ops`.
 
     Args:
@@ -110,7 +111,7 @@ class Op(Generic[*Case]):
     """
 
     def __init__(
-        self, name: str, package: str, *implementations: Implementation[*Case], gradient: bool
+        self, name: str, package: str, *implementations: Implementation[Unpack[Case]], gradient: bool
     ) -> None:
         self.name, self.gradient = name, gradient
         self.implementations = {one.name: one for one in implementations}
@@ -119,7 +120,7 @@ class Op(Generic[*Case]):
         self._loaded: dict[str, ModuleType] = {}
         _OPS[name] = self
 
-    def choose(self, impl: str, device: torch.device, *case: *Case) -> str:
+    def choose(self, impl: str, device: torch.device, *case: Unpack[Case]) -> str:
         """The name of the implementation that runs.
 
         Args:
@@ -157,11 +158,11 @@ class Op(Generic[*Case]):
             raise ImplementationError(f"{self.name} has no {impl} implementation: impl is one of {names}")
         raise ValueError(f"impl must be one of {names}; got {impl!r}")
 
-    def pick(self, impl: str, device: torch.device, *case: *Case) -> ModuleType:
+    def pick(self, impl: str, device: torch.device, *case: Unpack[Case]) -> ModuleType:
         """The module of the implementation that runs, see :meth:`choose`."""
         return self.load(self.choose(impl, device, *case))
 
-    def reasons(self, device: torch.device, *case: *Case) -> dict[str, str | None]:
+    def reasons(self, device: torch.device, *case: Unpack[Case]) -> dict[str, str | None]:
         """Why each implementation cannot run; None for those that can."""
         return {
             name: None if one.supports is None else one.supports(device.type, *case)

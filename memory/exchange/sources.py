@@ -24,6 +24,9 @@ from memory.exchange.scenes import Scenes
 from memory.revisiting import Looks
 from memory.types import Memory, check_text
 
+#: Bytes of a file that are read at a time.
+_PART = 1 << 20
+
 
 class Entry(NamedTuple):
     """What holds memories: a line or a row.
@@ -242,7 +245,10 @@ class ParquetRows(Source):
         _size(path)
         self.size = count_rows(path)
         with path.open("rb") as stream:
-            self._digest = hashlib.file_digest(stream, "sha256").digest()
+            digest = hashlib.sha256()
+            while part := stream.read(_PART):
+                digest.update(part)
+        self._digest = digest.digest()
 
     def entries(self) -> Iterator[Entry]:
         """Every row."""

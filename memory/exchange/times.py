@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from sparse_core.moments import parse_moment
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _FRACTION = re.compile(r"(?P<before>.*\d{2}:\d{2}:\d{2})[.,](?P<digits>\d{1,9})(?P<zone>[^\d].*)?")
 
@@ -46,9 +48,9 @@ def _parse_iso(text: str, *, end: bool) -> int:
         # datetime holds microseconds only.
         fraction = int(parts["digits"].ljust(9, "0"))
         text = parts["before"] + (parts["zone"] or "")
-    moment = datetime.fromisoformat(text)
+    moment = parse_moment(text)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+        moment = moment.replace(tzinfo=timezone.utc)
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + fraction
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self
 
 from memory.index.effort import EXACT, USUAL, Calibration, Effort, chosen
 from memory.index.files import IndexFile, load_arrays, save_arrays

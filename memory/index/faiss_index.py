@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self
 
 from memory.errors import IndexUnavailableError
 from memory.index.base import Asked, Held, RowIndex

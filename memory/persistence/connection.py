@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Literal
 
@@ -185,31 +186,63 @@ class translated:  # Used as a function; a generator would cost more than all it
             ) from error
 
 
+class _Code(IntEnum):
+    """SQLite's result codes (sqlite.org/rescode.html)."""
+
+    PERM = 3
+    BUSY = 5
+    LOCKED = 6
+    READONLY = 8
+    INTERRUPT = 9
+    CORRUPT = 11
+    FULL = 13
+    CANTOPEN = 14
+    TOOBIG = 18
+    NOTADB = 26
+
+
+#: What SQLite says with each: an error has no code before Python 3.11.
+_SAID = {
+    "access permission denied": _Code.PERM,
+    "database is locked": _Code.BUSY,
+    "database table is locked": _Code.LOCKED,
+    "attempt to write a readonly database": _Code.READONLY,
+    "interrupted": _Code.INTERRUPT,
+    "database disk image is malformed": _Code.CORRUPT,
+    "database or disk is full": _Code.FULL,
+    "unable to open database file": _Code.CANTOPEN,
+    "string or blob too big": _Code.TOOBIG,
+    "file is not a database": _Code.NOTADB,
+}
+
+
 def translate(error: sqlite3.Error, file: Path) -> Exception:
     """The error of this library that says what SQLite's means."""
-    # The upper bits of an extended code say which operation it was.
     code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        code = next((known for words, known in _SAID.items() if words in str(error)), None)
+    # The upper bits of an extended code say which operation it was.
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary = None if code is None else code & 0xFF
     said = f"({name}: {error})"
-    if primary == sqlite3.SQLITE_INTERRUPT:
+    if primary == _Code.INTERRUPT:
         limit = current()
         return QueryInterruptedError("interrupted") if limit is None else limit.error()
-    if primary == sqlite3.SQLITE_FULL:
+    if primary == _Code.FULL:
         return StoreFullError(f"{file}: no room left; nothing of this operation was kept {said}")
-    if primary == sqlite3.SQLITE_CORRUPT or (
+    if primary == _Code.CORRUPT or (
         isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in DAMAGE)
     ):
         return CorruptStoreError(f"{file} is damaged {said}: run check(repair=True) or restore a backup")
-    if primary == sqlite3.SQLITE_NOTADB:
+    if primary == _Code.NOTADB:
         return NotAStoreError(f"{file} is no SQLite database, or its first bytes are damaged {said}")
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if primary in (_Code.BUSY, _Code.LOCKED):
         return StoreLockedError(f"{file} is in use by another connection {said}")
-    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+    if primary in (_Code.READONLY, _Code.PERM, _Code.CANTOPEN):
         return StoreReadOnlyError(
             f"{file} cannot be opened or written: check the rights of its folder {said}"
         )
-    if primary == sqlite3.SQLITE_TOOBIG:
+    if primary == _Code.TOOBIG:
         return ValueError(f"a text, payload or vector is longer than SQLite takes, a billion bytes {said}")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return StoreClosedError(f"{file.parent} was closed")

@@ -8,7 +8,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Self
+
+from typing_extensions import Self
 
 from memory.errors import StoreClosedError, StoreReadOnlyError
 from memory.persistence import checksums, erase, files, lost

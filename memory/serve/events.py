@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import anyio
 from fastapi.responses import StreamingResponse
 
 from memory.errors import QueryInterruptedError, StoreError
@@ -146,11 +147,10 @@ class Feed:
 
     async def _wait(self, at: int) -> bool:
         """Until there is something after ``at``; false where a sign of life is due first."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._options.heartbeat_s):
-                while self._generation <= at and not self._stopped:
-                    await self._news.wait()
-                return True
+        with anyio.move_on_after(self._options.heartbeat_s):
+            while self._generation <= at and not self._stopped:
+                await self._news.wait()
+            return True
         return False
 
     def _wake(self) -> None:

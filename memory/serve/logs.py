@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 #: A line for each request, at level INFO.
@@ -40,7 +40,7 @@ def log_config(*, verbose: bool, as_json: bool) -> dict[str, Any]:
 
 
 def _when(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
+    moment = datetime.fromtimestamp(record.created, timezone.utc)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -70,7 +70,7 @@ def _told(hint: Any) -> Any:
     if is_dataclass(hint) or hasattr(hint, "_fields"):
         return model_of(hint)
     if origin is Annotated:
-        return Annotated[_told(parts[0]), *parts[1:]]
+        return Annotated[(_told(parts[0]), *parts[1:])]
     if origin in (Union, UnionType):
         return Union[tuple(map(_told, parts))]  # noqa: UP007
     if origin is np.ndarray:

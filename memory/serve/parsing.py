@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+import anyio
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -92,7 +93,7 @@ async def read_body(request: Request, options: ServeOptions, bodies: Bodies, min
         raise ServiceError(415, "media_type", "send the body as it is: compressed ones are not read")
     parts, size = [], 0
     try:
-        async with asyncio.timeout(options.body_timeout_s):
+        with anyio.fail_after(options.body_timeout_s):
             async for part in request.stream():
                 size += len(part)
                 if size > options.max_body_bytes:

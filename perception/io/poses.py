@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from perception.io.stamped import StampedTransform
 from perception.io.text import parse_count, parse_number, read_text
 from perception.io.times import parse_seconds, said_time
 from perception.io.trajectory import MAX_GAP_S, Trajectory
+from sparse_core.moments import parse_moment
 
 #: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
 _LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
@@ -231,10 +232,11 @@ def _time(place: str, record: Mapping[str, Any]) -> int | None:
     if said is None:
         return None
     try:
-        when = datetime.fromisoformat(said)
+        when = parse_moment(said)
     except (TypeError, ValueError) as error:
         raise DataError(f"{place}: field time must be ISO 8601, got {said!r}") from error
-    since = (when if when.tzinfo else when.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    utc = timezone.utc
+    since = (when if when.tzinfo else when.replace(tzinfo=utc)) - datetime(1970, 1, 1, tzinfo=utc)
     return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def _parse(place: str, text: str) -> int:
     if found is None:
         return parse_seconds(place, "time", text)
     try:
-        moment = datetime.fromisoformat(f"{found.group(1)}T{found.group(2)}").replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(f"{found.group(1)}T{found.group(2)}").replace(tzinfo=timezone.utc)
     except ValueError as error:
         raise DataError(f"{place}: {text[:80]!r} is no date and time ({error})") from error
     return int(moment.timestamp()) * _SECOND_NS + int((found.group(3) or "0").ljust(9, "0"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from sparse_core.formats.description import Description
 from sparse_core.formats.operators import Operators

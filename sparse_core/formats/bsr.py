@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.blocks import block_dimensions, block_keys, entries_by_row, scalar_places

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix, index_dtype_for

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from sparse_core.formats.assemble import assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,14 @@ _INTEGER = rb"[-+]?\d++"
 _SPACE = rb"[ \t]++"
 #: Longest line, and bytes read at a time.
 _LINE_BYTES, _PIECE_BYTES = 1 << 16, 1 << 22
+
+
+def _written(pattern: bytes) -> bytes:
+    """A pattern as this Python reads it: before 3.11 no part can keep what it took.
+
+    Parts cannot be matched in two ways, so that it finds the same then, with more to remember.
+    """
+    return pattern if sys.version_info >= (3, 11) else re.sub(rb"([+*?])\+", rb"\1", pattern)
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class _Header:
         value = _INTEGER if self.field.endswith("integer") else _REAL
         parts = [rb"\d++"] * 2 if self.kind == "coordinate" else []
         parts += [value] * _FIELDS[self.field]
-        return re.compile(rb"(?:[ \t]*+" + _SPACE.join(parts) + rb"[ \t]*+\r?+(?:\n|\Z))*+")
+        return re.compile(_written(rb"(?:[ \t]*+" + _SPACE.join(parts) + rb"[ \t]*+\r?+(?:\n|\Z))*+"))
 
 
 def read_market(file: Path, check_rows: Callable[[int, int], None]) -> Any:

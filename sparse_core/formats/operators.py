@@ -7,10 +7,11 @@ import numbers
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from sparse_core.matrix_operations import operations
 

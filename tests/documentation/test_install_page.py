@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 
 def test_the_block_runs(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

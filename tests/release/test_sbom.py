@@ -7,12 +7,12 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import tomllib
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import tomllib
 from fnmatch import fnmatch
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import tomllib
 import torch
 
 from sparse_core import nvrtc

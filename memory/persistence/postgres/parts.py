@@ -8,7 +8,7 @@ transaction.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from memory.errors import StoreLockedError
@@ -95,7 +95,7 @@ class Part(NamedTuple):
 
 def month_of(time_ns: int) -> str:
     """The month of a time, as ``2026-11`` (UTC)."""
-    return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m")
+    return datetime.fromtimestamp(time_ns // 10**9, timezone.utc).strftime("%Y-%m")
 
 
 def read_parts(connection: Any) -> list[Part]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from sparse_core.dynamic.ranking import check_batch
 from sparse_core.dynamic.rigl.block_product import BlockPlan, block_linear, plan_blocks

@@ -6,10 +6,9 @@ linear systems", 1992; preconditioned from the right, so that its residual is th
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient

@@ -8,12 +8,12 @@ algorithm 9.5), so that the residual it minimises is that of ``A x = b``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import Unpack
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.problem import (

@@ -7,10 +7,9 @@ measured by it; ``‖b - A x‖`` itself is followed beside it.
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from sparse_core.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import anyio
 import jsonschema
 import numpy as np
 import pytest
+import tomllib
 from matplotlib.image import imread
 from mcp import Client
 
