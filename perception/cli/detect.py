@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+from perception.cli.archive import add_engine_options, detect_archive, wants_engine
 from perception.cli.budget import add_budget_options
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
@@ -59,6 +60,7 @@ def add_parser(commands: Any) -> None:
     add_budget_options(parser)
     add_device_option(parser)
     add_scan_options(parser)
+    add_engine_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,6 +78,10 @@ def run(options: argparse.Namespace) -> int:
         records = None
         if options.out is not None:
             records = FolderRecords(options.out, overwrite=options.overwrite, resume=options.resume)
+        if wants_engine(options):
+            if records is not None:
+                stack.enter_context(records.open())
+            return detect_archive(options, found, records, crops)
         make = FrameMaker(options, transform, surroundings, crops)
         if records is not None:
             stack.enter_context(records.open())
