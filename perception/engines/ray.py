@@ -76,8 +76,9 @@ class RayEngine:
         try:
             answer: Answer = self._ray.get(first)
         except self._ray.exceptions.RayError as error:
-            said = str(error).strip().splitlines()
-            answer = Lost(worker, f"its process ended: {said[0] if said else type(error).__name__}")
+            # The first line says that it is gone, the last one what was raised.
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            answer = Lost(worker, f"its process ended: {' '.join(dict.fromkeys((said[0], said[-1])))}")
         if isinstance(answer, Lost):
             self._ray.kill(self._running.pop(worker))
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from fates import Doubling, Numbers
 
+import perception
 from perception.engines.local import LocalEngine, usable_cores
 from perception.engines.order import EngineError, Given, run_in_order
 from perception.engines.protocol import Engine, Job, Lost
@@ -17,11 +19,15 @@ Make = Callable[[Job, int], Engine]
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.slow)])
-def make(request: pytest.FixtureRequest) -> Make:
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Make:
     if request.param == "local":
         return LocalEngine
     pytest.importorskip("ray", reason="ray is not installed (extra 'ray')")
     from perception.engines.ray import RayEngine
+
+    # What Ray starts finds the tasks of this folder, and the packages, by it.
+    folders = (Path(__file__).parent, Path(perception.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
 
     return RayEngine
 
