@@ -13,8 +13,10 @@ from perception.cli.budget import add_budget_options
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
 from perception.cli.frames import DetectedFrame, FrameMaker
+from perception.cli.partitions import FOLDER as TABLE
+from perception.cli.partitions import load_pyarrow, write_partitions
 from perception.cli.ranges import add_range_option
-from perception.cli.records import FolderRecords, add_record_options
+from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, transform_of
 from perception.cli.scan_source import FoundScans, MergedScans, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
@@ -54,6 +56,11 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="print one JSON record a frame instead of tables: for recall import STORE -",
     )
+    parser.add_argument(
+        "--parquet",
+        action="store_true",
+        help=f"also as a table, OUT/{TABLE}, in parts by recording and date (extra 'parquet')",
+    )
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
     add_surroundings_options(parser)
     add_crop_options(parser)
@@ -67,6 +74,18 @@ def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
     if options.out is None and (not options.json or options.overwrite or options.resume):
         raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
+    if options.parquet:
+        if options.out is None:
+            raise ValueError("--parquet needs --out: the folder of the table")
+        load_pyarrow()
+    status = _detect(options)
+    if options.parquet:
+        rows = write_partitions(options.out / NAME, options.out / TABLE)
+        REMARKS.print(f"{rows} frames in {options.out / TABLE}", highlight=False, soft_wrap=True)
+    return status
+
+
+def _detect(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         transform = transform_of(options)
         surroundings = Surroundings(options, transform)
