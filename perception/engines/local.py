@@ -40,7 +40,7 @@ class LocalEngine:
         # A fork of this process would inherit locks of threads that it does not have, and could not use CUDA.
         # Those of a server have imported what they need, once for all of them.
         methods = multiprocessing.get_all_start_methods()
-        self._context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
             self._context.set_forkserver_preload([type(job).__module__])
         self._running: dict[int, tuple[Any, Connection]] = {}
