@@ -303,13 +303,16 @@ class Tracker:
         inside = self._inside(boxes, state.counts[:, MISSES] == 0)
         told = told_tracks(self.parameters, state, range_m, inside, missed_s)
         state.counts[told, TOLD] = 1
+        # Of what is seen the score of its box: who takes the mean over a track would count its first boxes
+        # many times in means so far.
         mean = state.numbers[told, SCORE_SUM] / state.counts[told, HITS]
-        order = np.lexsort((state.counts[told, TRACK_ID], -mean))
+        odds = np.where(state.counts[told, MISSES] == 0, state.numbers[told, SCORE], mean)
+        order = np.lexsort((state.counts[told, TRACK_ID], -odds))
         rows = np.flatnonzero(told)[order]
         return tracks_of(
             state.take(rows),
             boxes[rows],
-            mean[order],
+            odds[order],
             missed_s[rows],
             parameters=self.parameters,
             pose=seen.pose,
