@@ -36,7 +36,7 @@ class ClassConfig:
         coast_bias, coast_weight: belief that being unseen costs beside the score now, and each frame of it.
         coast_from: an unseen track is told from this belief on,
         coast_s: and so long,
-        forget_s: and may be seen again so long.
+        forget_s: and may be seen again so long, and for three frames where those take longer.
         join_s: with what came later at hand, gaps so long are filled, and fragments joined.
         reidentify_s: later than that it comes back by its vector, up to so long.
         reidentify_from: least product of the vectors.

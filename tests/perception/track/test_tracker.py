@@ -239,6 +239,21 @@ def test_time() -> None:
     assert tracker.update(found([(20.1, 0)]), time_ns=10**12).track_id.tolist() == [2]
 
 
+@pytest.mark.parametrize(("step_s", "kept"), [(0.5, True), (0.1, False)])
+def test_a_thing_may_be_missed_in_three_frames_however_slow(
+    step_s: float, kept: bool, tmp_path: Path
+) -> None:
+    tracker = Tracker()
+    for frame in range(4):
+        tracker.update(found([(20, 0)]), pose=np.eye(4), time_ns=round(frame * step_s * 1e9))
+    save_tracker(tracker, tmp_path / "tracker.npz")
+    tracker = load_tracker(tmp_path / "tracker.npz")
+    last_s = 3 * step_s
+    tracker.update(found([]), pose=np.eye(4), time_ns=round((last_s + step_s) * 1e9))
+    tracks = tracker.update(found([(20, 0)]), pose=np.eye(4), time_ns=round((last_s + 1.5) * 1e9))
+    assert tracks.track_id.tolist() == [1 if kept else 2]
+
+
 def test_poses_that_are_missing_jump_or_begin_late() -> None:
     tracker, car = Tracker(), (100.0, 3.0)
     warnings = []
