@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from memory.serve.service import Service
 
@@ -44,7 +45,7 @@ class Metrics:
         )  # fmt: skip
         self._open = Gauge("recall_requests_open", "Requests that are not answered.", registry=self._registry)
         ProcessCollector(registry=self._registry)
-        self._registry.register(_StoreFigures(service))  # type: ignore[arg-type]
+        self._registry.register(_StoreFigures(service))
 
     def begun(self) -> None:
         """A request came."""
@@ -63,10 +64,11 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format; reads the store."""
-        return generate_latest(self._registry)
+        text: bytes = generate_latest(self._registry)
+        return text
 
 
-class _StoreFigures:
+class _StoreFigures(Collector):
     """What is read when it is asked for."""
 
     def __init__(self, service: Service) -> None:

@@ -40,7 +40,7 @@ class Bodies:
         self._large = asyncio.Semaphore(2)
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Of all of them."""
         return self._bytes
 

@@ -72,7 +72,7 @@ class Service:
     @property
     def held_bytes(self) -> int:
         """Of bodies that came and are not answered yet."""
-        return self._bodies.bytes
+        return self._bodies.total_bytes
 
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """Call a function in a thread: the event loop never waits for the disk.
