@@ -51,7 +51,7 @@ class Shown(NamedTuple):
 def pages() -> list[Path]:
     """All that tell people what to type."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [*found, *sorted((ROOT / "perception/weights").glob("*.md"))]
+    return [*found, ROOT / "benchmarks/README.md", *sorted((ROOT / "perception/weights").glob("*.md"))]
 
 
 def shown_commands(page: Path) -> Iterator[Shown]:
