@@ -15,6 +15,7 @@ from memory.serve import mapping, memories, operations, path, watching
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
+from memory.serve.metrics import Metrics
 from memory.serve.options import ServeOptions
 from memory.serve.schema import openapi
 from memory.serve.service import Service
@@ -22,8 +23,6 @@ from memory.store import MemoryStore
 
 if TYPE_CHECKING:
     from starlette.types import Scope
-
-    from memory.serve.metrics import Metrics
 
 PAGE = Path(__file__).parent / "page"
 
@@ -67,12 +66,11 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
 def _metrics(service: Service) -> Metrics | None:
     """None without ``prometheus_client``: ``/metrics`` then says what is missing."""
     try:
-        from memory.serve.metrics import Metrics
+        return Metrics(service)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "prometheus_client":
             return None
         raise
-    return Metrics(service)
 
 
 class _Page(Mount):

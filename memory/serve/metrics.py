@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 from memory.serve.service import Service
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 #: Of a request whose address is none of ours, or that was refused before that was looked at.
 _NO_ROUTE = "none"
@@ -31,9 +27,14 @@ class Metrics:
 
     Args:
         service: whose store it is.
+
+    Raises:
+        ModuleNotFoundError: ``prometheus_client`` is not installed.
     """
 
     def __init__(self, service: Service) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "recall_requests", "Requests that were answered.", ("method", "route", "status"),
@@ -45,7 +46,8 @@ class Metrics:
         )  # fmt: skip
         self._open = Gauge("recall_requests_open", "Requests that are not answered.", registry=self._registry)
         ProcessCollector(registry=self._registry)
-        self._registry.register(_StoreFigures(service))
+        figures: Any = _StoreFigures(service)
+        self._registry.register(figures)
 
     def begun(self) -> None:
         """A request came."""
@@ -64,11 +66,13 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format; reads the store."""
+        from prometheus_client import generate_latest
+
         text: bytes = generate_latest(self._registry)
         return text
 
 
-class _StoreFigures(Collector):
+class _StoreFigures:
     """What is read when it is asked for."""
 
     def __init__(self, service: Service) -> None:
@@ -80,6 +84,8 @@ class _StoreFigures(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Sums over the store, and what waits."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         service = self._service
         stats = service.store.stats()
         yield _by("recall_memories", "Memories.", "kind", stats.by_kind)
@@ -101,6 +107,8 @@ class _StoreFigures(Collector):
 
 
 def _by(name: str, help_text: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
+    from prometheus_client.core import GaugeMetricFamily
+
     family = GaugeMetricFamily(name, help_text, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)

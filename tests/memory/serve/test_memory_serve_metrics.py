@@ -72,7 +72,6 @@ def test_without_the_package_the_answer_says_what_to_install(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "prometheus_client"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "memory.serve.metrics", raising=False)
     imported = builtins.__import__
 
     def refusing(name: str, *rest: Any, **named: Any) -> Any:
