@@ -66,7 +66,10 @@ class Batch:
         robot: whose it is.
         since: where the receiver was, as the sender knows.
         until: where it is after the last batch.
-        last: whether nothing more is to come up to ``until``.
+        whole: runs of ids there of everything that this send brings up to ``until``, with its last batch;
+            ``None`` with those before. The receiver is at ``until`` once all of that had come, and nothing
+            but that and ``known`` since ``since``.
+        known: runs of ids there of what had come of sends that did not end, as the sender knew.
         memories: as they are now, with their ids there, rising.
         gone: ids there of what is no more, rising.
         sent_ns: nanoseconds since the epoch, by the sender's clock.
@@ -79,7 +82,8 @@ class Batch:
     robot: str
     since: Point
     until: Point
-    last: bool
+    whole: Sequence[Run] | None
+    known: Sequence[Run]
     memories: Sequence[Memory]
     gone: Sequence[int]
     sent_ns: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -95,14 +96,25 @@ class Known:
         """(n,) int64, rising: the ids here of everything that came, there still or gone."""
         return np.unique(self._sorted()[1])
 
-    def later(self, until: int) -> NDArray[np.int64]:
-        """(n,) int64: ids there of which something came that is newer than a generation."""
-        newer = [ids_of(part.ids) for part in self.partial if part.until.generation > until]
-        return np.concatenate([_NONE, *newer])
+    def has_all(self, batch: Batch) -> bool:
+        """Whether with this batch everything of its send had come."""
+        if batch.whole is None:
+            return False
+        whole = ids_of(batch.whole)
+        here = [memory.id or 0 for memory in batch.memories]
+        # Of a history that is given up with this batch nothing counts.
+        partial = [] if batch.forked else [(part.until, ids_of(part.ids)) for part in self.partial]
+        now = [ids for until, ids in partial if until == batch.until]
+        came = np.concatenate([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
+        told = np.concatenate([whole, ids_of(batch.known)])
+        every = np.concatenate([_NONE, *(ids for _, ids in partial)])
+        return bool(np.isin(whole, came).all() and np.isin(every, told).all())
 
-    def is_lost(self, here: int) -> bool:
-        """Whether a memory here came of a history that its store gave up: its id there may mean another."""
-        return here in self._lost
+    def lost(self, batch: Batch) -> set[int]:
+        """Ids here of what came of a history that its store gave up, with this batch or before: their ids
+        there may mean others.
+        """
+        return self._lost | (self._after(batch.since.generation) if batch.forked else set())
 
     def _note(self, detail: Mapping[str, Any], added: range) -> None:
         self.robot = str(detail["robot"])
@@ -111,9 +123,7 @@ class Known:
             while self.points and self.points[-1].generation > detail["since"]:
                 self.points.pop()
             self.partial.clear()
-            if self._there:
-                self._sorted()
-                self._lost.update(self._here[0][self._until[0] > detail["since"]].tolist())
+            self._lost |= self._after(detail["since"])
         new, until = ids_of(detail["new"]), Point(*detail["until"])
         if len(new):
             self._there.append(new)
@@ -125,6 +135,11 @@ class Known:
         else:
             runs = [*detail["new"], *detail["changed"], *detail["gone"]]
             self.partial.append(Partial(until, tuple((first, last) for first, last in runs)))
+
+    def _after(self, generation: int) -> set[int]:
+        """Ids here of what came with a later state of its store than one."""
+        _, here = self._sorted()
+        return set(here[self._until[0] > generation].tolist()) if len(here) else set()
 
     def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not self._there:
@@ -167,16 +182,15 @@ def receive(
     if not _fits(known, batch):
         return Received()
     family = _Family(connection, counters, may_undo)
-    late = set(known.later(batch.until.generation).tolist())
-    sent = [memory for memory in _in_order(batch.memories) if memory.id not in late]
-    gone = [id for id in batch.gone if id not in late]
+    lost = known.lost(batch)
+    sent = _in_order(batch.memories)
     add: list[Memory] = []
     update: list[Memory] = []
     remove: list[int] = []
     kept = 0
     theirs = [memory.id or 0 for memory in sent]
     for memory, here in zip(sent, known.here(theirs).tolist(), strict=True):
-        another = not here or (known.is_lost(here) and not family.is_same(here, memory))
+        another = not here or (here in lost and not family.is_same(here, memory))
         fate = "gone there" if another else family.fate(here)
         if fate == "there":
             update.append(replace(memory, id=here))
@@ -184,8 +198,8 @@ def receive(
             add.append(memory)
         else:
             kept += 1
-    for here in known.here(gone).tolist():
-        fate = "gone there" if not here or known.is_lost(here) else family.fate(here)
+    for here in known.here(batch.gone).tolist():
+        fate = "gone there" if not here or here in lost else family.fate(here)
         if fate == "there":
             remove.append(here)
         kept += fate == "kept"
@@ -197,13 +211,13 @@ def receive(
         "robot": batch.robot,
         "since": batch.since.generation,
         "until": list(batch.until),
-        "last": batch.last,
+        "last": known.has_all(batch),
         "forked": batch.forked,
         "shared": batch.shared,
         "sent_ns": batch.sent_ns,
         "new": runs_of([memory.id or 0 for memory in add]),
         "changed": runs_of(sorted(set(theirs) - {memory.id for memory in add})),
-        "gone": runs_of(gone),
+        "gone": runs_of(batch.gone),
     }
     done: Applied = operations.apply(
         connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
@@ -218,12 +232,13 @@ def _fits(known: Known, batch: Batch) -> bool:
     if batch.since == newest or (
         batch.forked and batch.since in (Point(0, batch.since.identity), *known.points)
     ):
-        return True
-    if batch.until in known.points:
+        if not any(part.until.generation > batch.until.generation for part in known.partial) or batch.forked:
+            return True
+    elif batch.until in known.points:
         return False
     raise StaleSyncError(
-        f"everything up to operation {newest.generation} of {batch.robot} had come, and it sends what is"
-        f" after {batch.since.generation}"
+        f"everything up to operation {newest.generation} of {batch.robot} had come, and perhaps more; it sends"
+        f" what is after {batch.since.generation}, up to {batch.until.generation}"
     )
 
 
@@ -283,9 +298,18 @@ class _Family:
         for memory, image in zip(memories, images, strict=True):
             known = image.memory()
             newer = memory.last_sight_ns > known.last_sight_ns
-            keeps = memory.state == "present" != known.state and not newer
+            keeps = memory.state != known.state == self._marked(known.id or 0) and not newer
             found.append(replace(memory, state=known.state) if keeps else memory)
         return found
+
+    def _marked(self, id: int) -> str | None:
+        """The state that somebody here gave a memory last."""
+        row = self._connection.execute(
+            "SELECT l.detail FROM log_row AS r JOIN log AS l USING (generation) WHERE r.id = ?"
+            " AND r.what = 'changed' AND l.operation = 'mark' ORDER BY r.row DESC LIMIT 1",
+            (id,),
+        ).fetchone()
+        return None if row is None else str(json.loads(row[0])["state"])
 
     def _is_there(self, id: int) -> bool:
         return self._connection.execute("SELECT 1 FROM memory WHERE id = ?", (id,)).fetchone() is not None

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import ForkedStoreError
-from memory.persistence.batches import Batch, Point, Position, ids_of
+from memory.persistence.batches import Batch, Partial, Point, Position, ids_of, runs_of
 from memory.persistence.database import Database
 from memory.persistence.received import Known
 from memory.types import check_text
 
 #: Memories of a batch.
 PORTION = 500
+_NONE = np.zeros(0, np.int64)
 
 
 class Outbox:
@@ -61,9 +62,9 @@ class Outbox:
         if not self._forked:
             raise ForkedStoreError(
                 f"the other side has {self.robot} up to operation {points[-1].generation} of a history that"
-                f" is not this store's, which agrees up to {common.generation} only: it was put back as it had"
-                " been before, or is a copy of a store that goes on elsewhere. --forked goes on from there;"
-                " what had come since stays, and is not changed any more"
+                f" is not this store's, which agrees up to {common.generation} only: this one was put back as"
+                " it had been before, or is a copy of one that goes on elsewhere. --forked goes on from"
+                " there; what had come since stays, and is not changed any more"
             )
         return common, True
 
@@ -75,25 +76,29 @@ class Outbox:
             return
         until = Point(generation, self._identity(generation))
         changes = self._database.changes(since.generation)
-        sent = np.zeros(0, np.int64)
-        if not forked:
-            sent = self._sent_since(position)
-        gone = np.setdiff1d(changes.removed, sent)
+        # Of a history that was given up nothing counts as sent.
+        partial = () if forked else position.partial
+        known = np.unique(np.concatenate([_NONE, *(ids_of(part.ids) for part in partial)]))
+        sent = self._unchanged(partial)
+        vanished = np.setdiff1d(known, self._database.columns(known.tolist()).ids)
+        gone = np.setdiff1d(np.union1d(changes.removed, vanished), sent)
         theirs = self._theirs(position.store)
         ids = np.concatenate([
             self._of_maps(np.setdiff1d(changes.changed, np.union1d(sent, theirs))),
             self._by_importance(self._of_maps(np.setdiff1d(changes.added, np.union1d(sent, theirs)))),
         ])  # fmt: skip
-        if not len(ids) and not len(gone):
+        if not len(ids) and not len(gone) and not position.partial:
             return
         starts = range(0, max(len(ids), 1), self._portion)
+        whole = runs_of(np.union1d(ids, gone))
         for start in starts:
             yield Batch(
                 store=self.store,
                 robot=self.robot,
                 since=since,
                 until=until,
-                last=start == starts[-1],
+                known=runs_of(known),
+                whole=whole if start == starts[-1] else None,
                 memories=self._database.present(np.sort(ids[start : start + self._portion]).tolist()),
                 gone=gone.tolist() if start == 0 else [],
                 sent_ns=time.time_ns(),
@@ -102,10 +107,10 @@ class Outbox:
                 progress=(min(start + self._portion, len(ids)), len(ids)),
             )
 
-    def _sent_since(self, position: Position) -> NDArray[np.int64]:
-        """What came of a send that did not end, and did not change since."""
-        found = [np.zeros(0, np.int64)]
-        for part in position.partial:
+    def _unchanged(self, partial: Sequence[Partial]) -> NDArray[np.int64]:
+        """What came of sends that did not end, and did not change since."""
+        found = [_NONE]
+        for part in partial:
             later = self._database.changes(part.until.generation)
             found.append(np.setdiff1d(ids_of(part.ids), np.concatenate([later.changed, later.removed])))
         return np.unique(np.concatenate(found))
