@@ -237,7 +237,7 @@ def _fits(known: Known, batch: Batch) -> bool:
     elif batch.until in known.points:
         return False
     raise StaleSyncError(
-        f"everything up to operation {newest.generation} of {batch.robot} had come, and perhaps more; it sends"
+        f"everything up to operation {newest.generation} of {batch.robot} had come, or more; it sends"
         f" what is after {batch.since.generation}, up to {batch.until.generation}"
     )
 

@@ -112,7 +112,9 @@ class Outbox:
         found = [_NONE]
         for part in partial:
             later = self._database.changes(part.until.generation)
-            found.append(np.setdiff1d(ids_of(part.ids), np.concatenate([later.changed, later.removed])))
+            # What was gone and is there again counts as added.
+            touched = np.concatenate([later.added, later.changed, later.removed])
+            found.append(np.setdiff1d(ids_of(part.ids), touched))
         return np.unique(np.concatenate(found))
 
     def _by_importance(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
