@@ -204,7 +204,7 @@ BODIES: dict[str, type[BaseModel]] = {
     "/api/undo": UndoBody,
     "/api/consolidate": ConsolidateBody,
     "/api/sync": SyncBody,
-    "/api/sync/pull": PullBody,
+    "/api/pull": PullBody,
 }
 
 

@@ -43,7 +43,7 @@ async def sync(request: Request, service: ServiceOf) -> Answer:
     return await service.changed(request, SyncBody, work)
 
 
-@router.post("/sync/pull", summary="What others saw that a store lacks", responses=answers(PullAnswer))
+@router.post("/pull", summary="What others saw that a store lacks", responses=answers(PullAnswer))
 async def pull(request: Request, service: ServiceOf) -> Answer:
     """The next batch; none where nothing is new. A robot asks again with where it is then."""
 

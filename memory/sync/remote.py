@@ -54,7 +54,7 @@ class Service:
     def pull(self, position: Position, *, name: str, maps: list[str] | None) -> Batch | None:
         """The next batch of what others saw."""
         body = {"position": position_json(position), "name": name, "maps": maps}
-        found = self._ask("POST", "/api/sync/pull", body)["batch"]
+        found = self._ask("POST", "/api/pull", body)["batch"]
         return None if found is None else batch_of(found)
 
     def store(self) -> str:
