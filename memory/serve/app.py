@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
-from memory.serve import mapping, memories, operations, path, watching
+from memory.serve import mapping, memories, operations, path, syncing, watching
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
@@ -46,13 +46,16 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
     app.state.service = service
     app.include_router(memories.router)
     app.include_router(operations.router)
+    app.include_router(syncing.router)
     app.state.map_columns = mapping.MapColumns(store.database)
     app.include_router(mapping.router)
     app.include_router(path.router)
     app.state.metrics = _metrics(service)
     app.include_router(watching.router)
     app.state.addresses = [
-        route for router in (memories, operations, mapping, watching) for route in router.router.routes
+        route
+        for router in (memories, operations, syncing, mapping, watching)
+        for route in router.router.routes
     ]
     app.add_middleware(Guard, token=token, folder=store.folder, options=options, metrics=app.state.metrics)
     app.add_exception_handler(HTTPException, _refused)

@@ -22,6 +22,7 @@ from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
 from memory.serve.threads import CountedThreads
 from memory.store import MemoryStore
+from memory.sync.inbox import Inbox
 
 Result = TypeVar("Result")
 
@@ -43,6 +44,7 @@ class Service:
         self.options = options
         self.reading = Reading(store.database)
         self.questions = Questions(store)
+        self.inbox = Inbox(store.database)
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
         # Apart, so that who reads never waits for those who wait for a long operation to be written.
