@@ -1,0 +1,106 @@
+"""``perceive live``: detect, track and remember as scans come."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from perception.cli.live_options import add_live_options, open_source
+from perception.cli.live_records import Records, Writer
+from perception.cli.live_status import LiveRemarks, StatusLines
+from perception.cli.records import FolderRecords
+from perception.cli.scan_options import transform_of
+from perception.cli.surroundings import Surroundings
+from perception.detector import Detector
+from perception.io.poses import ScanPose
+from perception.live import Arrival, LiveRun, Sink
+from sparse_core.service_manager import ServiceManager
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    add_live_options(commands, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until the source is over, the time is up, or SIGINT or SIGTERM; the status is 1 if scans failed."""
+    if options.seconds is not None and not options.seconds > 0:
+        raise ValueError(f"--for must be above 0 seconds, got {options.seconds}")
+    if options.rate is not None and not options.rate > 0:
+        raise ValueError(f"--rate must be above 0, got {options.rate}")
+    options.paths = [Path(options.source)]
+    say, manager = LiveRemarks(), ServiceManager()
+    transform = transform_of(options)
+    with ExitStack() as stack:
+        stack.callback(manager.close)
+        surroundings = Surroundings(options, transform, recorded_poses=True)
+        source = open_source(options, transform, surroundings, stack, say)
+        detector = Detector.from_pretrained(options.weights, device=options.device)
+        detector.warmup()
+        sinks: list[Sink] = []
+        _add_records(options, surroundings, stack, sinks)
+        live = LiveRun(
+            source, detector, sinks=sinks, pose_of=_poses(options, surroundings), queue=options.queue,
+            rate_hz=options.rate, say=say, alive=manager.alive,
+        )  # fmt: skip
+        status = StatusLines(live.figures, as_json=options.json, told=manager.status)
+        with _ending(live.stop, options.seconds):
+            manager.ready(f"scans of {source.name}")
+            status.start()
+            try:
+                figures = live.run()
+            finally:
+                manager.stopping()
+                status.end()
+    return 1 if figures.unreadable else 0
+
+
+def _add_records(
+    options: argparse.Namespace, surroundings: Surroundings, stack: ExitStack, sinks: list[Sink]
+) -> None:
+    """What is written and remembered."""
+    writers: list[Writer] = []
+    if options.out is not None:
+        records = FolderRecords(options.out, overwrite=options.overwrite, resume=False)
+        stack.enter_context(records.open())
+        writers.append(lambda record, _: records.write(record))
+    if writers:
+        sinks.append(Records(surroundings, writers))
+
+
+def _poses(
+    options: argparse.Namespace, surroundings: Surroundings
+) -> Callable[[Arrival], ScanPose | None] | None:
+    """Poses of a file or another recording, for scans that do not come out of one."""
+    if options.poses is None:
+        return None
+
+    def pose_of(arrival: Arrival) -> ScanPose | None:
+        if arrival.pose is not None:
+            return arrival.pose
+        return surroundings.scan_pose(arrival.name, arrival.position, arrival.cloud.timestamp_ns)
+
+    return pose_of
+
+
+@contextmanager
+def _ending(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
+    """Call ``stop`` on SIGINT and SIGTERM (which only the main thread hears), and when the time is up."""
+    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, lambda *_: stop()) for number in heard}
+    timer = None if seconds is None else threading.Timer(seconds, stop)
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
