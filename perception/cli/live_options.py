@@ -19,8 +19,9 @@ from perception.io.bags import is_bag
 from perception.io.pcap import is_pcap
 from perception.io.poses import ScanPose
 from perception.io.transform import ScanTransform
-from perception.live import GrowingFolder, Recorded, Replay, Source
+from perception.live import GrowingFolder, PacketSocket, Recorded, Replay, Source, UdpAddress
 from perception.live.running import QUEUE
+from perception.live.udp import SCHEME
 
 
 def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
@@ -29,8 +30,8 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder that scans are written to; a bag of ROS, .mcap file or capture, played at its own"
-        " pace (extras 'ros' and 'packets')",
+        help="a folder that scans are written to; packets of a Velodyne or Ouster sensor, udp://:2368 (extra"
+        " 'packets'); a bag of ROS, .mcap file or capture, played at its own pace (extra 'ros')",
     )
     parser.add_argument("--replay", action="store_true", help="play what is in the folder, at its own pace")
     parser.add_argument(
@@ -69,11 +70,13 @@ def open_source(
         DataError: there is no such source, or it holds nothing that can be used.
         ValueError: options that do not belong to it.
     """
+    if options.source.startswith(f"{SCHEME}:"):
+        return PacketSocket(UdpAddress.parse(options.source), transform=transform, say=say)
     path = Path(options.source)
     if not path.exists():
         raise DataError(
-            f"{path}: no such file or folder; expected a folder that scans are written to, a recording or a"
-            " capture"
+            f"{path}: no such file or folder; expected a folder that scans are written to, a recording, a"
+            " capture, or udp://:PORT"
         )
     recording = is_bag(path) or is_pcap(path)
     if path.is_dir() and not recording and not options.replay:

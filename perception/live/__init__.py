@@ -8,6 +8,7 @@ from perception.live.folder import GrowingFolder
 from perception.live.newest import NewestQueue
 from perception.live.replay import Recorded, Replay
 from perception.live.running import LiveRun, Result, Sink
+from perception.live.udp import PacketSocket, UdpAddress
 
 __all__ = [
     "Arrival",
@@ -15,9 +16,11 @@ __all__ = [
     "GrowingFolder",
     "LiveRun",
     "NewestQueue",
+    "PacketSocket",
     "Recorded",
     "Replay",
     "Result",
     "Sink",
     "Source",
+    "UdpAddress",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def test_ready_alive_and_stopping(listener: socket.socket, tmp_path: Path) -> No
 def test_abstract_sockets() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(f"\0sparsight-{os.getpid()}")
-        ServiceManager({"NOTIFY_SOCKET": f"@sparsight-{os.getpid()}"}).ready()
+        with closing(ServiceManager({"NOTIFY_SOCKET": f"@sparsight-{os.getpid()}"})) as manager:
+            manager.ready()
         assert told(listener) == ["READY=1"]
 
 
@@ -83,17 +85,18 @@ def test_outside_of_a_service_nothing_is_sent(known: dict[str, str]) -> None:
 def test_no_signs_of_life_where_none_are_expected(
     watchdog: dict[str, str], listener: socket.socket, tmp_path: Path
 ) -> None:
-    manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify"), **watchdog})
-    manager.alive()
+    with closing(ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify"), **watchdog})) as manager:
+        manager.alive()
     assert told(listener) == []
 
 
 def test_a_manager_that_is_gone_or_does_not_listen_ends_no_work(
     listener: socket.socket, tmp_path: Path
 ) -> None:
-    manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1"})
-    for _ in range(2000):
-        manager.status("full" * 100)
-    listener.close()
-    (tmp_path / "notify").unlink()
-    manager.alive()
+    known = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1"}
+    with closing(ServiceManager(known)) as manager:
+        for _ in range(2000):
+            manager.status("full" * 100)
+        listener.close()
+        (tmp_path / "notify").unlink()
+        manager.alive()
