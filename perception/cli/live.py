@@ -7,10 +7,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from perception.cli.live_options import add_live_options, open_source
+from perception.cli.live_publishing import published
 from perception.cli.live_records import Records, Writer
 from perception.cli.live_status import LiveRemarks, StatusLines
 from perception.cli.records import FolderRecords
@@ -18,7 +20,8 @@ from perception.cli.scan_options import transform_of
 from perception.cli.surroundings import Surroundings
 from perception.detector import Detector
 from perception.io.poses import ScanPose
-from perception.live import Arrival, LiveRun, Sink
+from perception.live import Arrival, Figures, LiveRun, Sink
+from perception.live.remembering import open_memory
 from sparse_core.service_manager import ServiceManager
 
 
@@ -42,35 +45,47 @@ def run(options: argparse.Namespace) -> int:
         source = open_source(options, transform, surroundings, stack, say)
         detector = Detector.from_pretrained(options.weights, device=options.device)
         detector.warmup()
-        sinks: list[Sink] = []
-        _add_records(options, surroundings, stack, sinks)
+        figures = Figures()
         live = LiveRun(
-            source, detector, sinks=sinks, pose_of=_poses(options, surroundings), queue=options.queue,
-            rate_hz=options.rate, say=say, alive=manager.alive,
+            source, detector, sinks=_sinks(options, surroundings, figures, stack), figures=figures,
+            pose_of=_poses(options, surroundings), queue=options.queue, rate_hz=options.rate, say=say,
+            alive=manager.alive,
         )  # fmt: skip
-        status = StatusLines(live.figures, as_json=options.json, told=manager.status)
+        status = StatusLines(figures, as_json=options.json, told=manager.status)
         with _ending(live.stop, options.seconds):
             manager.ready(f"scans of {source.name}")
             status.start()
             try:
-                figures = live.run()
+                live.run()
             finally:
                 manager.stopping()
                 status.end()
     return 1 if figures.unreadable else 0
 
 
-def _add_records(
-    options: argparse.Namespace, surroundings: Surroundings, stack: ExitStack, sinks: list[Sink]
-) -> None:
-    """What is written and remembered."""
+def _sinks(
+    options: argparse.Namespace, surroundings: Surroundings, figures: Figures, stack: ExitStack
+) -> list[Sink]:
+    """What is written, remembered and shown."""
     writers: list[Writer] = []
+    at_end: list[Callable[[], None]] = []
     if options.out is not None:
         records = FolderRecords(options.out, overwrite=options.overwrite, resume=False)
         stack.enter_context(records.open())
         writers.append(lambda record, _: records.write(record))
-    if writers:
-        sinks.append(Records(surroundings, writers))
+    if options.memory is not None:
+        began = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        memory = open_memory(options.memory, f"{options.source} {began}", map_id=options.map)
+        figures.memories = 0
+
+        def remember(record: dict[str, Any], part: int) -> None:
+            figures.memories = memory.see(record, part)
+
+        writers.append(remember)
+        at_end.append(memory.close)
+    sinks: list[Sink] = [Records(surroundings, writers, at_end)] if writers else []
+    shown = published(options.publish, stack)
+    return sinks if shown is None else [shown, *sinks]
 
 
 def _poses(

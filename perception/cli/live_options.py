@@ -43,6 +43,18 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
         "--overwrite", action="store_true", help="replace the detections.jsonl of an earlier run"
     )
     parser.add_argument(
+        "--memory", metavar="STORE", help="remember tracks and places in a store (recall), made if need be"
+    )
+    parser.add_argument("--map", default="default", help="with --memory: map of the poses")
+    parser.add_argument(
+        "--publish",
+        action="append",
+        default=[],
+        metavar="VIEWER",
+        help="foxglove or foxglove=HOST:PORT: a server that Foxglove connects to; rerun: opens its viewer, or"
+        " rerun=ADDRESS of one (extra 'viewers'); may be given twice",
+    )
+    parser.add_argument(
         "--rate", type=float, metavar="HZ", help="scans a second that are looked at, at most (default: all)"
     )
     parser.add_argument(

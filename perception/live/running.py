@@ -77,6 +77,7 @@ class LiveRun:
         pose_of: where a scan was made, for those whose source does not know it; ``None`` where nobody does.
         queue: scans that wait at most.
         rate_hz: scans a second that are looked at, at most.
+        figures: counts that others look at too; its own by default.
         say: called with what a person should know, from any thread.
         alive: called several times a second while the run goes on.
         first_wait_s: before a source that broke is opened again; then twice as long, up to half a minute.
@@ -98,13 +99,14 @@ class LiveRun:
         pose_of: Callable[[Arrival], ScanPose | None] | None = None,
         queue: int = QUEUE,
         rate_hz: float | None = None,
+        figures: Figures | None = None,
         say: Callable[[str], None] = lambda _: None,
         alive: Callable[[], None] = lambda: None,
         first_wait_s: float = FIRST_WAIT_S,
     ) -> None:
         if rate_hz is not None and not rate_hz > 0:
             raise ValueError(f"rate_hz must be above 0, got {rate_hz}")
-        self.figures = Figures()
+        self.figures = Figures() if figures is None else figures
         self._scans, self._results = NewestQueue[Arrival](queue), NewestQueue[Result](_RESULTS)
         self._stop = threading.Event()
         self._reader = Reader(
