@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from perception.cli.live_options import add_live_options, open_source
+from perception.cli.live_options import add_live_options, address_of, open_source
 from perception.cli.live_publishing import published
 from perception.cli.live_records import Records, Writer
 from perception.cli.live_status import LiveRemarks, StatusLines
@@ -21,6 +21,7 @@ from perception.cli.surroundings import Surroundings
 from perception.detector import Detector
 from perception.io.poses import ScanPose
 from perception.live import Arrival, Figures, LiveRun, Sink
+from perception.live.health import HealthServer
 from perception.live.remembering import open_memory
 from sparse_core.service_manager import ServiceManager
 
@@ -46,10 +47,21 @@ def run(options: argparse.Namespace) -> int:
         detector = Detector.from_pretrained(options.weights, device=options.device)
         detector.warmup()
         figures = Figures()
+        pulses = [manager.alive]
+        if options.health is not None:
+            host, port = address_of("--health", options.health)
+            health = HealthServer(figures, host=host, port=port)
+            stack.callback(health.close)
+            pulses.append(health.alive)
+
+        def alive() -> None:
+            for pulse in pulses:
+                pulse()
+
         live = LiveRun(
             source, detector, sinks=_sinks(options, surroundings, figures, stack), figures=figures,
             pose_of=_poses(options, surroundings), queue=options.queue, rate_hz=options.rate, say=say,
-            alive=manager.alive,
+            alive=alive,
         )  # fmt: skip
         status = StatusLines(figures, as_json=options.json, told=manager.status)
         with _ending(live.stop, options.seconds):

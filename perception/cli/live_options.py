@@ -63,6 +63,11 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
     )  # fmt: skip
     parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="end after so many seconds")
     parser.add_argument("--json", action="store_true", help="figures as lines of JSON, one a second")
+    parser.add_argument(
+        "--health",
+        metavar="[HOST:]PORT",
+        help="answer /healthz, and /metrics for Prometheus (extra 'live'), at this port of this computer",
+    )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     add_surroundings_options(parser)
     add_device_option(parser)
@@ -136,3 +141,15 @@ def _read(
     except DataError as error:
         say(str(error))
     return Recorded(scan.name, cloud, scan.sensor, pose)
+
+
+def address_of(option: str, text: str, *, host: str = "127.0.0.1") -> tuple[str, int]:
+    """Host and port of ``[HOST:]PORT``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    given, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ValueError(f"{option} must be [HOST:]PORT, got {text!r}")
+    return given.strip("[]") or host, int(port)

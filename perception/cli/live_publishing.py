@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from perception.cli.live_options import address_of
 from perception.live import Result
 from perception.visualise.recording import Moment
 from perception.visualise.recordings import Recordings, open_recordings
@@ -58,12 +59,7 @@ def published(words: list[str], stack: ExitStack) -> Published | None:
         if kind == "rerun":
             rerun = place or "live"
         elif kind == "foxglove":
-            host, _, port = place.rpartition(":")
-            if place and not (port.isascii() and port.isdigit() and int(port) < 65536):
-                raise ValueError(
-                    f"--publish {word}: expected foxglove=HOST:PORT, such as foxglove=0.0.0.0:8765"
-                )
-            foxglove = (host.strip("[]") or _FOXGLOVE[0], int(port)) if place else _FOXGLOVE
+            foxglove = address_of("--publish foxglove=", place) if place else _FOXGLOVE
         else:
             raise ValueError(f"--publish {word}: expected foxglove[=HOST:PORT] or rerun[=ADDRESS]")
     if rerun is None and foxglove is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -75,15 +76,21 @@ def test_a_recording_is_played_with_its_poses(
 def test_a_folder_grows_until_the_process_is_asked_to_end(
     scans: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
-    """In a process of its own, as a service runs it."""
+    """In a process of its own, as systemd runs it, which listens."""
     folder, out = tmp_path / "grows", tmp_path / "out"
     folder.mkdir()
     arguments = ["live", folder, "--weights", tiny_weights, "--out", out, "--json", "--queue", 3]
     command = [sys.executable, "-m", "perception.cli", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind(str(tmp_path / "notify"))
+    listener.settimeout(60)
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
+    pipe = subprocess.PIPE
+    with listener, subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
-            process.stdout.readline()  # The first second is over: it listens.
+            assert listener.recv(1000).decode() == f"READY=1\nSTATUS=scans of {folder}"
+            process.stdout.readline()  # The first second is over: it has looked into the folder.
             for path in sorted(scans.iterdir()):
                 os.rename(path, folder / path.name)
             until_s = time.monotonic() + 30
@@ -92,6 +99,15 @@ def test_a_folder_grows_until_the_process_is_asked_to_end(
                 time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
             output, remarks = process.communicate(timeout=30)
+            told, listener_is_empty = set[str](), False
+            listener.setblocking(False)
+            while not listener_is_empty:
+                try:
+                    told.add(listener.recv(1000).decode().split("\n")[-1])
+                except BlockingIOError:
+                    listener_is_empty = True
+            assert {"WATCHDOG=1", "STOPPING=1"} <= told
+            assert any(text.startswith("STATUS=") and "scans/s" in text for text in told)
         finally:
             process.kill()
     assert process.returncode == 0, remarks

@@ -106,8 +106,8 @@ def test_whoever_looks_on_sees_points_boxes_and_tracks() -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("foxglove=8765x", "expected foxglove=HOST:PORT"),
-        ("foxglove=:99999", "expected foxglove=HOST:PORT"),
+        ("foxglove=8765x", "must be [HOST:]PORT, got"),
+        ("foxglove=:99999", "must be [HOST:]PORT, got"),
         ("screen", "expected foxglove[=HOST:PORT] or rerun[=ADDRESS]"),
     ],
 )
