@@ -6,6 +6,7 @@ from perception.live.arrivals import Arrival, Source
 from perception.live.figures import Figures
 from perception.live.folder import GrowingFolder
 from perception.live.newest import NewestQueue
+from perception.live.pushed import PushedScans
 from perception.live.replay import Recorded, Replay
 from perception.live.running import LiveRun, Result, Sink
 from perception.live.udp import PacketSocket, UdpAddress
@@ -17,6 +18,7 @@ __all__ = [
     "LiveRun",
     "NewestQueue",
     "PacketSocket",
+    "PushedScans",
     "Recorded",
     "Replay",
     "Result",
