@@ -4,7 +4,7 @@ For computers that have ROS 2 (rclpy, vision_msgs, visualization_msgs) and this 
 
     python3 ros2_node.py --ros-args -p topic:=/points -p weights:=pointpillars-kitti -p device:=cuda
 
-``detections`` has boxes in the frame of the sensor with numbers of tracks as ids, ``markers`` the same to see.
+``detections`` has boxes in the frame of the sensor with ids of tracks, ``markers`` the same to see.
 Without ROS the file can be imported: what decodes clouds and describes boxes needs none.
 """
 
