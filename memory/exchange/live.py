@@ -2,7 +2,8 @@
 
 The contract of the group ``sparsight.memories`` of entry points (docs/live.md): a function takes a store, the
 name of a recording and that of a map, and gives something with ``see(record, part)``, which returns how many
-memories there are, and ``close()``. The perception imports no memory; it asks for what is installed.
+memories there are, and ``close()``, which does so too. The perception
+imports no memory; it asks for what is installed.
 """
 
 from __future__ import annotations
@@ -84,12 +85,13 @@ class LiveMemories:
             self._observe()
         return len(self._store)
 
-    def close(self) -> None:
-        """Store what goes on, and close the store."""
+    def close(self) -> int:
+        """Store what goes on, and close the store; returns how many memories there are."""
         try:
             self._pending += self._tracks.end()
             if self._pending:
                 self._observe()
+            return len(self._store)
         finally:
             self._store.close()
 

@@ -93,8 +93,11 @@ def _sinks(
         def remember(record: dict[str, Any], part: int) -> None:
             figures.memories = memory.see(record, part)
 
+        def end() -> None:
+            figures.memories = memory.close()
+
         writers.append(remember)
-        at_end.append(memory.close)
+        at_end.append(end)
     sinks: list[Sink] = [Records(surroundings, writers, at_end)] if writers else []
     shown = published(options.publish, stack)
     return sinks if shown is None else [shown, *sinks]

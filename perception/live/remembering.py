@@ -22,8 +22,8 @@ class LiveMemory(Protocol):
         Returns how many memories there are.
         """
 
-    def close(self) -> None:
-        """Keep what goes on."""
+    def close(self) -> int:
+        """Keep what goes on; returns how many memories there are."""
 
 
 def open_memory(store: str, recording: str, *, map_id: str = "default") -> LiveMemory:
@@ -58,9 +58,9 @@ class _Told:
         with _told(self._store):
             return self._memory.see(record, part)
 
-    def close(self) -> None:
+    def close(self) -> int:
         with _told(self._store):
-            self._memory.close()
+            return self._memory.close()
 
 
 @contextmanager

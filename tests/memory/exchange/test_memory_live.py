@@ -37,7 +37,7 @@ def test_tracks_become_memories_at_the_end(tmp_path: Path) -> None:
     memory = open_live(str(tmp_path / "store"), "a run", "yard")
     for number in range(40):
         memory.see(record(number), 0)
-    memory.close()
+    assert memory.close() == 2
     with MemoryStore.open(tmp_path / "store") as store:
         assert sorted(one.kind for one in store.find(Filter())) == ["event", "object"]
         (stood,) = (one for one in store.find(Filter()) if one.kind == "object")

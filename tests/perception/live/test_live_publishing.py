@@ -149,7 +149,7 @@ def test_a_run_is_remembered(
     # The place, at least; things too where the tracker believed in them. Opened again to read.
     opened = open_memory(str(store), "another run", map_id="yard")
     held = opened.see({"boxes": [], "scores": [], "labels": [], "timestamp_ns": 10**18, "frame": "9"}, 0)
-    assert held >= 1
+    assert held == summary["memories"] >= 1
     with pytest.raises(ValueError, match=r"store: .*(open|lock|writ)"):
         open_memory(str(store), "a third run")
     with pytest.raises(ValueError, match=r"store: .*differ in length"):
