@@ -48,7 +48,8 @@ def folder(tmp_path: Path) -> Path:
                 pixels = [f"{value:.2f}" for value in item.box_2d]
                 labels.append(f"{frame} {track} {item.type} 0 0 {item.alpha:.3f} {' '.join(pixels)} {space}")
                 if random.random() < 0.9:
-                    score = f"{random.normal(7, 1):.3f}"
+                    # MOTA leaves out the track of least score, which is to be one of the short sequence.
+                    score = f"{random.normal(7, 1) - (sequence == '0003'):.3f}"
                     numbers = [str(frame), "1", *pixels, score, *space.split(), f"{item.alpha:.3f}"]
                     boxes[item.type].append(",".join(numbers))
         (made / f"label_02/{sequence}.txt").write_text("\n".join(labels))
@@ -72,7 +73,7 @@ def test_boxes_of_another_detector(mode: str, perceive: Perceive, folder: Path, 
     measures = json.loads(judged.output)
     assert measures["Car"]["id_switches"] == 0
     assert measures["Car"]["mota"] > (0.6 if mode == "online" else 0.8)
-    assert measures["Car"]["hota"] > (0.7 if mode == "online" else 0.8)
+    assert measures["Car"]["hota"] > (0.8 if mode == "online" else 0.9)
     assert measures["Pedestrian"]["mota"] > 0.6
     table = perceive("eval", "--data", folder, "--tracking", out, "--out", tmp_path / "eval")
     assert "sAMOTA" in table.output
