@@ -41,7 +41,7 @@ class Direct:
             for router in routers
             for route in router.routes
             if isinstance(route, APIRoute) and list(inspect.signature(route.endpoint).parameters) == _TAKES
-            for method in route.methods
+            for method in route.methods or ()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
