@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -16,7 +16,6 @@ from memory.serve.service import Service
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-Handler = Callable[[Request, Service], Awaitable[Response]]
 #: What such a handler takes: everything else of its request is in the body, which it reads itself.
 _TAKES = ["request", "service"]
 
@@ -36,8 +35,8 @@ class Direct:
     def __init__(self, app: ASGIApp, *, routers: Iterable[APIRouter], service: Service) -> None:
         self._app = app
         self._service = service
-        self._handlers: dict[tuple[str, str], Handler] = {
-            (method, route.path): route.endpoint
+        self._routes: dict[tuple[str, str], APIRoute] = {
+            (method, route.path): route
             for router in routers
             for route in router.routes
             if isinstance(route, APIRoute) and list(inspect.signature(route.endpoint).parameters) == _TAKES
@@ -46,11 +45,12 @@ class Direct:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request or pass it on."""
-        handler = None
+        route = None
         if scope["type"] == "http" and not scope.get("root_path"):
-            handler = self._handlers.get((scope["method"], scope["path"]))
-        if handler is None:
+            route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
             await self._app(scope, receive, send)
             return
-        answer: Any = await handler(Request(scope, receive, send), self._service)
+        scope["route"] = route  # As the framework says it to who counts requests.
+        answer: Response = await route.endpoint(Request(scope, receive, send), self._service)
         await answer(scope, receive, send)

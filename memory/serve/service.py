@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
@@ -21,8 +20,10 @@ from memory.serve.events import Feed
 from memory.serve.options import ServeOptions
 from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
+from memory.serve.threads import CountedThreads
 from memory.serve.turns import Turns
 from memory.store import MemoryStore
+from memory.sync.inbox import Inbox
 
 Result = TypeVar("Result")
 
@@ -44,11 +45,12 @@ class Service:
         self.options = options
         self.reading = Reading(store.database)
         self.questions = Questions(store)
+        self.inbox = Inbox(store.database)
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
         # Apart, so that who reads never waits for those who wait for a long operation to be written.
         self._readers = Turns(options.threads, name="recall-read")
-        self._writers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-write")
+        self._writers = CountedThreads(options.threads, "recall-write")
         self._aside = asyncio.Semaphore(max(1, options.threads // 4))
         self._stopping = threading.Event()
         self._checking = threading.Lock()
@@ -59,6 +61,21 @@ class Service:
     def readonly(self) -> bool:
         """Whether nothing may be changed."""
         return self.store.readonly
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Calls that no thread has begun, by what they do."""
+        return {"read": self._readers.waiting, "write": self._writers.waiting}
+
+    @property
+    def working(self) -> dict[str, int]:
+        """Calls that a thread is at, by what they do."""
+        return {"read": self._readers.working, "write": self._writers.working}
+
+    @property
+    def held_bytes(self) -> int:
+        """Of bodies that came and are not answered yet."""
+        return self._bodies.total_bytes
 
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """Call a function in a thread: the event loop never waits for the disk.

@@ -44,10 +44,20 @@ class Turns:
         #: Stands for the thread whose turn it is; others finish what they are at and end.
         self._turn: object | None = None
         self._since = 0.0
-        self._busy = 0
+        self._busy = self._working = 0
         #: The loop that looks whether somebody waits for too long.
         self._watched: asyncio.AbstractEventLoop | None = None
         self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Calls that no thread has begun."""
+        return len(self._jobs)
+
+    @property
+    def working(self) -> int:
+        """Calls that a thread is at."""
+        return self._working
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """What a function returns; it runs in a thread.
@@ -113,15 +123,18 @@ class Turns:
                     return
                 job = self._jobs.popleft()
                 self._since = time.monotonic()
-            if job.answer.cancelled():
-                continue
+                self._working += 1
+            told: tuple[Callable[..., None], Any] | None = None
             try:
-                found = job.function()
+                if not job.answer.cancelled():
+                    told = (_finish, job.function())
             except BaseException as error:
-                _tell(job, _fail, error)
-            else:
-                _tell(job, _finish, found)
-            del job
+                told = (_fail, error)
+            with self._lock:
+                self._working -= 1
+            if told is not None:
+                _tell(job, *told)
+            del job, told
 
 
 def _tell(job: _Job, say: Callable[..., None], *said: Any) -> None:

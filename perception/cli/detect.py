@@ -14,6 +14,7 @@ from typing import Any
 from perception.cli.budget import Budget, add_budget_options, budget_of
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
+from perception.cli.pages import open_player
 from perception.cli.ranges import add_range_option, range_of
 from perception.cli.records import FolderRecords, add_record_options
 from perception.cli.scan_options import SaidOnce, add_scan_options, columns_of, transform_of
@@ -44,7 +45,9 @@ def add_parser(commands: Any) -> None:
         "--sensors", type=Path, metavar="RIG.yaml", help="merge the LiDARs of a folder or bag (docs/scans.md)"
     )
     parser.add_argument(
-        "--out", type=Path, help="folder for detections.jsonl, PNG and HTML files; not needed with --json"
+        "--out",
+        type=Path,
+        help="folder for detections.jsonl, a PNG a frame and player.html; not needed with --json",
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     add_range_option(parser)
@@ -85,7 +88,7 @@ class _Frame:
     @property
     def truth(self) -> Boxes3D | None:
         """Of the data set in which the scan lies."""
-        return self.beside.truth if self.beside is not None and self.beside.labelled else None
+        return _truth(self.beside)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -114,15 +117,21 @@ def run(options: argparse.Namespace) -> int:
         if records is not None:
             stack.enter_context(records.open())
         recordings = stack.enter_context(_recordings(options))
+        player = None
+        if records is not None and not options.no_pictures:
+            player = stack.enter_context(open_player(options.out, options.paths))
         bar = stack.enter_context(progress_bar())
         task, done, failed, known = bar.add_task("detecting", total=total), 0, 0, 0
         for scan in scans:
-            if records is not None and records.holds(scan.name, scan.source):
-                known += 1
-                bar.advance(task)
-                continue
             try:
                 beside = frame_beside(scan.path) if scan.read is None else None
+                if records is not None and (held := records.held(scan.name, scan.source)) is not None:
+                    if player is not None:
+                        found = _held_boxes(held, records.path)
+                        cloud = _read(scan, beside, columns, transform)
+                        player.add(cloud, found, name=scan.name, ground_truth=_truth(beside))
+                    known += 1
+                    continue
                 cloud = surroundings.timed(_read(scan, beside, columns, transform), scan.name, scan.position)
                 pose = surroundings.pose_of(
                     scan.name,
@@ -138,13 +147,16 @@ def run(options: argparse.Namespace) -> int:
                 _report(frame, scan.name, options, records, surroundings, crops)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+                if player is not None:
+                    player.add(frame.cloud, frame.detections, name=scan.name, ground_truth=frame.truth)
                 if recordings is not None:
                     _record(recordings, frame, done)
                 done += 1
             except DataError as error:
                 failed += 1
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-            bar.advance(task)
+            finally:
+                bar.advance(task)
     if budget is not None and done:
         # A program that reads the records gets no table among them.
         (REMARKS if options.json else OUTPUT).print(budget.summary())
@@ -153,7 +165,20 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         before = f", {known} more were there before" if known else ""
         OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        if player is not None and done + known:
+            OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
+
+
+def _truth(beside: Frame | None) -> Boxes3D | None:
+    return beside.truth if beside is not None and beside.labelled else None
+
+
+def _held_boxes(record: dict[str, Any], path: Path) -> Detections:
+    try:
+        return Detections.from_dict(record)
+    except ValueError as error:
+        raise DataError(f"{path}: frame {record['frame']!r}: {error}; take --overwrite") from error
 
 
 def _recordings(options: argparse.Namespace) -> Any:
@@ -229,16 +254,15 @@ def _report(
     if frame.stages_ms:
         record["stages_ms"] = {stage: round(value, 4) for stage, value in frame.stages_ms.items()}
     if records is not None and not options.no_pictures:
-        from perception.visualise import draw_bev, write_html
+        from perception.visualise import draw_bev
 
-        for write, suffix in ((draw_bev, ".png"), (write_html, ".html")):
-            write(
-                options.out / f"{name}{suffix}",
-                frame.cloud,
-                frame.detections,
-                ground_truth=frame.truth,
-                title=f"{frame.title}: {len(frame.detections)} objects",
-            )
+        draw_bev(
+            options.out / f"{name}.png",
+            frame.cloud,
+            frame.detections,
+            ground_truth=frame.truth,
+            title=f"{frame.title}: {len(frame.detections)} objects",
+        )
     # Last, so that a run that goes on makes the pictures of a frame that was interrupted.
     if records is not None:
         records.write(record)

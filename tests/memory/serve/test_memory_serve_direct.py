@@ -55,7 +55,7 @@ def passed(app: Any) -> list[Any]:
 
 
 def test_the_addresses_are_those_whose_body_is_all_that_is_read(store: MemoryStore) -> None:
-    found = direct_of(create_app(store))._handlers
+    found = direct_of(create_app(store))._routes
     assert {path for _, path in found} == ADDRESSES
     assert {method for method, _ in found} == {"POST"}
 

@@ -120,6 +120,9 @@ def test_scans(perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Pa
             assert Detections.from_dict(record).labels == record["labels"]
             assert "map_from_lidar" in record["pose"]
         assert (out / "street2.png").read_bytes().startswith(b"\x89PNG")
+        assert f"{out / 'player.html'}: 3 frames, " in done.output
+        page = (out / "player.html").read_text()
+        assert [f'"name":"street{number}"' in page for number in range(4)] == [True, True, True, False]
     assert perceive("track", scans, *options).status == 2
 
 
