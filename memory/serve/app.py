@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from memory.serve import mapping, memories, operations, path, syncing, watching
 from memory.serve.answers import problem_answer
+from memory.serve.direct import Direct
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics
@@ -57,6 +58,8 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
         for router in (memories, operations, syncing, mapping, watching)
         for route in router.router.routes
     ]
+    # The last that is added is passed first.
+    app.add_middleware(Direct, routers=(memories.router, operations.router), service=service)
     app.add_middleware(Guard, token=token, folder=store.folder, options=options, metrics=app.state.metrics)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -21,6 +21,7 @@ from memory.serve.options import ServeOptions
 from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
 from memory.serve.threads import CountedThreads
+from memory.serve.turns import Turns
 from memory.store import MemoryStore
 from memory.sync.inbox import Inbox
 
@@ -48,7 +49,7 @@ class Service:
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
         # Apart, so that who reads never waits for those who wait for a long operation to be written.
-        self._readers = CountedThreads(options.threads, "recall-read")
+        self._readers = Turns(options.threads, name="recall-read")
         self._writers = CountedThreads(options.threads, "recall-write")
         self._aside = asyncio.Semaphore(max(1, options.threads // 4))
         self._stopping = threading.Event()
@@ -82,29 +83,18 @@ class Service:
         Raises:
             QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
         """
-        seconds = self.options.query_timeout_s or None
-        return await self._work(self._readers, seconds, function, *arguments, **named)
-
-    async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
-        async with self._aside:
-            return await self.work(function, *arguments, **named)
-
-    async def _work(
-        self,
-        threads: CountedThreads,
-        seconds: float | None,
-        function: Callable[..., Result],
-        *arguments: Any,
-        **named: Any,
-    ) -> Result:
-        deadline = Deadline(seconds, self._stopping)  # From now on, not from when there is a thread.
+        deadline = Deadline(self.options.query_timeout_s or None, self._stopping)  # From now on.
 
         def call() -> Result:
             with reading_until(deadline):
                 return function(*arguments, **named)
 
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        return await self._readers.call(call)
+
+    async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
+        async with self._aside:
+            return await self.work(function, *arguments, **named)
 
     async def read(self, function: Callable[[], Any]) -> Answer:
         """The answer with what a function finds; JSON is made of it in the same thread."""
@@ -129,15 +119,17 @@ class Service:
         """
         with self._bodies.held() as mine:
             raw = await read_body(request, self.options, self._bodies, mine)
+            deadline = Deadline(None, self._stopping)
 
             def work() -> tuple[Answer, int | None]:
-                body = parse(model, raw, self.options)
-                self.check_writable()
-                found, generation = function(body)
-                return Answer(found), generation
+                with reading_until(deadline):
+                    body = parse(model, raw, self.options)
+                    self.check_writable()
+                    found, generation = function(body)
+                    return Answer(found), generation
 
             async with self._bodies.turn(raw):
-                answer, generation = await self._work(self._writers, None, work)
+                answer, generation = await asyncio.get_running_loop().run_in_executor(self._writers, work)
         self.feed.tell(generation)
         return answer
 
@@ -184,10 +176,10 @@ class Service:
         finally:
             self.feed.stop()
             # What is still at work had its time.
-            pools = (self._readers, self._writers)
-            for pool in pools:
-                pool.shutdown(wait=False, cancel_futures=True)
-            ended = [asyncio.ensure_future(asyncio.to_thread(pool.shutdown)) for pool in pools]
+            self._readers.cancel()
+            self._writers.shutdown(wait=False, cancel_futures=True)
+            waits = (self._readers.join, self._writers.shutdown)
+            ended = [asyncio.ensure_future(asyncio.to_thread(wait)) for wait in waits]
             while (await asyncio.wait(ended, timeout=0.2))[1]:
                 self.interrupt()
 
