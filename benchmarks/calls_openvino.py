@@ -34,8 +34,8 @@ class DensePart(nn.Module):
     def __init__(self, network: AnchorNetwork) -> None:
         super().__init__()
         self.backbone = network.backbone
-        head = network.head
-        self.heads = nn.ModuleList([head.scores, head.codes, head.directions])
+        heads = dict(network.head.named_children())
+        self.heads = nn.ModuleList([heads[name] for name in ("scores", "codes", "directions")])
 
     def forward(self, canvas: Tensor) -> list[Tensor]:
         """(1, 64, 496, 432) float32 features of pillars to the maps of scores, codes and directions."""
