@@ -48,7 +48,7 @@ demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is
 	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
 .PHONY: docs
-docs: $(READY)  ## the documentation as a site that works offline, in build/site
+docs: $(READY)  ## the documentation as a site that works offline, in build/site/VERSION
 	$(BIN)/python docs/website/build.py
 
 browser:

@@ -7,8 +7,9 @@
 Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a query over 20,000 x 64, alone and
 with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
 cores), ``frames`` (a call, a stream, a batch, beside the dense twin), ``large`` (a million points), ``busy``
-(frames with a core taken, beside the dense twin), ``first`` (detections of a fresh process), ``products``
-(``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls).
+(frames with a core taken, beside the dense twin), ``openvino`` (frames beside the dense network of
+PointPillars alone in OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh
+process), ``products`` (``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 
 from benchmarks.calls_frames import busy, first, frames, large
 from benchmarks.calls_memory import commands, service, store, vectors
+from benchmarks.calls_openvino import openvino
 from benchmarks.calls_products import products
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
@@ -41,11 +43,12 @@ ROWS: dict[str, Measure] = {
     "frames": frames,
     "large": large,
     "busy": busy,
+    "openvino": openvino,
     "first": first,
     "products": products,
 }
 _USUAL = {
-    "cpu": ("commands", "vectors", "store", "service", "frames", "busy"),
+    "cpu": ("commands", "vectors", "store", "service", "frames", "busy", "openvino"),
     "cuda": ("frames", "large", "first", "products"),
 }
 

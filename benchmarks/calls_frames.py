@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from benchmarks.timing import interleave
 from perception import Detector
 from perception.types import FloatArray
 
-_SPARSE, _DENSE = "pointpillars-kitti", "pointpillars-kitti-dense"
+SPARSE, _DENSE = "pointpillars-kitti", "pointpillars-kitti-dense"
 _FIRST = """
 import sys
 from pathlib import Path
@@ -38,7 +38,7 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     clouds = [np.array(points) for points in load_frames(options.data, 8, seed=options.seed).points]
     while len(clouds) < 8:
         clouds.append(clouds[0])
-    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (_SPARSE, _DENSE))
+    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, _DENSE))
     few = clouds[:2] if options.quick else clouds
     calls: dict[str, list[float]] = {"ours": [], "dense": []}
     for points in few:
@@ -80,7 +80,7 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 def large(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """A scan of a million points."""
     points = _repeated(load_frames(options.data, 1, seed=options.seed).points[0], options)
-    detector = Detector.from_pretrained(_SPARSE, device=options.device)
+    detector = Detector.from_pretrained(SPARSE, device=options.device)
     device = torch.device(options.device)
     samples = interleave({"ours": lambda: detector(points)}, device, rounds=options.rounds, warmup=2)["ours"]
     return [
@@ -103,23 +103,9 @@ def busy(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     The threads and how they wait are those that a program gets which sets nothing.
     """
     points = load_frames(options.data, 1, seed=options.seed).points[0]
-    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (_SPARSE, _DENSE))
+    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, _DENSE))
     sides = {"ours": lambda: ours(points), "dense": lambda: dense(points)}
-    device = torch.device(options.device)
-    idle: dict[str, list[float]] = {name: [] for name in sides}
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    interleave(sides, device, rounds=1)
-    for round_ in range(max(2, options.rounds // 4)):
-        for target, spins in ((idle, False), (taken, True)):
-            other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if spins else None
-            try:
-                time.sleep(0.1)
-                for name, samples in interleave(sides, device, rounds=4, warmup=0, seed=round_).items():
-                    target[name] += samples
-            finally:
-                if other is not None:
-                    other.kill()
-                    other.wait()
+    idle, taken = alone_and_beside(sides, torch.device(options.device), options)
     slower = float(np.median(taken["ours"]) / np.median(idle["ours"]))
     return [
         timed(
@@ -134,6 +120,27 @@ def busy(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         )
         | {"slower": round(slower, 2), "aim_slower": 1.7, "met": slower <= 1.7},
     ]
+
+
+def alone_and_beside(
+    sides: Mapping[str, Callable[[], object]], device: torch.device, options: argparse.Namespace
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Milliseconds of the sides in turn, without and with a program that spins on a core."""
+    idle: dict[str, list[float]] = {name: [] for name in sides}
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    interleave(sides, device, rounds=1)
+    for round_ in range(max(2, options.rounds // 4)):
+        for target, spins in ((idle, False), (taken, True)):
+            other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if spins else None
+            try:
+                time.sleep(0.1)
+                for name, samples in interleave(sides, device, rounds=4, warmup=0, seed=round_).items():
+                    target[name] += samples
+            finally:
+                if other is not None:
+                    other.kill()
+                    other.wait()
+    return idle, taken
 
 
 def first(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -151,7 +158,7 @@ def first(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _fresh(scan: Path, options: argparse.Namespace, cache: str) -> float:
     folders = dict.fromkeys(("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME"), cache)
-    words: Sequence[str] = [sys.executable, "-c", _FIRST, _SPARSE, options.device, str(scan)]
+    words: Sequence[str] = [sys.executable, "-c", _FIRST, SPARSE, options.device, str(scan)]
     start = time.perf_counter()
     subprocess.run(words, cwd=ROOT, check=True, env={**os.environ, **folders}, stdout=subprocess.DEVNULL)
     return (time.perf_counter() - start) * 1e3

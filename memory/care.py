@@ -184,11 +184,12 @@ class Care:
         return found
 
     def _memories_of(self, map_id: str) -> list[Memory]:
-        """Those of a map that may be merged, the oldest first."""
+        """Those of a map that may be merged, the oldest first; what others saw stays apart from what this
+        robot did, which is sent as its own.
+        """
         kinds = list(self._config.merging.kinds)
-        return self._database.present(
-            self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest").tolist()
-        )
+        ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest")
+        return self._database.present(ids[~np.isin(ids, self._database.shared_ids())].tolist())
 
     def _changed(self, memories: Sequence[Memory]) -> bool:
         """Whether any of them is not as it was, but for its pose: a re-posing is no reason to wait."""

@@ -60,6 +60,18 @@ class UndoError(RecallError):
     """An operation cannot be taken back: too old, erased, undone already or built upon since."""
 
 
+class SyncError(RecallError):
+    """What two stores know of each other does not fit, or one of them cannot be reached."""
+
+
+class StaleSyncError(SyncError):
+    """The other side has come further than the sender knew: it asks again where that is."""
+
+
+class ForkedStoreError(SyncError):
+    """A store was put back as it had been before: its history is no longer the one that was sent."""
+
+
 class QueryInterruptedError(RecallError):
     """Reading took longer than it may, or was ended because the store is to be closed."""
 

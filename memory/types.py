@@ -138,7 +138,9 @@ class Memory:
         position = check_numbers("position", self.position, 3)
         object.__setattr__(self, "position", position)
         for name in ("yaw", "confidence", "reward"):
-            object.__setattr__(self, name, check_numbers(name, (getattr(self, name),), 1)[0])
+            number = getattr(self, name)
+            if type(number) is not float or not math.isfinite(number):
+                object.__setattr__(self, name, check_numbers(name, (number,), 1)[0])
         if not 0.0 <= self.confidence <= 1.0:
             raise ValueError(f"confidence must be from 0 to 1, got {self.confidence}")
         check_choice("kind", self.kind, KINDS)
@@ -206,6 +208,8 @@ class Explanation:
 
 def check_integer(name: str, value: object) -> int:
     """``value``, or raise: an integer of 64 bits."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value  # Nearly all are: an answer holds very many.
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if not -(2**63) <= int(value) < 2**63:
@@ -228,12 +232,12 @@ def saturated(count: int) -> int:
 def check_numbers(name: str, values: Sequence[float], count: int) -> tuple[Any, ...]:
     """The finite numbers as a tuple of floats."""
     try:
-        found = tuple(float(value) for value in values)
+        found = tuple(map(float, values))
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be {count} numbers, got {values!r}") from error
     if len(found) != count:
         raise ValueError(f"{name} must have {count} numbers, got {len(found)}")
-    if not all(math.isfinite(value) for value in found):
+    if not all(map(math.isfinite, found)):
         raise ValueError(f"{name} must be finite, got {values!r}")
     return found
 
@@ -244,6 +248,8 @@ def check_text(name: str, value: object) -> str:
         raise TypeError(f"{name} must be text, got {type(value).__name__}")
     if "\0" in value:
         raise ValueError(f"{name} must not contain a zero character")
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError as error:

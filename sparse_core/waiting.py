@@ -32,8 +32,21 @@ def sleep_while_waiting() -> None:
         sys.meta_path.insert(0, _FINDER)
 
 
+def waits_asleep() -> bool:
+    """Whether the threads of torch sleep while they wait, as far as is known: by the environment or by
+    :func:`sleep_while_waiting`. A program that loads torch before these packages has threads that spin."""
+    policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
+    return _FINDER.asleep or policy == "passive" or os.environ.get("GOMP_SPINCOUNT") == "0"
+
+
 class _TorchFinder(MetaPathFinder):
-    """Finds torch as others do, once, and has it loaded with the environment that says how to wait."""
+    """Finds torch as others do, once, and has it loaded with the environment that says how to wait.
+
+    Attributes:
+        asleep: whether it was.
+    """
+
+    asleep = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,6 +66,7 @@ class _TorchFinder(MetaPathFinder):
             os.environ["OMP_WAIT_POLICY"] = "passive"
             try:
                 load(module)
+                self.asleep = True
             finally:
                 os.environ.pop("OMP_WAIT_POLICY", None)
 

@@ -1,7 +1,7 @@
 """Build the documentation as a site that needs no network: `make docs`, or
 
-    python docs/website/build.py                # into build/site; open build/site/index.html
-    python docs/website/build.py --out FOLDER
+    python docs/website/build.py                # into build/site/VERSION; open build/site/index.html
+    python docs/website/build.py --out FOLDER   # sites of other versions in it stay, and are switched to
 
 Pages come from the Markdown of the repository in the order of docs/README.md, the reference from docstrings.
 Ends with an error if a link leads nowhere or a page fetches something from elsewhere.
@@ -27,6 +27,7 @@ from website.navigation import as_toml, navigation
 from website.pages import write_pages
 from website.places import BUILD, ROOT, SITE
 from website.reference import write_reference
+from website.versions import list_versions
 
 #: References of docstrings, as pages show them.
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|data|exc|obj):<code>~?([^<]+)</code>")
@@ -41,7 +42,7 @@ site_dir = "site"
 use_directory_urls = false
 nav = {nav}
 extra_css = ["assets/site.css"]
-extra_javascript = [{{path = "assets/iframe-worker.js"}}]
+extra_javascript = [{{path = "assets/iframe-worker.js"}}, {{path = "assets/version-switch.js", defer = true}}]
 
 [project.theme]
 font = false
@@ -89,7 +90,7 @@ filters = ["!^_"]
 
 
 def build(target: Path) -> list[str]:
-    """Build the site.
+    """Build the site of this version.
 
     Args:
         target: folder that is replaced.
@@ -105,7 +106,7 @@ def build(target: Path) -> list[str]:
     pages = BUILD / "pages"
     write_pages(pages)
     sections = navigation(write_reference(pages / "reference"))
-    for name in ("site.css", "iframe-worker.js"):
+    for name in ("site.css", "iframe-worker.js", "version-switch.js"):
         (pages / "assets").mkdir(exist_ok=True)
         shutil.copyfile(_HERE / name, pages / "assets" / name)
     config = BUILD / "zensical.toml"
@@ -136,17 +137,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=SITE, help="folder for the site (default: build/site)")
+    parser.add_argument(
+        "--out", type=Path, default=SITE, help="folder for a folder of each version (default: build/site)"
+    )
     options = parser.parse_args(arguments)
     try:
-        wrong = build(options.out)
+        wrong = build(options.out / __version__)
     except (RuntimeError, FileNotFoundError) as error:
         print(f"docs: {error}", file=sys.stderr)
         return 2
     for line in wrong:
         print(line, file=sys.stderr)
-    count = len(list(options.out.rglob("*.html")))
-    print(f"{count} pages in {options.out}, {len(wrong)} faults; open {options.out / 'index.html'}")
+    versions = list_versions(options.out)
+    count = len(list((options.out / __version__).rglob("*.html")))
+    print(f"{count} pages of {__version__}, {len(wrong)} faults; versions: {', '.join(versions)}")
+    print(f"open {options.out / 'index.html'}")
     return 1 if wrong else 0
 
 

@@ -42,6 +42,11 @@ COMMANDS = {
     "backup": Command(
         "memory.cli.backup", "Copy a store, as it is now, into a folder without one; of a server by pg_dump."
     ),
+    "sync": Command(
+        "memory.cli.sync",
+        "Bring what a store has to another: a folder, a server or a service. Run it again after a break, and"
+        " for what is new since; or with --follow.",
+    ),
     "archive": Command(
         "memory.cli.archive", "Write old months of a store on a server into files, and drop them there."
     ),

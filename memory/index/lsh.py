@@ -328,7 +328,8 @@ def _closest(
     if len(rows) <= count:
         return rows
     distance = differing_bits(sketches.take(rows), query)
-    limit = np.partition(distance, count - 1)[count - 1]
+    # By counting: there are only so many distances.
+    limit = int(np.searchsorted(np.cumsum(np.bincount(distance)), count))
     kept = np.flatnonzero(distance <= limit)
     if len(kept) > 2 * count:
         # Very many equal sketches are copies: the lowest rows stand for them.

@@ -295,7 +295,7 @@ def single(rows: NDArray[np.float16], out: Floats | None = None, *, of: int | No
     # torch warns of arrays that must not be written to, such as mapped files, and then only reads.
     source = torch.from_numpy(rows if rows.flags.writeable else np.asarray(_Writable(rows)))
     target = torch.from_numpy(found)
-    if (len(rows) if of is None else of) * rows.shape[1] >= _MANY:
+    if torch.get_num_threads() == 1 or (len(rows) if of is None else of) * rows.shape[1] >= _MANY:
         target.copy_(source)
         return found
     # Of more numbers torch wakes threads; where others use the cores it waits for them longest.

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.merging.robots import joined_robots
 from memory.merging.tracked import joined_tracks
 from memory.merging.visits import join_visits, known_visits
 from memory.types import Memory, saturated
@@ -74,7 +75,8 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
     all; visits are those of all, joined where at most a minute is between them
     (:mod:`memory.merging.visits`); confidence and importance are the highest; time, state, caption and label
     are of the most recent, a caption of the most recent that has one; payloads are joined, the more recent
-    wins, and tracks of all are named; evidence and provenance are joined line by line.
+    wins, tracks of all are named, and who saw how much is added up; evidence and provenance are joined line
+    by line.
 
     Args:
         memories: at least one, of one map and kind; the most recent is the one with the latest ``time_ns``,
@@ -108,6 +110,7 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
     for memory in reversed(ordered):
         payload.update(memory.payload)
     payload.update(joined_tracks(ordered))
+    payload.update(joined_robots(ordered))
     return Memory(
         time_ns=latest.time_ns,
         position=(float(position[0]), float(position[1]), float(position[2])),

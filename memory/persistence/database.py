@@ -15,11 +15,13 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from memory.persistence import integrity, journal, meta, operations, poses
+from memory.persistence.batches import Batch
 from memory.persistence.contract import Connection
 from memory.persistence.copying import Progress
 from memory.persistence.ids import check_ids
 from memory.persistence.operations import Addition, Applied, Trimmed
 from memory.persistence.queries import SETTINGS, Queries
+from memory.persistence.received import Known, Received, receive
 from memory.persistence.records import Prepared, prepare
 from memory.persistence.sights import Pending, Sights
 from memory.persistence.tables import check_new
@@ -188,6 +190,12 @@ class Database(Queries):
         generation = self._write(work).generation
         self._tidy_after(len(known))
         return generation
+
+    def receive(self, batch: Batch, known: Known, *, may_undo: bool = True) -> Received:
+        """See :func:`memory.persistence.received.receive`; returns when it is on the disk."""
+        return self._write(
+            lambda connection: receive(connection, self._counters, known, batch, may_undo=may_undo)
+        )
 
     def touch(self, ids: Iterable[int], now_ns: int) -> None:
         """Count an access to each of the memories; not logged, no change of generation."""

@@ -33,10 +33,11 @@ class Handle(Opened):
         dim: length of the default vectors.
         readonly: whether it was opened for reading only.
         remarks: what opening found that its user should know: lost operations, an erasure that waits.
-        shared: never: a file has one writer.
+        shared, guarded: never: a file has one writer, who owns it.
     """
 
     shared = False
+    guarded = False
 
     def __init__(self, folder: Path, *, dim: int | None, readonly: bool, lock: WriterLock | None) -> None:
         """Used by :meth:`open`."""

@@ -177,13 +177,19 @@ def insert_log_rows(
 
 
 def read_entries(
-    connection: Connection, *, after: int = 0, until: int | None = None, limit: int | None = None
+    connection: Connection,
+    *,
+    after: int = 0,
+    until: int | None = None,
+    limit: int | None = None,
+    operation: str | None = None,
 ) -> list[LogEntry]:
-    """Operations after a generation, in order."""
+    """Operations after a generation, in order; all, or those of a name."""
+    named, names = ("", ()) if operation is None else (" AND operation = ?", (operation,))
     rows = connection.execute(
         "SELECT generation, time_ns, operation, first_id, next_id, undoes, detail FROM log"
-        " WHERE generation > ? AND generation <= ? ORDER BY generation LIMIT ?",
-        (after, 2**62 if until is None else until, 2**62 if limit is None else limit),
+        f" WHERE generation > ? AND generation <= ?{named} ORDER BY generation LIMIT ?",
+        (after, 2**62 if until is None else until, *names, 2**62 if limit is None else limit),
     )
     return [
         LogEntry(generation, time_ns, operation, range(first, following), undoes, json.loads(detail))

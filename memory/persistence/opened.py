@@ -26,6 +26,7 @@ class Opened(ABC):
         remarks: what opening found that its user should know.
         shared: whether other processes, on other computers too, write at the same time: settings are in the
             database alone.
+        guarded: whether row-level security holds for this user: who is not the owner of a server's store.
     """
 
     folder: Path
@@ -33,6 +34,7 @@ class Opened(ABC):
     readonly: bool
     remarks: list[str]
     shared: bool
+    guarded: bool
     _counters: Counters
 
     @abstractmethod

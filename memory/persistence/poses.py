@@ -113,10 +113,7 @@ def read(
     changes = int(np.count_nonzero(np.diff(ids // CHUNK, prepend=-1)))
     rows = min(changes, (int(ids.max()) - int(ids.min())) // CHUNK + 2)
     if len(ids) < SCATTERED * rows:
-        found[:, :POSE] = read_single(connection, "pose", ids)
-        if spread:
-            found[:, POSE:] = read_single(connection, "spread", ids)
-        return found
+        return read_single(connection, ids, spread=spread)
     chunks, inverse = np.unique(ids // CHUNK, return_inverse=True)
     rest = ids % CHUNK
     found[:, :POSE] = read_chunks(connection, "pose", chunks)[inverse, rest]
@@ -169,16 +166,23 @@ def read_chunks(connection: sqlite3.Connection, table: str, chunks: NDArray[np.i
     return found
 
 
-def read_single(connection: sqlite3.Connection, table: str, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n, width) float64 of ids that are far from each other: only their own bytes of a row are taken."""
-    width = POSE if table == "pose" else SPREAD
-    sql = (
-        f"SELECT substr(t.{COLUMN[table]}, 1 + {8 * width} * (j.value % {CHUNK}), {8 * width})"
-        f" FROM json_each(?) AS j LEFT JOIN {table} AS t ON t.chunk = j.value / {CHUNK} ORDER BY j.key"
+def read_single(
+    connection: sqlite3.Connection, ids: NDArray[np.int64], *, spread: bool = False
+) -> NDArray[np.float64]:
+    """As :func:`read`, of ids that are far from each other: only their own bytes of a row are taken."""
+    widths = {"pose": POSE} | ({"spread": SPREAD} if spread else {})
+    columns = ", ".join(
+        f"substr({table}.{COLUMN[table]}, 1 + {8 * width} * (j.value % {CHUNK}), {8 * width})"
+        for table, width in widths.items()
     )
-    nothing = np.full(width, np.nan, "<f8").tobytes()
+    joins = "".join(f" LEFT JOIN {table} ON {table}.chunk = j.value / {CHUNK}" for table in widths)
+    sql = f"SELECT {columns} FROM json_each(?) AS j{joins} ORDER BY j.key"
     rows = connection.execute(sql, (json.dumps(ids.tolist()),)).fetchall()
-    return floats([blob or nothing for (blob,) in rows], width)
+    found = []
+    for at, width in enumerate(widths.values()):
+        nothing = np.full(width, np.nan, "<f8").tobytes()
+        found.append(floats([row[at] or nothing for row in rows], width))
+    return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
 
 def floats(blobs: Sequence[bytes], count: int) -> NDArray[np.float64]:

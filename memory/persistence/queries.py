@@ -15,6 +15,7 @@ from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
 from memory.persistence.opened import Opened
 from memory.persistence.reading import Order, TextHits
+from memory.persistence.received import Known, shared_ids
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.scanning import Columns
 from memory.persistence.seen import select_seen
@@ -160,22 +161,40 @@ class Queries(Opened):
         with self._read() as connection:
             return journal.read_identity(connection, generation)
 
+    @property
+    def store(self) -> str:
+        """Random name of the store, which its copies have too."""
+        with self._read() as connection:
+            return str(meta.read(connection, journal.STORE))
+
     def changes(self, after_generation: int) -> Changes:
         """What differs from an earlier generation."""
         check_integer("after_generation", after_generation)
         with self._read() as connection:
             return journal.read_changes(connection, after_generation)
 
-    def log(self, after_generation: int = 0, *, limit: int | None = None) -> list[LogEntry]:
-        """Operations after a generation, in order."""
+    def log(
+        self, after_generation: int = 0, *, limit: int | None = None, operation: str | None = None
+    ) -> list[LogEntry]:
+        """Operations after a generation, in order; all, or those of a name."""
         with self._read() as connection:
-            return journal.read_entries(connection, after=after_generation, limit=limit)
+            return journal.read_entries(connection, after=after_generation, limit=limit, operation=operation)
 
     def history(self, id: int) -> list[LogEntry]:
         """Operations that touched a memory, there or gone."""
         check_integer("id", id)
         with self._read() as connection:
             return journal.read_history(connection, id)
+
+    def follow(self, known: Known) -> None:
+        """Bring what is known of another store up to date."""
+        with self._read() as connection:
+            known.follow(connection)
+
+    def shared_ids(self) -> NDArray[np.int64]:
+        """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
+        with self._read() as connection:
+            return shared_ids(connection)
 
     def visited_after(self, time_ns: int) -> Overlapping:
         """Memories of several sights whose last is after a time; ``first_ns`` is when that was."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.merging.robots import seen_by
 from memory.plain import UNTOLD, to_plain
 from memory.questions.visits import first_within
 from memory.types import Hit, Memory, State
@@ -60,8 +61,20 @@ class Sighting(Answer):
         alike = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
         return (
             f"{self.what} was {self.question.replace('_', ' ')} on {moment(self.time_ns)} at"
-            f" {point(self.memory.position)} in map {self.memory.map_id}: {name(self.memory)}{alike}."
+            f" {point(self.memory.position)} in map {self.memory.map_id}: {name(self.memory)}{alike}"
+            f"{self._by(self.memory)}."
         )
+
+    def _by(self, memory: Memory) -> str:
+        """Who saw it, where several robots share the memory: the one that is meant first."""
+        shares = seen_by(memory)
+        if not shares:
+            return ""
+        if self.question == "last_seen":
+            first, *others = sorted(shares, key=lambda robot: (-shares[robot].last_ns, robot))
+        else:
+            first, *others = sorted(shares, key=lambda robot: (shares[robot].first_ns, robot))
+        return f", by {first}" + (f" (also seen by {', '.join(others)})" if others else "")
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
-from memory.serve import mapping, memories, operations, path
+from memory.serve import mapping, memories, operations, path, syncing, watching
 from memory.serve.answers import problem_answer
+from memory.serve.direct import Direct
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
+from memory.serve.metrics import Metrics
 from memory.serve.options import ServeOptions
 from memory.serve.schema import openapi
 from memory.serve.service import Service
@@ -45,19 +47,36 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
     app.state.service = service
     app.include_router(memories.router)
     app.include_router(operations.router)
+    app.include_router(syncing.router)
     app.state.map_columns = mapping.MapColumns(store.database)
     app.include_router(mapping.router)
     app.include_router(path.router)
+    app.state.metrics = _metrics(service)
+    app.include_router(watching.router)
     app.state.addresses = [
-        route for router in (memories, operations, mapping) for route in router.router.routes
+        route
+        for router in (memories, operations, syncing, mapping, watching)
+        for route in router.router.routes
     ]
-    app.add_middleware(Guard, token=token, folder=store.folder, options=options)
+    # The last that is added is passed first.
+    app.add_middleware(Direct, routers=(memories.router, operations.router), service=service)
+    app.add_middleware(Guard, token=token, folder=store.folder, options=options, metrics=app.state.metrics)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     if (PAGE / "index.html").exists():
         app.router.routes.append(_Page("/", StaticFiles(directory=PAGE, html=True)))
     app.openapi = lambda: openapi(app, options, token=token is not None)  # type: ignore[method-assign]
     return app
+
+
+def _metrics(service: Service) -> Metrics | None:
+    """None without ``prometheus_client``: ``/metrics`` then says what is missing."""
+    try:
+        return Metrics(service)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "prometheus_client":
+            return None
+        raise
 
 
 class _Page(Mount):

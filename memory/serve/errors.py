@@ -1,7 +1,7 @@
 """Errors as answers: ``{"error": {"type", "message", "field"}}``, without a path of the server.
 
 400 bad_json, bad_host            401 unauthorised             403 read_only, cross_origin
-404 not_found, unknown_memory     405 method_not_allowed       409 undo, erase, store_locked
+404 not_found, unknown_memory     405 method_not_allowed       409 undo, erase, store_locked, stale
 413 too_large                     415 media_type               422 invalid, dimension
 429 rate_limited                  500 internal, store          503 store_closed, busy, interrupted
 507 store_full

@@ -22,6 +22,8 @@ from memory.serve.rate import RateLimit, client_of, retry_after
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from memory.serve.metrics import Metrics
+
 _LOG = logging.getLogger(__name__)
 _CONTENT = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -37,6 +39,8 @@ HEADERS = {
 _ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _NAMES = frozenset(name for name, _ in _ENCODED)
 _PRIVATE = (b"cache-control", b"no-store")
+#: What says something of the store begins so; the page and the description of the interface do not.
+GUARDED = ("/api", "/metrics")
 #: Where the token may be part of the address, because a browser's EventSource sends no header.
 EVENTS = "/api/events"
 
@@ -46,13 +50,23 @@ class Guard:
 
     Args:
         app: the service.
-        token: that requests to ``/api`` must bring, or ``None``.
+        token: that requests to :data:`GUARDED` must bring, or ``None``.
         folder: of the store, which no answer names.
         options: limits.
+        metrics: that requests count for, if any.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, folder: Path, options: ServeOptions) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        folder: Path,
+        options: ServeOptions,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._app = app
+        self._metrics = metrics
         self._token = None if token is None else token.encode()
         self._folder = folder
         self._options = options
@@ -65,6 +79,8 @@ class Guard:
             return
         status = 0
         begun = time.perf_counter()
+        if self._metrics is not None:
+            self._metrics.begun()
 
         async def guarded(message: Message) -> None:
             nonlocal status
@@ -86,8 +102,11 @@ class Guard:
                 problem = Problem(500, "internal", "something went wrong; the log of the service says what")
             await problem_answer(problem)(scope, receive, guarded)
         finally:
+            seconds = time.perf_counter() - begun
+            if self._metrics is not None:
+                self._metrics.ended(scope, status, seconds)
             if REQUESTS.isEnabledFor(logging.INFO):
-                note_request(scope, status, time.perf_counter() - begun)
+                note_request(scope, status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = self._refusal(scope)
@@ -126,7 +145,7 @@ class Guard:
         return name is not None and name.rstrip(".") in self._options.hosts
 
     def _is_authorised(self, scope: Scope, headers: Headers) -> bool:
-        if self._token is None or not scope["path"].startswith("/api"):
+        if self._token is None or not scope["path"].startswith(GUARDED):
             return True
         given: list[bytes] = []
         kind, _, value = headers.get("authorization", "").partition(" ")
@@ -140,7 +159,7 @@ class Guard:
 def _completed(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
     """The headers of an answer with those that every answer has."""
     own = [(name, value) for name, value in headers if name not in _NAMES]
-    if path.startswith("/api"):
+    if path.startswith(GUARDED):
         own = [(name, value) for name, value in own if name != b"cache-control"]
         own.append(_PRIVATE)
     return own + _ENCODED

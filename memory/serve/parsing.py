@@ -39,6 +39,11 @@ class Bodies:
         self._bytes = 0
         self._large = asyncio.Semaphore(2)
 
+    @property
+    def total_bytes(self) -> int:
+        """Of all of them."""
+        return self._bytes
+
     @contextmanager
     def held(self) -> Iterator[list[int]]:
         """The bytes of one request, which :meth:`take` adds to."""

@@ -180,6 +180,20 @@ class ConsolidateBody(Body):
     now: Moment | None = None
 
 
+class SyncBody(Body):
+    """Part of what a store has and the service lacks, as ``recall sync`` sends it."""
+
+    batch: dict[str, Any]
+
+
+class PullBody(Body):
+    """How far a robot has what others saw, as ``recall sync --pull`` tells it."""
+
+    position: dict[str, Any]
+    name: Name = Field("shared", min_length=1, description="that the robot has the service's store by")
+    maps: Labels | None = Field(None, description="of which memories are wanted; all without")
+
+
 #: Of each address that something is sent to.
 BODIES: dict[str, type[BaseModel]] = {
     "/api/memories": AddBody,
@@ -189,6 +203,8 @@ BODIES: dict[str, type[BaseModel]] = {
     "/api/mark": MarkBody,
     "/api/undo": UndoBody,
     "/api/consolidate": ConsolidateBody,
+    "/api/sync": SyncBody,
+    "/api/pull": PullBody,
 }
 
 

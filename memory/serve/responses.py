@@ -166,6 +166,34 @@ class UndoAnswer:
 
 
 @dataclass(frozen=True)
+class PositionAnswer:
+    """How far the service has what a store sends."""
+
+    store: Annotated[str, Field(description="random name of the service's own store")]
+    points: Annotated[list[list[Any]], Field(description="operations and identities, the newest last")]
+    partial: Annotated[list[list[Any]], Field(description="what came since: a point, runs of ids")]
+    robot: str | None
+
+
+@dataclass(frozen=True)
+class SyncAnswer:
+    """What a batch did."""
+
+    added: int
+    changed: int
+    removed: int
+    kept: Annotated[int, Field(description="changes not made, of what was forgotten or merged for good")]
+    generation: Annotated[int | None, Field(description="null where the batch had come before")]
+
+
+@dataclass(frozen=True)
+class PullAnswer:
+    """The next batch of what others saw."""
+
+    batch: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class MergeAnswer:
     """Memories that became one."""
 

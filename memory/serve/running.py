@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import torch
@@ -18,6 +18,7 @@ from memory.serve.connections import protocol
 from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore
+from sparse_core.service_manager import ServiceManager
 
 #: Seconds that open requests have to finish; then they are interrupted, and the store is closed.
 GRACE_S = 15
@@ -88,13 +89,19 @@ def serve(
 
     limits = options_for(host, token, options or ServeOptions())
     app = create_app(store, token=token, options=limits)
-    listener = _listen(host, port)
+    listener, manager = _listen(host, port), ServiceManager()
 
     class Server(uvicorn.Server):
-        """Ends the streams of those who follow, which otherwise would never be done."""
+        """Ends the streams of those who follow, which else would never be done; tells that it is alive."""
+
+        async def on_tick(self, counter: int) -> bool:
+            """Several times a second, as long as requests are taken."""
+            manager.alive()
+            return await super().on_tick(counter)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """End what is open, then the service."""
+            manager.stopping()
             app.state.service.feed.stop()
             asyncio.get_running_loop().call_later(GRACE_S, app.state.service.interrupt)
             await super().shutdown(sockets)
@@ -116,9 +123,11 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     torch.set_num_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
-    with _signals_let_pass(), listener:
+    with _signals_let_pass(), listener, closing(manager):
+        address = f"http://{shown}:{listener.getsockname()[1]}/"
         if ready is not None:
-            ready(f"http://{shown}:{listener.getsockname()[1]}/")
+            ready(address)
+        manager.ready(address)
         Server(config).run(sockets=[listener])
 
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
@@ -21,7 +20,10 @@ from memory.serve.events import Feed
 from memory.serve.options import ServeOptions
 from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
+from memory.serve.threads import CountedThreads
+from memory.serve.turns import Turns
 from memory.store import MemoryStore
+from memory.sync.inbox import Inbox
 
 Result = TypeVar("Result")
 
@@ -43,11 +45,12 @@ class Service:
         self.options = options
         self.reading = Reading(store.database)
         self.questions = Questions(store)
+        self.inbox = Inbox(store.database)
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
         # Apart, so that who reads never waits for those who wait for a long operation to be written.
-        self._readers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-read")
-        self._writers = ThreadPoolExecutor(options.threads, thread_name_prefix="recall-write")
+        self._readers = Turns(options.threads, name="recall-read")
+        self._writers = CountedThreads(options.threads, "recall-write")
         self._aside = asyncio.Semaphore(max(1, options.threads // 4))
         self._stopping = threading.Event()
         self._checking = threading.Lock()
@@ -59,35 +62,39 @@ class Service:
         """Whether nothing may be changed."""
         return self.store.readonly
 
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Calls that no thread has begun, by what they do."""
+        return {"read": self._readers.waiting, "write": self._writers.waiting}
+
+    @property
+    def working(self) -> dict[str, int]:
+        """Calls that a thread is at, by what they do."""
+        return {"read": self._readers.working, "write": self._writers.working}
+
+    @property
+    def held_bytes(self) -> int:
+        """Of bodies that came and are not answered yet."""
+        return self._bodies.total_bytes
+
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """Call a function in a thread: the event loop never waits for the disk.
 
         Raises:
             QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
         """
-        seconds = self.options.query_timeout_s or None
-        return await self._work(self._readers, seconds, function, *arguments, **named)
-
-    async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
-        async with self._aside:
-            return await self.work(function, *arguments, **named)
-
-    async def _work(
-        self,
-        threads: ThreadPoolExecutor,
-        seconds: float | None,
-        function: Callable[..., Result],
-        *arguments: Any,
-        **named: Any,
-    ) -> Result:
-        deadline = Deadline(seconds, self._stopping)  # From now on, not from when there is a thread.
+        deadline = Deadline(self.options.query_timeout_s or None, self._stopping)  # From now on.
 
         def call() -> Result:
             with reading_until(deadline):
                 return function(*arguments, **named)
 
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        return await self._readers.call(call)
+
+    async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
+        async with self._aside:
+            return await self.work(function, *arguments, **named)
 
     async def read(self, function: Callable[[], Any]) -> Answer:
         """The answer with what a function finds; JSON is made of it in the same thread."""
@@ -112,15 +119,17 @@ class Service:
         """
         with self._bodies.held() as mine:
             raw = await read_body(request, self.options, self._bodies, mine)
+            deadline = Deadline(None, self._stopping)
 
             def work() -> tuple[Answer, int | None]:
-                body = parse(model, raw, self.options)
-                self.check_writable()
-                found, generation = function(body)
-                return Answer(found), generation
+                with reading_until(deadline):
+                    body = parse(model, raw, self.options)
+                    self.check_writable()
+                    found, generation = function(body)
+                    return Answer(found), generation
 
             async with self._bodies.turn(raw):
-                answer, generation = await self._work(self._writers, None, work)
+                answer, generation = await asyncio.get_running_loop().run_in_executor(self._writers, work)
         self.feed.tell(generation)
         return answer
 
@@ -167,10 +176,10 @@ class Service:
         finally:
             self.feed.stop()
             # What is still at work had its time.
-            pools = (self._readers, self._writers)
-            for pool in pools:
-                pool.shutdown(wait=False, cancel_futures=True)
-            ended = [asyncio.ensure_future(asyncio.to_thread(pool.shutdown)) for pool in pools]
+            self._readers.cancel()
+            self._writers.shutdown(wait=False, cancel_futures=True)
+            waits = (self._readers.join, self._writers.shutdown)
+            ended = [asyncio.ensure_future(asyncio.to_thread(wait)) for wait in waits]
             while (await asyncio.wait(ended, timeout=0.2))[1]:
                 self.interrupt()
 

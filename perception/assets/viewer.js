@@ -1,22 +1,27 @@
 "use strict";
-// Viewer of one frame: decodes the points, draws them and the boxes with WebGL, and ties the tables to the view.
-// Axes are the LiDAR frame's: x forward, y left, z up. Positions on the GPU count from the cloud's origin.
+// View of one frame at a time: decodes the points, draws them and the boxes with WebGL, and labels them.
+// Axes are the LiDAR frame's: x forward, y left, z up. Positions on the GPU count from one origin for all frames.
 
 addEventListener("error", (event) => { document.documentElement.dataset.error = event.message; });
 
 const byId = (id) => document.getElementById(id);
-const frame = JSON.parse(byId("frame").textContent);
-const origin = frame.points.origin;
+const page = JSON.parse(byId("frames").textContent);
+const stored = [...document.querySelectorAll("script.points")];
+const fullest = page.frames.reduce((best, one, index, all) => (one.points.count > all[best].points.count ? index : best), 0);
+const origin = page.frames[fullest].points.origin;
+const hasTracks = page.frames.some((one) => one.detections.some((box) => box.track !== undefined));
 const canvas = byId("view");
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 // ---------------------------------------------------------------- data
 
-function decodePoints({ count, base64 }) {
-  const text = atob(base64);
+function decodePoints(number) {
+  const { count, origin: centre, step } = page.frames[number].points;
+  const text = atob(stored[number].textContent);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return { count, steps: new Int16Array(bytes.buffer, 0, count * 3), intensity: bytes.subarray(count * 6) };
+  const shift = centre.map((value, axis) => value - origin[axis]);
+  return { count, step, shift, steps: new Int16Array(bytes.buffer, 0, count * 3), intensity: bytes.subarray(count * 6) };
 }
 
 function toBox(record, index, kind) {
@@ -28,17 +33,50 @@ function toBox(record, index, kind) {
   for (const w of [-height / 2, height / 2])
     for (const [u, v] of [[1, 1], [1, -1], [-1, -1], [-1, 1]]) corners.push(at((u * length) / 2, (v * width) / 2, w));
   const nose = [centre, at(length / 2 + 0.9, 0, 0)];
-  const number = (kind === "g" ? "T" : "") + (index + 1);
+  const number = kind === "g" ? "T" + (index + 1) : record.track === undefined ? String(index + 1) : "#" + record.track;
   return { ...record, key: kind + index, kind, number, centre, corners, nose, length, distance: Math.hypot(x, y) };
 }
 
-const points = decodePoints(frame.points);
-const detections = frame.detections.map((record, index) => toBox(record, index, "d"));
-const truth = frame.truth.map((record, index) => toBox(record, index, "g"));
-const boxOf = new Map([...detections, ...truth].map((box) => [box.key, box]));
-const state = { score: 0, truth: true, byIntensity: false, picked: null };
+const state = { frame: 0, score: 0, truth: true, trails: true, byIntensity: false, byTrack: hasTracks, picked: null, followed: null };
+let points, detections, truth, boxOf;
+
+function loadFrame(number) {
+  state.frame = number;
+  points = decodePoints(number);
+  detections = page.frames[number].detections.map((record, index) => toBox(record, index, "d"));
+  truth = page.frames[number].truth.map((record, index) => toBox(record, index, "g"));
+  boxOf = new Map([...detections, ...truth].map((box) => [box.key, box]));
+}
+loadFrame(0);
+
 const isShown = (box) => (box.kind === "d" ? box.score >= state.score : state.truth);
 const shownBoxes = () => [...detections, ...truth].filter(isShown);
+const hueOf = (box) => (state.byTrack && box.track !== undefined ? `--track-${box.track % page.trackColours}` : `--class-${box.colour}`);
+
+// ---------------------------------------------------------------- trails
+
+const TRAIL = 30; // frames that they go back
+const STILL = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0];
+
+function placesOf(number) { // of tracks in the map, on the ground
+  const one = page.frames[number], m = one.pose || STILL;
+  one.places = one.places || new Map(one.detections.filter((box) => box.track !== undefined).map(({ box, track }) => {
+    const place = [box[0], box[1], box[2] - box[5] / 2];
+    return [track, [0, 4, 8].map((row) => m[row] * place[0] + m[row + 1] * place[1] + m[row + 2] * place[2] + m[row + 3])];
+  }));
+  return one.places;
+}
+
+function trailOf(track) { // as the sensor sees it now, counted from the origin
+  const m = page.frames[state.frame].pose || STILL, trail = [];
+  for (let number = Math.max(0, state.frame - TRAIL); number <= state.frame; number++) {
+    const place = placesOf(number).get(track);
+    if (!place) continue;
+    const from = place.map((value, axis) => value - m[axis * 4 + 3]);
+    trail.push([0, 1, 2].map((axis) => m[axis] * from[0] + m[axis + 4] * from[1] + m[axis + 8] * from[2] - origin[axis]));
+  }
+  return trail;
+}
 
 // ---------------------------------------------------------------- colours
 
@@ -48,11 +86,11 @@ function readTheme() {
     const hex = parseInt(style.getPropertyValue(name).trim().slice(1), 16);
     return [(hex >> 16) / 255, ((hex >> 8) & 255) / 255, (hex & 255) / 255];
   };
+  const tints = {};
   return {
     ground: colour("--ground"), grid: colour("--grid"), truth: colour("--truth"),
     stops: [0, 1, 2, 3, 4].flatMap((i) => colour("--point-" + i)),
-    classes: [...new Set([...detections, ...truth].map((box) => box.colour))].reduce(
-      (all, i) => ({ ...all, [i]: colour("--class-" + i) }), {}),
+    of: (box) => (tints[hueOf(box)] = tints[hueOf(box)] || colour(hueOf(box))),
   };
 }
 
@@ -63,11 +101,12 @@ const camera = { target: [0, 0, 0], distance: 50, yaw: 0, pitch: 0.5 };
 const extent = measure();
 
 function measure() {
-  const stride = Math.max(1, Math.floor(points.count / 4000));
-  const axes = [[], []];
-  for (let i = 0; i < points.count; i += stride)
-    for (const axis of [0, 1]) axes[axis].push(points.steps[i * 3 + axis] * frame.points.step[axis] + origin[axis]);
-  for (const box of boxOf.values()) axes.forEach((values, axis) => values.push(box.box[axis]));
+  const { count, steps, step } = decodePoints(fullest);
+  const boxes = page.frames.flatMap((one) => [...one.detections, ...one.truth]).map((one) => one.box);
+  const stride = Math.max(1, Math.floor(count / 4000)), axes = [[], []];
+  for (let i = 0; i < count; i += stride)
+    for (const axis of [0, 1]) axes[axis].push(steps[i * 3 + axis] * step[axis] + origin[axis]);
+  for (const box of page.frames.length > 1 && count ? [] : boxes) axes.forEach((values, axis) => values.push(box[axis]));
   const spans = axes.map((values) => {
     values.sort((a, b) => a - b);
     const at = (share) => (values.length ? values[Math.round(share * (values.length - 1))] : 0);
@@ -75,7 +114,7 @@ function measure() {
   });
   const reach = Math.max(10, ...spans.flat().map(Math.abs));
   const size = Math.max(20, spans[0][1] - spans[0][0], spans[1][1] - spans[1][0]);
-  const ground = frame.points.count || !boxOf.size ? frame.points.heights[0] : Math.min(...[...boxOf.values()].map((b) => b.box[2] - b.box[5] / 2));
+  const ground = count || !boxes.length ? page.heights[0] : Math.min(...boxes.map((box) => box[2] - box[5] / 2));
   return { spans, reach, size, ground };
 }
 
@@ -159,10 +198,10 @@ function zoom(factor) {
 
 const POINT_SHADERS = [`
   attribute vec3 steps; attribute float intensity;
-  uniform mat4 matrix; uniform vec3 size; uniform vec3 stops[5]; uniform vec2 heights; uniform vec3 dot; uniform bool byIntensity;
+  uniform mat4 matrix; uniform vec3 size; uniform vec3 shift; uniform vec3 stops[5]; uniform vec2 heights; uniform vec3 dot; uniform bool byIntensity;
   varying vec3 colour;
   void main() {
-    vec3 place = steps * size;
+    vec3 place = steps * size + shift;
     gl_Position = matrix * vec4(place, 1.0);
     gl_PointSize = clamp(dot.x / max(gl_Position.w, 0.01), dot.y, dot.z);
     float t = byIntensity ? sqrt(intensity) : clamp((place.z - heights.x) / (heights.y - heights.x), 0.0, 1.0);
@@ -234,9 +273,18 @@ function lineVertices(out, start, end, tint) {
 function boxLines(boxes, theme) {
   const out = [];
   for (const box of boxes) {
-    const tint = [...(box.kind === "g" ? theme.truth : theme.classes[box.colour]), 1];
+    const tint = [...(box.kind === "g" ? theme.truth : theme.of(box)), 1];
     for (const [a, b] of EDGES) lineVertices(out, box.corners[a], box.corners[b], tint);
     lineVertices(out, ...box.nose, tint);
+  }
+  return out;
+}
+
+function trailLines(boxes, theme) {
+  const out = [];
+  for (const box of boxes.filter((one) => one.track !== undefined)) {
+    const trail = trailOf(box.track), tint = [...theme.of(box), 1];
+    for (let i = 1; i < trail.length; i++) lineVertices(out, trail[i - 1], trail[i], tint);
   }
   return out;
 }
@@ -246,7 +294,7 @@ function boxFills(boxes, theme) {
   for (const box of boxes.filter((one) => one.kind === "d" || one.key === state.picked)) {
     const picked = box.key === state.picked;
     for (const face of picked ? FACES : FRONT)
-      for (const corner of [0, 1, 2, 0, 2, 3]) out.push(...box.corners[face[corner]], ...theme.classes[box.colour], picked ? 0.22 : 0.3);
+      for (const corner of [0, 1, 2, 0, 2, 3]) out.push(...box.corners[face[corner]], ...theme.of(box), picked ? 0.22 : 0.3);
   }
   return out;
 }
@@ -288,9 +336,13 @@ function createRenderer() {
     draws.points = program(gl, POINT_SHADERS, ["steps", "intensity"]);
     draws.lines = program(gl, LINE_SHADERS, ["start", "end", "place", "tint"]);
     draws.fills = program(gl, FILL_SHADERS, ["position", "tint"]);
+    load();
+    update(true);
+  }
+
+  function load() {
     fill("steps", points.steps);
     fill("intensity", points.intensity);
-    update(true);
   }
 
   function update(themeChanged) {
@@ -301,6 +353,7 @@ function createRenderer() {
     layer("boxes", boxLines(shown.filter((box) => box.kind === "d" && box.key !== state.picked), theme));
     layer("truth", boxLines(shown.filter((box) => box.kind === "g" && box.key !== state.picked), theme));
     layer("picked", boxLines(shown.filter((box) => box.key === state.picked), theme));
+    layer("trails", state.trails ? trailLines(shown, theme) : []);
     const faces = boxFills(shown, theme);
     fill("faces", new Float32Array(faces));
     layers.faces = faces.length / 7;
@@ -310,9 +363,10 @@ function createRenderer() {
     const { built, uniform } = draws.points;
     gl.useProgram(built);
     gl.uniformMatrix4fv(uniform.matrix, false, view.matrix);
-    gl.uniform3fv(uniform.size, frame.points.step);
+    gl.uniform3fv(uniform.size, points.step);
+    gl.uniform3fv(uniform.shift, points.shift);
     gl.uniform3fv(uniform.stops, theme.stops);
-    gl.uniform2fv(uniform.heights, frame.points.heights.map((value) => value - origin[2]));
+    gl.uniform2fv(uniform.heights, page.heights.map((value) => value - origin[2]));
     gl.uniform1i(uniform.byIntensity, state.byIntensity ? 1 : 0);
     gl.uniform3f(uniform.dot, (0.036 * canvas.height) / FIELD, 1.7 * pixels, 6 * pixels);
     gl.bindBuffer(gl.ARRAY_BUFFER, buffers.steps);
@@ -356,6 +410,7 @@ function createRenderer() {
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     drawLines(view, "grid", 1.2 * pixels, 0);
     drawPoints(view, pixels);
+    drawLines(view, "trails", 1.8 * pixels, 0);
     drawLines(view, "boxes", 2.2 * pixels, 0);
     drawLines(view, "truth", 1.6 * pixels, 0.45);
     drawLines(view, "picked", 3.6 * pixels, 0);
@@ -368,7 +423,7 @@ function createRenderer() {
   }
 
   prepare();
-  return { draw, update, prepare };
+  return { draw, load, update, prepare };
 }
 
 // ---------------------------------------------------------------- labels over the view
@@ -381,11 +436,9 @@ function project(view, place) {
 }
 
 const tags = new Map();
-function tagFor(key, text, colour) {
+function tagFor(key) {
   if (!tags.has(key)) {
     const tag = document.createElement("span");
-    tag.textContent = text;
-    tag.style.setProperty("--tag", colour);
     byId("tags").append(tag);
     tags.set(key, tag);
   }
@@ -401,7 +454,7 @@ function wantedTags() {
       const picked = box.key === state.picked;
       const text = picked ? [box.number, box.label, box.score === null ? "" : box.score.toFixed(2)].join(" ") : box.number;
       const top = [box.centre[0], box.centre[1], box.corners[4][2]];
-      return { key: box.key + (picked ? "+" : ""), text, picked, place: top, rise: 18, colour: `var(--class-${box.colour})` };
+      return { key: box.key + (picked ? "+" : ""), text, picked, place: top, rise: 18, colour: `var(${hueOf(box)})` };
     });
   for (let radius = ringStep; radius <= extent.reach; radius += ringStep)
     wanted.push({ key: "r" + radius, text: radius + " m", place: [radius - origin[0], -origin[1], extent.ground - origin[2]], rise: 6, colour: "var(--faint)" });
@@ -417,7 +470,9 @@ function placeTags(view) {
     if (taken.some((other) => Math.abs(other.x - spot.x) < other.half + half && Math.abs(other.y - spot.y) < 18)) continue;
     taken.push({ ...spot, half });
     visible.add(key);
-    const tag = tagFor(key, text, colour);
+    const tag = tagFor(key);
+    if (tag.textContent !== text) tag.textContent = text;
+    tag.style.setProperty("--tag", colour);
     tag.className = picked ? "picked" : "";
     tag.style.transform = `translate(-50%, 0) translate(${spot.x.toFixed(1)}px, ${(spot.y - rise).toFixed(1)}px)`;
   }
@@ -455,162 +510,3 @@ function explainMissing(reason) {
   canvas.hidden = document.querySelector(".tools").hidden = true;
   document.documentElement.dataset.state = "no-webgl";
 }
-
-// ---------------------------------------------------------------- tables and controls
-
-const rows = [...document.querySelectorAll("tr[data-box]")];
-
-function showRows() {
-  for (const row of rows) {
-    const box = boxOf.get(row.dataset.box), picked = box.key === state.picked;
-    row.hidden = box.kind === "d" && !isShown(box);
-    row.classList.toggle("picked", picked);
-    row.querySelector("button").setAttribute("aria-pressed", picked);
-  }
-  byId("shown").textContent = `${detections.filter(isShown).length} of ${detections.length}`;
-}
-
-function pick(key, fly = true) {
-  state.picked = key;
-  showRows();
-  const box = boxOf.get(key);
-  if (box && box.kind === "g" && !state.truth) { state.truth = true; byId("truth").checked = true; }
-  refresh();
-  if (!box) { byId("status").textContent = "Nothing picked."; return; }
-  const score = box.score === null ? "" : `, score ${box.score.toFixed(2)}`;
-  byId("status").textContent = `${box.number}, ${box.label}${score}, ${box.distance.toFixed(1)} metres away.`;
-  if (fly) flyTo({ target: box.centre, distance: Math.max(12, 4 * box.length), pitch: clamp(camera.pitch, 0.35, 1.2) });
-}
-
-function pickNext(direction) {
-  const list = detections.filter(isShown);
-  if (!list.length) return;
-  const now = list.findIndex((box) => box.key === state.picked);
-  const next = now < 0 ? (direction > 0 ? 0 : list.length - 1) : (now + direction + list.length) % list.length;
-  pick(list[next].key);
-}
-
-function pickAt(x, y) {
-  const view = viewMatrix(canvas.width / canvas.height);
-  const hits = shownBoxes().map((box) => {
-    const spots = box.corners.map((corner) => project(view, corner));
-    if (spots.some((spot) => !spot)) return null;
-    const xs = spots.map((spot) => spot.x), ys = spots.map((spot) => spot.y);
-    const hit = x > Math.min(...xs) - 8 && x < Math.max(...xs) + 8 && y > Math.min(...ys) - 20 && y < Math.max(...ys) + 8;
-    return hit ? { key: box.key, rank: spots[0].depth + (box.kind === "g" ? 1e6 : 0) } : null;
-  }).filter(Boolean).sort((a, b) => a.rank - b.rank);
-  pick(hits.length ? hits[0].key : null, false);
-}
-
-for (const row of rows) row.addEventListener("click", () => pick(row.dataset.box));
-
-function filterByScore() {
-  state.score = Number(byId("score").value);
-  byId("score-value").textContent = state.score.toFixed(2);
-  const picked = boxOf.get(state.picked);
-  if (picked && !isShown(picked)) state.picked = null;
-  showRows();
-  refresh();
-}
-byId("score").addEventListener("input", filterByScore);
-
-function colourBy(byIntensity) {
-  state.byIntensity = byIntensity;
-  for (const input of document.getElementsByName("colour")) input.checked = (input.value === "intensity") === byIntensity;
-  const [low, high] = byIntensity ? ["0", "1"] : frame.points.heights.map((value) => value.toFixed(1) + " m");
-  byId("scale-low").textContent = low;
-  byId("scale-high").textContent = high;
-  redraw();
-}
-for (const input of document.getElementsByName("colour")) input.addEventListener("change", () => colourBy(input.value === "intensity"));
-
-function showTruth(shown) {
-  state.truth = byId("truth").checked = shown;
-  if (!shown && boxOf.get(state.picked)?.kind === "g") state.picked = null;
-  showRows();
-  refresh();
-}
-byId("truth").addEventListener("change", () => showTruth(byId("truth").checked));
-
-const lookFromAbove = () => flyTo({ pitch: Math.PI / 2, yaw: 0, distance: Math.max(camera.distance, extent.size * 0.8) });
-byId("reset").addEventListener("click", () => flyTo(homeView()));
-byId("above").addEventListener("click", lookFromAbove);
-byId("nearer").addEventListener("click", () => zoom(0.8));
-byId("farther").addEventListener("click", () => zoom(1.25));
-
-// ---------------------------------------------------------------- mouse, touch, keys
-
-const pointers = new Map();
-let travelled = 0;
-
-canvas.addEventListener("pointerdown", (event) => {
-  if (!pointers.size) travelled = 0;
-  pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
-  canvas.setPointerCapture(event.pointerId);
-});
-
-canvas.addEventListener("pointermove", (event) => {
-  const before = pointers.get(event.pointerId);
-  if (!before) return;
-  const right = (event.clientX - before.x) / canvas.clientHeight, down = (event.clientY - before.y) / canvas.clientHeight;
-  travelled += Math.hypot(event.clientX - before.x, event.clientY - before.y);
-  if (pointers.size === 2) {
-    const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
-    const span = Math.hypot(before.x - other.x, before.y - other.y);
-    const wider = Math.hypot(event.clientX - other.x, event.clientY - other.y);
-    move(right / 2, down / 2);
-    zoom(clamp(span / Math.max(1, wider), 0.5, 2));
-  } else if (event.buttons & 6 || event.shiftKey) move(right, down);
-  else turn(right * 3.2, down * 3.2);
-  pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
-});
-
-for (const name of ["pointerup", "pointercancel"])
-  canvas.addEventListener(name, (event) => {
-    const last = pointers.delete(event.pointerId) && !pointers.size;
-    if (name === "pointerup" && last && travelled < 5 && event.button === 0) {
-      const bounds = canvas.getBoundingClientRect();
-      pickAt(event.clientX - bounds.left, event.clientY - bounds.top);
-    }
-  });
-
-canvas.addEventListener("contextmenu", (event) => event.preventDefault());
-canvas.addEventListener("wheel", (event) => {
-  event.preventDefault();
-  const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? canvas.clientHeight : 1;
-  zoom(Math.exp(clamp(event.deltaY * unit, -300, 300) * 0.0015));
-}, { passive: false });
-
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-const KEYS = {
-  "+": () => zoom(0.85), "=": () => zoom(0.85), "-": () => zoom(1.18), _: () => zoom(1.18),
-  0: () => flyTo(homeView()), Home: () => flyTo(homeView()), t: lookFromAbove, n: () => pickNext(1), p: () => pickNext(-1),
-  c: () => colourBy(!state.byIntensity), g: () => truth.length && showTruth(!state.truth), Escape: () => pick(null),
-};
-
-canvas.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey) return;
-  const arrow = ARROWS[event.key];
-  const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (arrow) event.shiftKey ? move(-arrow[0] * 0.05, -arrow[1] * 0.05) : turn(arrow[0] * 0.08, arrow[1] * 0.06);
-  else if (action) action();
-  else return;
-  event.preventDefault();
-});
-
-// ---------------------------------------------------------------- start
-
-filterByScore();
-colourBy(false);
-try {
-  renderer = createRenderer();
-} catch (problem) {
-  console.warn(problem);
-}
-if (renderer) {
-  Object.assign(camera, homeView());
-  canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-  canvas.addEventListener("webglcontextrestored", () => { renderer.prepare(); redraw(); });
-  matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => refresh(true));
-  new ResizeObserver(drawNow).observe(canvas);
-} else explainMissing("This browser offers no WebGL, so there is no 3D view.");

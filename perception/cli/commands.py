@@ -16,6 +16,10 @@ COMMANDS = {
     "track": Command(
         "perception.cli.track", "Follow things through scans, or through the boxes of another detector."
     ),
+    "live": Command(
+        "perception.cli.live",
+        "Detect and track as scans come: a folder that grows, packets of a sensor, a recording's own pace.",
+    ),
     "eval": Command(
         "perception.cli.evaluate",
         "Average precision of a detector on a data set, or of results, by the protocol of the data:"

@@ -13,6 +13,7 @@ import numpy as np
 
 from perception.cli import main
 from perception.cli.console import OUTPUT, add_command
+from perception.cli.pages import PAGE
 from perception.data import Frame
 from perception.data.own import OwnWriter
 from perception.data.sample import LEAST_POINTS, SampleFrame, sample_frames
@@ -56,10 +57,11 @@ def run(options: argparse.Namespace) -> int:
     say("Look at")
     for path, what in (
         (
-            found / f"{last}.html",
+            found / PAGE,
             "the scan in 3D, to turn around; dashed boxes are the true ones",
         ),
         (found / f"{last}.png", "the same from above"),
+        (tracks / PAGE, "all scans in 3D, to play, with what was followed"),
         (tracks / f"{last}.png", "things that were followed, with the way they came"),
     ):
         say(f"  {path}  {what}")

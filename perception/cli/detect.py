@@ -13,6 +13,7 @@ from perception.cli.budget import add_budget_options
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
 from perception.cli.frames import DetectedFrame, FrameMaker
+from perception.cli.pages import open_player
 from perception.cli.partitions import FOLDER as TABLE
 from perception.cli.partitions import load_pyarrow, write_partitions
 from perception.cli.ranges import add_range_option
@@ -21,6 +22,7 @@ from perception.cli.scan_options import SaidOnce, add_scan_options, transform_of
 from perception.cli.scan_source import FoundScans, MergedScans, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
+from perception.types import Detections
 from sparse_core.table import Table, cell
 
 
@@ -39,7 +41,9 @@ def add_parser(commands: Any) -> None:
         "--sensors", type=Path, metavar="RIG.yaml", help="merge the LiDARs of a folder or bag (docs/scans.md)"
     )
     parser.add_argument(
-        "--out", type=Path, help="folder for detections.jsonl, PNG and HTML files; not needed with --json"
+        "--out",
+        type=Path,
+        help="folder for detections.jsonl, a PNG a frame and player.html; not needed with --json",
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     add_range_option(parser)
@@ -105,28 +109,37 @@ def _detect(options: argparse.Namespace) -> int:
         if records is not None:
             stack.enter_context(records.open())
         recordings, said = stack.enter_context(_recordings(options)), SaidOnce()
+        player = None
+        if records is not None and not options.no_pictures:
+            player = stack.enter_context(open_player(options.out, options.paths))
         bar = stack.enter_context(progress_bar())
         task, done, failed, known = bar.add_task("detecting", total=found.total), 0, 0, 0
         for scan in found:
-            if records is not None and records.holds(scan.name, scan.source):
-                known += 1
-                bar.advance(task)
-                continue
             try:
+                if records is not None and (held := records.held(scan.name, scan.source)) is not None:
+                    if player is not None:
+                        boxes = _held_boxes(held, records.path)
+                        seen = make.read(scan)
+                        player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)
+                    known += 1
+                    continue
                 frame = make(scan)
-                # Behind the pictures, so that a run that goes on makes those of a frame that was interrupted.
+                # Behind the picture, so that a run that goes on makes that of a frame that was interrupted.
                 if records is not None:
                     records.write(frame.record)
                 _show(frame, options)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+                if player is not None:
+                    player.add(frame.cloud, frame.detections, name=scan.name, ground_truth=frame.truth)
                 if recordings is not None:
                     _record(recordings, frame, done)
                 done += 1
             except DataError as error:
                 failed += 1
                 REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-            bar.advance(task)
+            finally:
+                bar.advance(task)
     if make.budget is not None and done:
         # A program that reads the records gets no table among them.
         (REMARKS if options.json else OUTPUT).print(make.budget.summary())
@@ -135,7 +148,16 @@ def _detect(options: argparse.Namespace) -> int:
     if not options.json:
         before = f", {known} more were there before" if known else ""
         OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        if player is not None and done + known:
+            OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
+
+
+def _held_boxes(record: dict[str, Any], path: Path) -> Detections:
+    try:
+        return Detections.from_dict(record)
+    except ValueError as error:
+        raise DataError(f"{path}: frame {record['frame']!r}: {error}; take --overwrite") from error
 
 
 def _recordings(options: argparse.Namespace) -> Any:

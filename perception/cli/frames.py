@@ -25,22 +25,28 @@ from sparse_core.errors import CapacityWarning
 
 
 @dataclass(frozen=True, eq=False)
-class DetectedFrame:
-    """A scan, what was found in it, and what is written of that."""
+class ReadScan:
+    """A scan, and the frame of the data set in which it lies."""
 
-    name: str
     cloud: PointCloud
-    detections: Detections
     beside: Frame | None
-    elapsed_ms: float
-    stages_ms: dict[str, float]
-    budget_told: str
-    record: dict[str, Any]
 
     @property
     def truth(self) -> Boxes3D | None:
         """Of the data set in which the scan lies."""
         return self.beside.truth if self.beside is not None and self.beside.labelled else None
+
+
+@dataclass(frozen=True, eq=False)
+class DetectedFrame(ReadScan):
+    """A scan, what was found in it, and what is written of that."""
+
+    name: str
+    detections: Detections
+    elapsed_ms: float
+    stages_ms: dict[str, float]
+    budget_told: str
+    record: dict[str, Any]
 
 
 class FrameMaker:
@@ -72,14 +78,13 @@ class FrameMaker:
         self.budget: Budget | None = budget_of(options, detector)
 
     def __call__(self, scan: Scan) -> DetectedFrame:
-        """Detect, and write the pictures that were asked for; the record is the caller's to write, after.
+        """Detect, and draw the picture if it was asked for; the record is the caller's to write, after.
 
         Raises:
             DataError: the scan cannot be used.
         """
-        beside = frame_beside(scan.path) if scan.read is None else None
-        surroundings = self._surroundings
-        cloud = surroundings.timed(self._read(scan, beside), scan.name, scan.position)
+        read, surroundings = self.read(scan), self._surroundings
+        beside, cloud = read.beside, surroundings.timed(read.cloud, scan.name, scan.position)
         pose = surroundings.pose_of(
             scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
         )
@@ -88,15 +93,21 @@ class FrameMaker:
             self._draw(scan, frame)
         return frame
 
-    def _read(self, scan: Scan, beside: Frame | None) -> PointCloud:
-        """The scan, as its data set places it unless options say what the file is."""
+    def read(self, scan: Scan) -> ReadScan:
+        """The scan, as its data set places it unless options say what the file is.
+
+        Raises:
+            DataError: it cannot be read.
+        """
         if isinstance(scan.read, DataError):
             raise scan.read
         if scan.read is not None:
-            return scan.read
+            return ReadScan(scan.read, None)
+        beside = frame_beside(scan.path)
         if beside is not None and self._columns is None and self._transform == ScanTransform():
-            return beside.cloud
-        return load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
+            return ReadScan(beside.cloud, beside)
+        cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
+        return ReadScan(cloud, beside)
 
     def _detected(
         self, scan: Scan, cloud: PointCloud, beside: Frame | None, pose: dict[str, Any]
@@ -121,17 +132,16 @@ class FrameMaker:
         if stages_ms:
             record["stages_ms"] = {stage: round(value, 4) for stage, value in stages_ms.items()}
         told = "" if budget is None else budget.told()
-        return DetectedFrame(scan.name, cloud, detections, beside, elapsed_s * 1e3, stages_ms, told, record)
+        return DetectedFrame(cloud, beside, scan.name, detections, elapsed_s * 1e3, stages_ms, told, record)
 
     def _draw(self, scan: Scan, frame: DetectedFrame) -> None:
-        from perception.visualise import draw_bev, write_html
+        from perception.visualise import draw_bev
 
         title = scan.path.name if scan.read is None else scan.name
-        for write, suffix in ((draw_bev, ".png"), (write_html, ".html")):
-            write(
-                self._options.out / f"{scan.name}{suffix}",
-                frame.cloud,
-                frame.detections,
-                ground_truth=frame.truth,
-                title=f"{title}: {len(frame.detections)} objects",
-            )
+        draw_bev(
+            self._options.out / f"{scan.name}.png",
+            frame.cloud,
+            frame.detections,
+            ground_truth=frame.truth,
+            title=f"{title}: {len(frame.detections)} objects",
+        )

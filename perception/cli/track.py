@@ -42,7 +42,9 @@ def add_parser(commands: Any) -> None:
         default="error",
         help="with --data: samples without results are an error, hold nothing, or are left out",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for what is written")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for records, a PNG a frame and player.html"
+    )
     parser.add_argument(
         "--mode",
         choices=MODES,

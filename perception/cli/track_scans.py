@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.pages import open_player
 from perception.cli.records import FolderRecords
 from perception.cli.renames import renames_of
 from perception.cli.scan_options import columns_of, transform_of
@@ -32,6 +33,7 @@ from perception.types import Detections, PointCloud
 from perception.visualise.recording import Moment as Shown
 from perception.visualise.recordings import Recordings, open_recordings
 from perception.visualise.trails import Trails
+from perception.visualise.web import Player
 
 #: What was detected, a record a frame: a run that goes on tracks it again.
 BOXES = "boxes.jsonl"
@@ -82,7 +84,7 @@ class ScanRun:
         self._again: Iterator[Scan] | None = None
         self.failed = 0
 
-    def run(self, recordings: Recordings) -> tuple[int, int]:
+    def run(self, recordings: Recordings, player: Player | None) -> tuple[int, int]:
         """How many frames and how many things there were."""
         options, trails = self._options, Trails()
         ids, samples, done = set[int](), list[tuple[str, Tracks]](), 0
@@ -97,10 +99,12 @@ class ScanRun:
                 trails.add(tracks)
                 ids.update(tracks.track_id.tolist())
                 drawn = options.no_pictures or self._earlier.holds(scan.name, scan.source)
-                if recordings or not drawn:
+                if recordings or player is not None:
                     cloud = waiting.cloud if waiting.cloud is not None else self._cloud(scan)
                     if not drawn:
                         _draw(options.out / f"{scan.name}.png", cloud, tracks, trails)
+                    if player is not None:
+                        player.add(cloud, tracks, name=scan.name, time_ns=waiting.record["time_ns"])
                     _show(recordings, cloud, tracks, done, waiting.record)
                 own = {name: value for name, value in waiting.record.items() if name not in _OWN}
                 records.write({"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own)
@@ -189,8 +193,13 @@ def run_scans(options: argparse.Namespace) -> int:
         recordings = stack.enter_context(
             open_recordings(rerun=options.rerun, mcap=options.mcap, title="perceive track")
         )
-        done, things = run.run(recordings)
+        player = None
+        if not options.no_pictures:
+            player = stack.enter_context(open_player(options.out, options.paths))
+        done, things = run.run(recordings, player)
     OUTPUT.print(f"{things} things in {done} of {done + run.failed} frames in {options.out}", soft_wrap=True)
+    if player is not None and done:
+        OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if run.failed else 0
 
 

@@ -98,7 +98,7 @@ class BagScans:
         for number, message in messages.until(first, stop):
             place = f"{self.bag.path}: topic {self.topic.name}, message {number}"
             try:
-                cloud, frame_id, least = _cloud(message, place, least, self.transform)
+                cloud, frame_id, least = decoded_cloud(message, place, least, self.transform)
             except DataError as error:
                 yield error
             else:
@@ -159,10 +159,26 @@ def cloud_topic(bag: Bag, name: str | None = None) -> Topic:
     return clouds[0]
 
 
-def _cloud(
-    message: BagMessage, place: str, least: float, transform: ScanTransform
-) -> tuple[PointCloud, str, float]:
-    """The scan, its frame, and the divisor of its intensity: not less than that of the scans before."""
+class DecodedCloud(NamedTuple):
+    """A scan, what its message calls the sensor's frame, and the divisor of its intensity."""
+
+    cloud: PointCloud
+    frame_id: str
+    divisor: float
+
+
+def decoded_cloud(message: BagMessage, place: str, least: float, transform: ScanTransform) -> DecodedCloud:
+    """The scan of a message.
+
+    Args:
+        message: of one of :data:`CLOUD_TYPES`.
+        place: where it comes from, for errors.
+        least: divisor of the scans before; it never becomes less, so that a dim scan stays dim.
+        transform: as for ``load_point_cloud``.
+
+    Raises:
+        DataError: it cannot be decoded.
+    """
     decode = ros.ros_cloud if message.topic.type == ros.CLOUD else foxglove.foxglove_cloud
     found = decode(message, place)
     raw = transformed(found.raw, transform)
@@ -172,4 +188,4 @@ def _cloud(
         timestamp_ns=found.time_ns,
         sensor_height_m=transform.sensor_height_m,
     )
-    return cloud, found.frame_id.lstrip("/"), divisor
+    return DecodedCloud(cloud, found.frame_id.lstrip("/"), divisor)

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from perception.nms import rotated_nms
 from perception.run.profile import clocked
 from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
+from perception.run.threads import FrameThreads
 from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
@@ -252,6 +254,7 @@ class EagerRunner:
         self.steps: Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]
         self.steps = class_of(network.config.backbone.kind, "eager")(network)
         self.device = next(network.parameters()).device
+        self._threads = FrameThreads()
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
         """A runner of the same network with other thresholds."""
@@ -275,7 +278,7 @@ class EagerRunner:
             together = min(threads, len(clouds))
             # Autocast is of the thread that asks for it.
             if together == 1 or not self.steps.threaded or torch.is_autocast_enabled("cpu"):
-                return [result for cloud in clouds for result in self._run([cloud])]
+                return [result for cloud in clouds for result in self._one(cloud)]
             order = densest_first(clouds, self.steps.config.pillars.grid)
             # So is the number of threads.
             with ThreadPoolExecutor(
@@ -284,6 +287,12 @@ class EagerRunner:
                 frames = pool.map(lambda place: self._run([clouds[place]]), order)
                 found = dict(zip(order, frames, strict=True))
             return [result for place in range(len(clouds)) for result in found[place]]
+
+    def _one(self, cloud: Tensor) -> list[FrameResult]:
+        """The frame of one cloud; of a network whose bits the threads change with all of them."""
+        alike = self.steps.threaded and not torch.is_autocast_enabled("cpu")
+        with self._threads.of_a_frame() if alike else nullcontext():
+            return self._run([cloud])
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
         """Milliseconds of each stage of a batch; medians."""

@@ -33,10 +33,10 @@ class ClassConfig:
         score_weight, mean_weight, hits_weight, range_weight, bias: of the belief; the range in metres.
         tell_from: a track is told from this belief on.
         mend_from: with what came later at hand, a whole track is told from this belief on.
-        coast_bias, coast_weight: belief that being unseen costs, and each frame of it.
+        coast_bias, coast_weight: belief that being unseen costs beside the score now, and each frame of it.
         coast_from: an unseen track is told from this belief on,
         coast_s: and so long,
-        forget_s: and may be seen again so long.
+        forget_s: and may be seen again so long, and for three frames where those take longer.
         join_s: with what came later at hand, gaps so long are filled, and fragments joined.
         reidentify_s: later than that it comes back by its vector, up to so long.
         reidentify_from: least product of the vectors.
@@ -69,7 +69,7 @@ class ClassConfig:
     coast_bias: float = -1.5
     coast_weight: float = 0.35
     coast_from: float = 0.0
-    coast_s: float = 0.3
+    coast_s: float = 0.5
     forget_s: float = 1.0
     join_s: float = 1.0
     reidentify_s: float = 60.0
@@ -79,7 +79,7 @@ class ClassConfig:
     speed_sigma_m_s: float = 10.0
     yaw_sigma_rad: float = 0.2
     yaw_rate_sigma: float = 0.5
-    size_memory: float = 20.0
+    size_memory: float = 8.0
     moving_m_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -127,7 +127,10 @@ class TrackerConfig:
     @classmethod
     def for_log_odds(cls) -> TrackerConfig:
         """For boxes whose scores are log-odds as a network gave them: fitted to PointRCNN's on KITTI."""
-        raw = {name: replace(one, high_score=0.0, **_RAW[name]) for name, one in _classes().items()}
+        raw = {
+            name: replace(one, high_score=0.0, coast_bias=0.2, **_RAW[name])
+            for name, one in _classes().items()
+        }
         return cls(classes=raw, other=raw["Car"])
 
     @classmethod

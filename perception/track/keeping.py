@@ -21,7 +21,7 @@ from perception.track.state import COUNTS, NUMBERS, TrackState
 from perception.track.tracker import Tracker
 from perception.types import EMBEDDING_DIM
 
-_VERSION = 2
+_VERSION = 3
 
 
 def save_tracker(tracker: Tracker, path: str | Path) -> None:
@@ -39,6 +39,7 @@ def save_tracker(tracker: Tracker, path: str | Path) -> None:
         "names": tracker.parameters.names,
         "next_id": tracker.next_id,
         "time_ns": tracker.time_ns,
+        "interval_s": tracker.interval_s,
         "sector": list(tracker.sector),
         "seconds": path_of.seconds,
         "given": path_of.given,
@@ -90,6 +91,7 @@ def _tracker(about: dict[str, Any], arrays: dict[str, Any]) -> Tracker:
         arrays["pose"] if about["placed"] else None, arrays["motion"], about["seconds"], about["given"]
     )
     tracker.next_id, tracker.time_ns = about["next_id"], about["time_ns"]
+    tracker.interval_s = about["interval_s"]
     tracker.sector = about["sector"][0], about["sector"][1]
     return tracker
 

@@ -106,11 +106,11 @@ def told_tracks(
     """(N,) which tracks are told: seen and believed in, or unseen for a moment where they would be."""
     counts, labels = state.counts, state.counts[:, LABEL]
     hits = counts[:, HITS].astype(np.float64)
-    believed = belief(
-        parameters, labels, state.numbers[:, SCORE], state.numbers[:, SCORE_SUM] / hits, hits, range_m
-    )
-    column = parameters.column
     misses = counts[:, MISSES]
+    # The last score tells nothing of what is unseen: a thing that is about to be hidden has a weak one.
+    score = np.where(misses == 0, state.numbers[:, SCORE], 0.0)
+    believed = belief(parameters, labels, score, state.numbers[:, SCORE_SUM] / hits, hits, range_m)
+    column = parameters.column
     coasting = believed + column("coast_bias")[labels] - column("coast_weight")[labels] * misses
     coasting_told = (
         (coasting >= column("coast_from")[labels]) & inside & (missed_s <= column("coast_s")[labels] + 1e-6)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from perception.track.association import Pairs, assign
 from perception.track.config import Parameters
 from perception.track.lifecycle import belief
+from perception.track.nearby import nearby, unseen
 from perception.track.poses import inverse, moved_boxes
 from perception.track.smoothing import Noise, Smoothed, Spans, smooth
 from perception.track.state import (
@@ -73,8 +74,8 @@ class Mended:
         box: (R, 7) in the map, smoothed.
         row: (R,) of the detection, or -1.
         label, hits: (K,).
-        odds: (K,) log-odds of the track.
-        told: (K,) whether it is believed in.
+        odds: (R,) log-odds, means of the boxes within a second.
+        told: (R,) whether it is believed in there.
         missed_s: (R,) since it was seen.
         gap_s: (R,) from the box before to the box after; 0 where there is one.
         embeddings: (K, 128) float32 mean directions of the vectors of boxes; zeros without.
@@ -127,21 +128,22 @@ def mend(frames: Sequence[Sightings], parameters: Parameters, *, join: bool) -> 
     smoothed = smooth(spans, _noise(parameters, label))
     counts = (last - first + 1).astype(np.float64)
     if join:
-        hits, odds = (
-            counts.astype(np.int64),
-            np.add.reduceat(seen.score, first) / counts if len(ids) else counts,
-        )
+        hits = counts.astype(np.int64)
+        mean = np.add.reduceat(seen.score, first) / counts if len(ids) else counts
     else:
-        hits, odds = seen.hits[last], seen.mean[last]
-    size = np.add.reduceat(seen.box[:, 3:6], first) / counts[:, None] if len(ids) else np.zeros((0, 3))
+        hits, mean = seen.hits[last], seen.mean[last]
     owner = np.repeat(np.arange(len(ids)), spans.length)
-    box = np.concatenate([smoothed.centre, size[owner], smoothed.yaw[:, None]], axis=1)
-    offset = (seen.box[:, :2] - poses[seen.frame][:, :2, 3]) ** 2
-    range_m = np.add.reduceat(np.sqrt(offset.sum(1)), first) / counts if len(ids) else counts
-    believed = belief(parameters, label, odds, odds, hits.astype(np.float64), range_m)
+    known = np.zeros((len(frame), 4))
+    known[rows_of_seen, 0], known[rows_of_seen, 1:] = seen.score, seen.box[:, 3:6]
+    near = nearby(known, spans, frame, times)
+    box = np.concatenate([smoothed.centre, near[:, 1:], smoothed.yaw[:, None]], axis=1)
+    range_m = np.sqrt(((box[:, :2] - poses[frame][:, :2, 3]) ** 2).sum(1))
+    believed = belief(
+        parameters, label[owner], near[:, 0], mean[owner], hits[owner].astype(np.float64), range_m
+    )
     row = np.full(len(frame), -1, np.int64)
     row[rows_of_seen] = seen.row
-    missed_s, gap_s = _unseen(spans.seen, times[frame])
+    missed_s, gap_s = unseen(spans.seen, times[frame])
     return Mended(
         ids,
         spans,
@@ -151,8 +153,8 @@ def mend(frames: Sequence[Sightings], parameters: Parameters, *, join: bool) -> 
         row,
         label,
         hits,
-        odds,
-        believed >= parameters.column("mend_from")[label],
+        near[:, 0],
+        believed >= parameters.column("mend_from")[label[owner]],
         missed_s,
         gap_s,
         _directions(frames, seen, len(ids)),
@@ -171,11 +173,9 @@ def tell(mended: Mended, number: int, frame: Sightings, parameters: Parameters) 
     """
     rows = mended.by_frame[number]
     track = mended.owner[rows]
-    fine = mended.told[track] & (
-        mended.gap_s[rows] <= parameters.column("join_s")[mended.label[track]] + 1e-6
-    )
+    fine = mended.told[rows] & (mended.gap_s[rows] <= parameters.column("join_s")[mended.label[track]] + 1e-6)
     rows, track = rows[fine], track[fine]
-    order = np.lexsort((mended.ids[track], -mended.odds[track]))
+    order = np.lexsort((mended.ids[track], -mended.odds[rows]))
     rows, track = rows[order], track[order]
     state = TrackState.of(len(rows))
     state.numbers[:, BOX] = mended.box[rows]
@@ -196,7 +196,7 @@ def tell(mended: Mended, number: int, frame: Sightings, parameters: Parameters) 
     return tracks_of(
         state,
         boxes,
-        mended.odds[track],
+        mended.odds[rows],
         mended.missed_s[rows],
         parameters=parameters,
         pose=frame.pose,
@@ -264,17 +264,6 @@ def _spans(seen: Seen, times: Int64Array) -> tuple[Spans, Int64Array, Int64Array
     seconds[1:] = (times[frame[1:]] - times[frame[:-1]]) * 1e-9
     seconds[start] = 0.0
     return Spans(start, length, seconds, has, centre, yaw), at, frame
-
-
-def _unseen(seen: BoolArray, time_ns: Int64Array) -> tuple[Float64Array, Float64Array]:
-    """Seconds since the box before, and from there to the box after; ends of tracks have boxes."""
-    rows = np.arange(len(seen))
-    if not len(rows):
-        return np.zeros(0), np.zeros(0)
-    before = np.maximum.accumulate(np.where(seen, rows, 0))
-    after = np.minimum.accumulate(np.where(seen, rows, len(rows) - 1)[::-1])[::-1]
-    since, gap = time_ns - time_ns[before], time_ns[after] - time_ns[before]
-    return np.asarray(since * 1e-9), np.asarray(gap * 1e-9)
 
 
 def _noise(parameters: Parameters, label: Int64Array) -> Noise:

@@ -43,6 +43,8 @@ from perception.types import Detections
 
 #: An unseen thing must lie so far within the bearings that boxes were seen at, in radians.
 _MARGIN_RAD = 0.03
+#: However slow the frames, a thing may be missed in three of them, a little late; slower than 1 Hz no longer.
+_FRAMES_MISSED, _SLOWEST_S = 3.1, 1.0
 _NONE: Int64Array = np.zeros(0, np.int64)
 
 
@@ -120,6 +122,8 @@ class Tracker:
         self.path = SensorPath()
         self.next_id = 1
         self.time_ns: int | None = None
+        #: The least time between two frames so far, seconds; 0 before the second.
+        self.interval_s = 0.0
         #: Bearings between which boxes were seen, radians in the frame of the sensor.
         self.sector = (0.0, 0.0)
 
@@ -149,6 +153,8 @@ class Tracker:
         if placed.shift is not None:
             move_tracks(self.state.numbers, placed.shift)
             move_tracks(self.waiting.state.numbers, placed.shift)
+        if seconds > 0:
+            self.interval_s = min(seconds, self.interval_s or _SLOWEST_S)
         self._end()
         labels = self.state.counts[:, LABEL]
         if seconds > 0:
@@ -279,10 +285,9 @@ class Tracker:
         self.state = self.state.joined(new)
 
     def _end(self) -> None:
-        kept = (
-            self._missed_s(self.state)
-            <= self.parameters.column("forget_s")[self.state.counts[:, LABEL]] + 1e-6
-        )
+        forget_s = self.parameters.column("forget_s")[self.state.counts[:, LABEL]]
+        longest_s = np.maximum(forget_s, _FRAMES_MISSED * self.interval_s)
+        kept = self._missed_s(self.state) <= longest_s + 1e-6
         if not kept.all():
             self.waiting.add(self.state.take(~kept))
             self.state = self.state.take(kept)
@@ -303,13 +308,16 @@ class Tracker:
         inside = self._inside(boxes, state.counts[:, MISSES] == 0)
         told = told_tracks(self.parameters, state, range_m, inside, missed_s)
         state.counts[told, TOLD] = 1
+        # Of what is seen the score of its box: who takes the mean over a track would count its first boxes
+        # many times in means so far.
         mean = state.numbers[told, SCORE_SUM] / state.counts[told, HITS]
-        order = np.lexsort((state.counts[told, TRACK_ID], -mean))
+        odds = np.where(state.counts[told, MISSES] == 0, state.numbers[told, SCORE], mean)
+        order = np.lexsort((state.counts[told, TRACK_ID], -odds))
         rows = np.flatnonzero(told)[order]
         return tracks_of(
             state.take(rows),
             boxes[rows],
-            mean[order],
+            odds[order],
             missed_s[rows],
             parameters=self.parameters,
             pose=seen.pose,

@@ -24,7 +24,8 @@ class Tracks(Detections):
     >>> for box, score, label in tracks: ...
 
     ``boxes`` are in the frame of the sensor as those of detections are, smoothed by the filter; ``scores``
-    are means over the track. ``velocity`` and ``covariance`` are over the ground, in the axes of the map that
+    are of the boxes that are seen now (of recordings, means of a second before and after), of the unseen
+    means over the track. ``velocity`` and ``covariance`` are over the ground, in the axes of the map that
     poses lead to; without poses they are relative to the sensor, in its axes.
 
     Attributes:

@@ -18,6 +18,7 @@ from perception.errors import DataError
 from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, vector_distances
 from perception.model.embedding import EmbeddingHead, digest, embedding_path, save_embedding
 from perception.model.weights import load_weights, resolve_weights
+from perception.train.events import EventFile
 from perception.train.identity import IdentityConfig, IdentityTrainer, OnStep, vectors_of
 from perception.train.sights import Observer, Sights, View, drive_views
 from perception.train.towns import town_views
@@ -162,26 +163,33 @@ def _seeds(config: IdentityConfig, *, held: bool) -> range:
 
 
 class _LossLog:
-    """``log.csv``: the mean loss of every ten steps. A run that goes on drops rows of later steps."""
+    """``log.csv``: the mean loss of every ten steps. A run that goes on drops rows of later steps.
+
+    The same for TensorBoard.
+    """
 
     def __init__(self, path: Path, step: int, on_step: OnStep | None) -> None:
         rows = path.read_text().splitlines()[1:] if path.is_file() and step else []
         self._kept = [row for row in rows if int(row.split(",")[0]) <= step]
-        self._path, self._on_step, self._losses = path, on_step, list[float]()
+        self._path, self._step, self._on_step, self._losses = path, step, on_step, list[float]()
 
     def __enter__(self) -> _LossLog:
         self._stream = self._path.open("w")
         self._stream.write("".join(f"{row}\n" for row in ["step,loss", *self._kept]))
+        self._events = EventFile(self._path.parent, self._step)
         return self
 
     def __call__(self, step: int, steps: int, loss: float) -> None:
         self._losses.append(loss)
         if step % 10 == 0 or step == steps:
-            self._stream.write(f"{step},{np.mean(self._losses):.6g}\n")
+            mean = float(np.mean(self._losses))
+            self._stream.write(f"{step},{mean:.6g}\n")
             self._stream.flush()
+            self._events.write(step, {"loss/total": mean})
             self._losses.clear()
         if self._on_step is not None:
             self._on_step(step, steps, loss)
 
     def __exit__(self, *exception: object) -> None:
         self._stream.close()
+        self._events.close()

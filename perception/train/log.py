@@ -1,4 +1,4 @@
-"""What a training tells while it runs: rows of ``log.csv``, and a progress bar."""
+"""What a training tells while it runs: rows of ``log.csv``, TensorBoard's events, and a progress bar."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from perception.train.events import EventFile
 from perception.train.losses import LOSS_WEIGHTS
 
-_LOG_FIELDS = ("step", "total", *LOSS_WEIGHTS, "gradient_norm", "learning_rate", "seconds")
+_LOSSES = ("total", *LOSS_WEIGHTS)
+_NO_SCALARS = ("step", "seconds")
+_LOG_FIELDS = ("step", *_LOSSES, "gradient_norm", "learning_rate", "seconds")
 
 
 class TrainingLog(AbstractContextManager["TrainingLog"]):
-    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped.
+    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped. The same for TensorBoard.
 
     Args:
-        path: of the file; None: rows are dropped, as another process writes them.
+        path: of the file, which events go beside; None: rows are dropped, as another process writes them.
         step: that the run goes on from.
     """
 
@@ -42,6 +45,7 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
         self.writer = csv.DictWriter(self.stream, _LOG_FIELDS)
         self.writer.writeheader()
         self.writer.writerows(kept)
+        self.events = EventFile(path.parent, step)
 
     def write(self, row: dict[str, float]) -> None:
         """Add a row; losses that are not a number are left out."""
@@ -55,10 +59,13 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
             }
         )
         self.stream.flush()
+        tags = {name: f"loss/{name}" if name in _LOSSES else name for name in row if name not in _NO_SCALARS}
+        self.events.write(int(row["step"]), {tag: row[name] for name, tag in tags.items()})
 
     def __exit__(self, *exception: object) -> None:
         if self.stream is not None:
             self.stream.close()
+            self.events.close()
 
 
 def training_progress(show: bool) -> Progress:

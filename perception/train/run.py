@@ -37,8 +37,8 @@ class TrainOutcome:
     Attributes:
         step: steps done.
         finished: whether that is all of them.
-        directory: holds config.yaml, checkpoint.pt, log.csv, curves.png and weights.safetensors; of a stopped
-            run these are the averaged weights so far.
+        directory: holds config.yaml, checkpoint.pt, log.csv, tensorboard, curves.png and
+            weights.safetensors; of a stopped run these are the averaged weights so far.
         metrics: AP by class and metric on the validation split, once finished.
         remarks: sentences about what the run started from and learns from.
     """

@@ -1,17 +1,16 @@
-"""Scans, boxes and memories as an MCAP file in Foxglove's own schemas.
+"""Scans, boxes and memories for Foxglove, in its own schemas: as an MCAP file, or live.
 
 Topics: ``/points`` (foxglove.PointCloud), ``/detections``, ``/ground_truth`` (foxglove.SceneUpdate) in frame
 ``lidar``; ``/tf`` (foxglove.FrameTransforms), ``/pose`` (foxglove.PoseInFrame), ``/trajectory``
 (foxglove.PosesInFrame), ``/memories`` and ``/trails`` of tracks (foxglove.SceneUpdate) in frame ``map``;
 ``/numbers`` and ``/tracks`` (JSON: ``track_id`` and what else a record of ``detections.jsonl`` has).
-Foxglove's SDK encodes the messages and ``mcap`` writes the file: the same scans give the same bytes.
+Foxglove's SDK encodes the messages; the same scans give the same bytes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,9 @@ from scipy.spatial.transform import Rotation
 
 from perception.track.tracks import Tracks
 from perception.types import LIDAR_FRAME, Boxes3D, Detections, PointCloud
+from perception.visualise.foxglove_sinks import MessageSink, Schema, import_foxglove
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
+from perception.visualise.recording import Mark, Moment, Way, height_colours
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
 
@@ -35,24 +35,18 @@ _GLASS = 0.35
 
 
 class FoxgloveRecording:
-    """Writes an MCAP file; see :class:`perception.visualise.recording.Recording`.
+    """Encodes everything as messages; see :class:`perception.visualise.recording.Recording`.
 
     Args:
-        path: of the file; one that is there already is replaced.
+        sink: that the messages go to; it is closed with the recording.
 
     Raises:
-        ImportError: the Foxglove SDK or mcap is missing.
-        ValueError: the name does not end in .mcap.
-        OSError: the file cannot be written.
+        ImportError: the Foxglove SDK is missing.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._messages, writer = _import_foxglove()
-        self._stream = check_file(path, ".mcap").open("wb")
-        self._writer = writer(self._stream)
-        self._writer.start(profile="", library="sparsight")
-        self._channels: dict[str, int] = {}
-        self._sent: dict[str, int] = {}
+    def __init__(self, sink: MessageSink) -> None:
+        self._messages = import_foxglove("recording for Foxglove").messages
+        self._sink = sink
         self._way, self._trails = Way(), Trails()
 
     def scan(
@@ -107,10 +101,8 @@ class FoxgloveRecording:
         self._send_json("/numbers", "Numbers", _NUMBERS_SCHEMA, plain, moment)
 
     def close(self) -> None:
-        """Write the index and close the file."""
-        if not self._stream.closed:
-            self._writer.finish()
-            self._stream.close()
+        """Close what the messages go to."""
+        self._sink.close()
 
     def _tracks(self, tracks: Tracks, moment: Moment) -> None:
         """All that is known of them, and lines of where they were."""
@@ -138,22 +130,13 @@ class FoxgloveRecording:
     def _send_json(
         self, topic: str, name: str, schema: dict[str, Any], values: dict[str, Any], moment: Moment
     ) -> None:
-        if topic not in self._channels:
-            number = self._writer.register_schema(name, "jsonschema", json.dumps(schema).encode())
-            self._channels[topic] = self._writer.register_channel(topic, "json", number)
-        self._add(topic, json.dumps(values).encode(), moment)
+        known = Schema(name, "jsonschema", json.dumps(schema).encode(), "json")
+        self._sink.add(topic, known, json.dumps(values).encode(), moment.at_ns)
 
     def _send(self, topic: str, message: Any, moment: Moment) -> None:
-        if topic not in self._channels:
-            known = type(message).get_schema()
-            schema = self._writer.register_schema(known.name, known.encoding, known.data)
-            self._channels[topic] = self._writer.register_channel(topic, "protobuf", schema)
-        self._add(topic, message.encode(), moment)
-
-    def _add(self, topic: str, data: bytes, moment: Moment) -> None:
-        number = self._sent.get(topic, 0)
-        self._sent[topic] = number + 1
-        self._writer.add_message(self._channels[topic], moment.at_ns, data, moment.at_ns, number)
+        known = type(message).get_schema()
+        schema = Schema(known.name, known.encoding, known.data, "protobuf")
+        self._sink.add(topic, schema, message.encode(), moment.at_ns)
 
     def _points(self, cloud: PointCloud, moment: Moment) -> Any:
         messages = self._messages
@@ -250,14 +233,3 @@ class FoxgloveRecording:
 
     def _time(self, moment: Moment) -> Any:
         return self._messages.Timestamp(sec=moment.at_ns // 10**9, nsec=moment.at_ns % 10**9)
-
-
-def _import_foxglove() -> tuple[Any, Any]:
-    try:
-        from foxglove import messages
-        from mcap.writer import Writer
-    except ImportError as error:
-        raise ImportError(
-            "--mcap needs the Foxglove SDK and mcap: pip install 'sparsight[viewers]'"
-        ) from error
-    return messages, Writer

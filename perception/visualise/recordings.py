@@ -48,25 +48,39 @@ class Recordings(AbstractContextManager["Recordings"]):
             recording.close()
 
 
-def open_recordings(*, rerun: str | None = None, mcap: Path | None = None, title: str) -> Recordings:
+def open_recordings(
+    *,
+    rerun: str | None = None,
+    mcap: Path | None = None,
+    foxglove: tuple[str, int] | None = None,
+    title: str,
+) -> Recordings:
     """Begin what was asked for.
 
     Args:
         rerun: an .rrd file, ``live`` to open a viewer, or the address of one (``rerun+http://...``).
         mcap: an .mcap file for Foxglove.
+        foxglove: host and port of this computer that Foxglove connects to.
         title: of the recording.
 
     Raises:
         ImportError: a library is missing; the message names the extra.
         ValueError: a file has another suffix.
-        OSError: a file cannot be written.
+        OSError: a file cannot be written, or the port is taken.
     """
     opened: list[Recording] = []
     try:
         if mcap is not None:
             from perception.visualise.foxglove_recording import FoxgloveRecording
+            from perception.visualise.foxglove_sinks import McapSink, import_foxglove
 
-            opened.append(FoxgloveRecording(mcap))
+            import_foxglove("--mcap")  # Before a file is made.
+            opened.append(FoxgloveRecording(McapSink(mcap)))
+        if foxglove is not None:
+            from perception.visualise.foxglove_recording import FoxgloveRecording
+            from perception.visualise.foxglove_sinks import ServerSink
+
+            opened.append(FoxgloveRecording(ServerSink(*foxglove)))
         if rerun is not None:
             from perception.visualise.rerun_recording import RerunRecording
 

@@ -1,46 +1,162 @@
-"""A frame as one HTML file: a 3D view to look around in and a table of the boxes.
+"""Frames as one HTML file: a 3D view to look around in, a table of the boxes, and a timeline.
 
-The page loads nothing: style, script and points are inside it. The script (assets/viewer.js) is our
-own few hundred lines of WebGL because the plotting libraries that could stand in weigh megabytes
-in every file. Tables are written here, so the page still says what was found where WebGL or
-scripts are missing.
+The page loads nothing: style, scripts and points are inside it. The scripts (assets/viewer.js,
+assets/player.js) are our own few hundred lines of WebGL because the plotting libraries that could
+stand in weigh megabytes in every file. Where WebGL is missing the table still says what was found.
 
-Points travel as little-endian int16 steps from an origin, then one byte of intensity each, in
-base64: 7 bytes a point before encoding. 120 thousand points make a file of about 1.2 MB.
+The size is bounded whatever the frames are: a point takes 9.3 bytes, all frames share
+1.5 million points, and of more than a thousand frames every n-th is kept.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from perception.types import Boxes3D, Detections, FloatArray, PointCloud
-from perception.visualise.palette import GROUND_TRUTH, POINT_STOPS, class_colour
-from perception.visualise.scene import (
-    DrawnBoxes,
-    Float64Array,
-    detected,
-    even_rows,
-    finite_points,
-    frame_summary,
-    frame_title,
-    height_range,
-    labelled,
-)
+from perception.track.tracks import Tracks
+from perception.types import Boxes3D, Detections, PointCloud
+from perception.visualise.packing import PackedPoints, pack_points
+from perception.visualise.palette import CLASS_COLOURS, GROUND_TRUTH, OTHER_COLOURS, POINT_STOPS, class_colour
+from perception.visualise.scene import DrawnBoxes, detected, frame_summary, frame_title, labelled
 
-#: More points than this are thinned evenly; the page says so.
+#: More points than this in a frame are thinned evenly; the page says so.
 MAX_POINTS = 500_000
-#: Points farther than this from the middle of the cloud are left out: they would coarsen all others.
-MAX_REACH_M = 1000.0
-_STEPS = 32767
+#: What all frames of a page share: 14 MB.
+ALL_POINTS = 1_500_000
+#: Many frames keep this many points each, so that things can still be told: 37 kB a frame.
+LEAST_POINTS = 4_000
+#: Of more frames than this every n-th is kept; the page says so.
+MAX_FRAMES = 1_000
+#: Tracks take these in turn.
+_TRACK_COLOURS = (*CLASS_COLOURS.values(), *OTHER_COLOURS)
+
+
+class _Shown(NamedTuple):
+    name: str
+    packed: PackedPoints
+    found: DrawnBoxes
+    truth: DrawnBoxes
+    notes: tuple[str, ...]
+    time_ns: int | None
+    pose: np.ndarray[Any, np.dtype[np.float64]] | None
+
+
+class Player(AbstractContextManager["Player"]):
+    """A self-contained page that plays frames in 3D; it is written when the block is left.
+
+    A page of many frames is as large as one of three: each may have 500,000 points, all together 1.5
+    million (14 MB), but always 4,000 of each frame. Of more than 1,000 frames every n-th is
+    kept. The page says what was left out.
+
+    Args:
+        path: HTML file to write; missing folders are made. Without frames there is none.
+        title: heading of the page.
+        score_threshold: detections with a lower score are not in the page.
+
+    Raises:
+        OSError: the path is a folder, or its folder cannot be made.
+    """
+
+    def __init__(self, path: Path | str, *, title: str, score_threshold: float = 0.0) -> None:
+        self.path = Path(path)
+        self._title, self._threshold = frame_title(title, None), score_threshold
+        self._shown: list[_Shown] = []
+        self._every, self._count = 1, 0
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path}: is a folder; name a file")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __exit__(self, *exception: object) -> None:
+        # Also where a run was interrupted: what was seen until then can be looked at.
+        self.close()
+
+    def add(
+        self,
+        cloud: PointCloud,
+        detections: Detections | None,
+        *,
+        name: str | None = None,
+        ground_truth: Boxes3D | None = None,
+        time_ns: int | None = None,
+    ) -> None:
+        """The next frame.
+
+        Args:
+            cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite or lie more
+                than 1 km from the middle are left out.
+            detections: boxes to list and draw; None shows none. Tracks get trails.
+            name: of the frame; the file name of the cloud's source if None.
+            ground_truth: boxes that the reader can switch on and off.
+            time_ns: nanoseconds since the epoch; that of the cloud or of the detections if None.
+        """
+        self._count += 1
+        if (self._count - 1) % self._every:
+            return
+        most = _share(len(self._shown) + 1)
+        times = (time_ns, cloud.timestamp_ns, None if detections is None else detections.timestamp_ns)
+        self._shown.append(
+            _Shown(
+                frame_title(name, cloud.source),
+                pack_points(cloud.points, most),
+                detected(detections, self._threshold),
+                labelled(ground_truth),
+                () if detections is None else detections.warnings,
+                next((one for one in times if one is not None), None),
+                detections.pose if isinstance(detections, Tracks) else None,
+            )
+        )
+        if len(self._shown) > MAX_FRAMES:
+            del self._shown[1::2]
+            self._every *= 2
+
+    def close(self) -> None:
+        """Write the page.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if not self._shown:
+            return
+        most = _share(len(self._shown))
+        shown = [one._replace(packed=one.packed.thinned(most)) for one in self._shown]
+        labels = {label for one in shown for label in (*one.found.labels, *one.truth.labels)}
+        classes = sorted(labels)
+        parts = {
+            "title": escape(self._title),
+            "style": _asset("viewer.css") + _colour_rules(classes),
+            "script": _asset("viewer.js") + _asset("player.js"),
+            "data": _script_json(self._page_data(shown, classes)),
+            "points": "\n".join(
+                f'<script type="text/plain" class="points">{one.packed.to_base64()}</script>' for one in shown
+            ),
+        }
+        page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("viewer.html"))
+        self.path.write_bytes(page.encode("utf-8"))
+
+    def __str__(self) -> str:
+        """File, frames and size, once it is written."""
+        size_mb = self.path.stat().st_size / 1e6 if self._shown and self.path.exists() else 0.0
+        frames = f"{len(self._shown)}{f' of {self._count}' if self._every > 1 else ''} frames"
+        return f"{self.path}: {frames if self._count != 1 else '1 frame'}, {size_mb:.1f} MB"
+
+    def _page_data(self, shown: Sequence[_Shown], classes: list[str]) -> dict[str, Any]:
+        """What the scripts read."""
+        heights = np.array([one.packed.heights_m for one in shown if one.packed.near_count] or [(0.0, 1.0)])
+        note = f"Showing {len(shown):,} of {self._count:,} frames, spread evenly." if self._every > 1 else ""
+        return {
+            "heights": [round(float(value), 3) for value in np.median(heights, axis=0)],
+            "trackColours": len(_TRACK_COLOURS),
+            "classes": len(classes),
+            "frames": [_frame_data(one, classes, note) for one in shown],
+        }
 
 
 def write_html(
@@ -52,7 +168,7 @@ def write_html(
     title: str | None = None,
     score_threshold: float = 0.0,
 ) -> Path:
-    """Write a self-contained page that shows a frame in 3D.
+    """Write a self-contained page that shows a frame in 3D: a :class:`Player` of one frame.
 
     Args:
         path: HTML file to write; missing folders are made.
@@ -69,113 +185,33 @@ def write_html(
     Raises:
         OSError: the file cannot be written.
     """
-    found, truth = detected(detections, score_threshold), labelled(ground_truth)
-    packed = pack_points(cloud.points)
-    notes = packed.notes + (detections.warnings if detections is not None else ())
-    classes = sorted(set(found.labels) | set(truth.labels))
-    parts = {
-        "title": escape(frame_title(title, cloud.source)),
-        "summary": escape(frame_summary(len(packed.steps), found, truth)),
-        "notes": "".join(f"<li>{escape(_encodable(note))}</li>" for note in notes),
-        "style": _asset("viewer.css") + _colour_rules(classes),
-        "script": _asset("viewer.js"),
-        "detection_rows": _table_rows(found, classes, "d"),
-        "truth_rows": _table_rows(truth, classes, "g"),
-        "truth_hidden": "" if truth.labels else "hidden",
-        "notes_hidden": "" if notes else "hidden",
-        "none_hidden": "hidden" if found.labels else "",
-        "table_hidden": "" if found.labels else "hidden",
-        "data": _script_json(_page_data(packed, found, truth, classes)),
-    }
-    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("viewer.html"))
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(page.encode("utf-8"))
-    return path
+    with Player(path, title=frame_title(title, cloud.source), score_threshold=score_threshold) as player:
+        player.add(cloud, detections, ground_truth=ground_truth)
+    return player.path
 
 
-@dataclass(frozen=True)
-class PackedPoints:
-    """Points as they travel in the page.
-
-    Attributes:
-        origin_m: (3,) float64, metres: what the steps count from.
-        step_m: (3,) float64, metres: length of one step on each axis; half of it is the largest error.
-        steps: (N, 3) int16.
-        intensity: (N,) uint8, 255 stands for 1.
-        heights_m: heights at the two ends of the colour scale.
-        notes: what was left out, in words.
-    """
-
-    origin_m: Float64Array
-    step_m: Float64Array
-    steps: np.ndarray[Any, np.dtype[np.int16]]
-    intensity: np.ndarray[Any, np.dtype[np.uint8]]
-    heights_m: tuple[float, float]
-    notes: tuple[str, ...]
-
-    def to_base64(self) -> str:
-        """All steps (little-endian int16), then all intensities."""
-        raw = self.steps.astype("<i2").tobytes() + self.intensity.tobytes()
-        return base64.b64encode(raw).decode("ascii")
+def _share(frames: int) -> int:
+    """Points that each of so many frames may have."""
+    return min(MAX_POINTS, max(LEAST_POINTS, ALL_POINTS // frames))
 
 
-def pack_points(points: FloatArray) -> PackedPoints:
-    """Round points to 16 bits an axis, leaving out what cannot be shown.
-
-    Args:
-        points: (N, 4) float32: x, y, z in metres, intensity in [0, 1]; a cloud whose intensity exceeds 1
-            is taken to count to 255.
-    """
-    finite = finite_points(points)
-    notes = [_left_out(len(points) - len(finite), "not finite")]
-    near = _near_points(finite)
-    notes.append(_left_out(len(finite) - len(near), f"more than {MAX_REACH_M:.0f} m from the middle"))
-    kept = near[even_rows(len(near), MAX_POINTS)]
-    if len(kept) < len(near):
-        notes.append(f"Showing {len(kept):,} of {len(near):,} points, spread evenly.")
-    xyz = kept[:, :3].astype(np.float64)
-    low, high = (xyz.min(axis=0), xyz.max(axis=0)) if len(xyz) else (np.zeros(3), np.zeros(3))
-    origin_m = (low + high) / 2
-    step_m = np.maximum((high - low) / 2, 0.001) / _STEPS
-    steps = np.rint((xyz - origin_m) / step_m).astype(np.int16)
-    intensity = kept[:, 3] / (255.0 if len(kept) and kept[:, 3].max() > 1.0 else 1.0)
-    return PackedPoints(
-        origin_m,
-        step_m,
-        steps,
-        np.rint(np.clip(intensity, 0.0, 1.0) * 255).astype(np.uint8),
-        height_range(kept[:, 2]),
-        tuple(note for note in notes if note),
-    )
-
-
-def _near_points(points: FloatArray) -> FloatArray:
-    if not len(points) or np.abs(points[:, :3]).max() <= MAX_REACH_M / 2:
-        return points
-    middle = np.median(points[:, :3].astype(np.float64), axis=0)
-    near: FloatArray = points[(np.abs(points[:, :3] - middle) <= MAX_REACH_M).all(axis=1)]
-    return near
-
-
-def _left_out(count: int, reason: str) -> str:
-    return f"{count:,} point{'s' if count != 1 else ''} left out: {reason}." if count else ""
-
-
-def _page_data(
-    packed: PackedPoints, found: DrawnBoxes, truth: DrawnBoxes, classes: list[str]
-) -> dict[str, Any]:
-    """What the script reads."""
+def _frame_data(shown: _Shown, classes: list[str], note: str) -> dict[str, Any]:
+    packed = shown.packed
+    notes = (*packed.all_notes, *shown.notes, note)
     return {
+        "name": shown.name,
+        "summary": frame_summary(len(packed.steps), shown.found, shown.truth),
+        "notes": [_encodable(one) for one in notes if one],
+        # As text: nanoseconds since the epoch are more than the script's numbers hold.
+        "time": None if shown.time_ns is None else str(shown.time_ns),
+        "pose": None if shown.pose is None else [round(float(value), 7) for value in shown.pose[:3].ravel()],
         "points": {
             "count": len(packed.steps),
             "origin": [round(float(value), 6) for value in packed.origin_m],
             "step": [float(f"{value:.9g}") for value in packed.step_m],
-            "heights": [round(value, 3) for value in packed.heights_m],
-            "base64": packed.to_base64(),
         },
-        "detections": _box_records(found, classes),
-        "truth": _box_records(truth, classes),
+        "detections": _box_records(shown.found, classes),
+        "truth": _box_records(shown.truth, classes),
     }
 
 
@@ -186,50 +222,16 @@ def _box_records(drawn: DrawnBoxes, classes: list[str]) -> list[dict[str, Any]]:
             "score": None if drawn.scores is None else round(float(drawn.scores[row]), 4),
             "label": _encodable(label),
             "colour": classes.index(label),
+            **({} if drawn.track_ids is None else {"track": int(drawn.track_ids[row])}),
         }
         for row, (box, label) in enumerate(zip(drawn.boxes, drawn.labels, strict=True))
     ]
 
 
-def _table_rows(drawn: DrawnBoxes, classes: list[str], kind: str) -> str:
-    """Rows of the table of boxes; ``kind`` is ``d`` for detections, ``g`` for ground truth."""
-    names = [
-        label if drawn.track_ids is None else f"{label} #{drawn.track_ids[row]}"
-        for row, label in enumerate(drawn.labels)
-    ]
-    return "\n".join(
-        _table_row(
-            row,
-            box,
-            (label, names[row]),
-            None if drawn.scores is None else float(drawn.scores[row]),
-            classes,
-            kind,
-        )
-        for row, (box, label) in enumerate(zip(drawn.boxes, drawn.labels, strict=True))
-    )
-
-
-def _table_row(
-    row: int, box: FloatArray, named: tuple[str, str], score: float | None, classes: list[str], kind: str
-) -> str:
-    label, name = named[0], escape(_encodable(named[1]))
-    number = f"{'T' if kind == 'g' else ''}{row + 1}"
-    distance_m = float(np.hypot(float(box[0]), float(box[1])))
-    size = " × ".join(f"{float(value):.1f}" for value in box[3:6])
-    score_cell = "" if score is None else f'<td class="number">{score:.2f}</td>'
-    return (
-        f'<tr data-box="{kind}{row}"><th scope="row"><button type="button" aria-pressed="false"'
-        f' aria-label="Show {number}, {name}"><span class="swatch" style="--swatch:'
-        f'var(--class-{classes.index(label)})"></span><span class="index">{number}</span> {name}'
-        f'</button></th>{score_cell}<td class="number">{distance_m:.1f}</td>'
-        f'<td class="number size">{size}</td></tr>'
-    )
-
-
 def _colour_rules(classes: list[str]) -> str:
-    """CSS variables of the class and point colours, for both themes."""
+    """CSS variables of the class, track and point colours, for both themes."""
     colours = {f"--class-{index}": class_colour(label) for index, label in enumerate(classes)}
+    colours |= {f"--track-{index}": colour for index, colour in enumerate(_TRACK_COLOURS)}
     colours |= {f"--point-{index}": stop for index, stop in enumerate(POINT_STOPS)}
     colours["--truth"] = GROUND_TRUTH
     dark = "".join(f"{name}:{colour.dark};" for name, colour in colours.items())

@@ -1,30 +1,19 @@
-"""README and the pages of commands: Python runs, commands parse, links lead, figures are the results'."""
+"""README and the first pages: Python runs, links lead, figures are the results'."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
 import json
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from memory.cli import main as recall
-from perception.cli import main
-from sparse_core.merging.cli import main as merge
-
 ROOT = Path(__file__).parents[2]
 README = "README.md"
 #: Pages whose Python stands for itself, and how many blocks they have.
 PYTHON = {README: 3, "docs/detect.md": 1, "docs/sparse-core.md": 4}
-COMMANDS = (README, "docs/commands.md", "docs/detect.md", "docs/sparse-core.md")
 
 
 def text_of(page: str) -> str:
@@ -33,11 +22,6 @@ def text_of(page: str) -> str:
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text_of(page), flags=re.DOTALL)
-
-
-def commands() -> list[str]:
-    found = [line for page in COMMANDS for block in blocks(page, "bash") for line in block.splitlines()]
-    return list(dict.fromkeys(line for line in found if line))
 
 
 def test_readme_is_short() -> None:
@@ -66,26 +50,6 @@ def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(found) == PYTHON[page]
     for block in found:
         exec(compile(block, page, "exec"), {})
-
-
-@functools.cache
-def help_of(program: str, command: str) -> str:
-    if program == "python":
-        asked = [sys.executable, command, "--help"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    run = {"perceive": main, "recall": recall, "sparsight-merge": merge}[program]
-    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as stopped:
-        run(["--help"] if program == "sparsight-merge" else [command, "--help"])
-    assert stopped.value.code == 0
-    return printed.getvalue()
-
-
-@pytest.mark.parametrize("line", commands())
-def test_commands_exist(line: str) -> None:
-    for part in re.split(r" \| ", line.partition("#")[0]):
-        program, command, *rest = shlex.split(part)
-        for option in (word for word in rest if word.startswith("--")):
-            assert option in help_of(program, command)
 
 
 def test_links_lead_somewhere(repository: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ class Website(NamedTuple):
     navigation: ModuleType
     pages: ModuleType
     reference: ModuleType
+    versions: ModuleType
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,16 @@ def website() -> Iterator[Website]:
     import website.navigation
     import website.pages
     import website.reference
+    import website.versions
 
-    yield Website(website.build, website.links, website.navigation, website.pages, website.reference)
+    yield Website(
+        website.build,
+        website.links,
+        website.navigation,
+        website.pages,
+        website.reference,
+        website.versions,
+    )
     sys.path.remove(str(ROOT / "docs"))
 
 
@@ -141,6 +151,53 @@ def test_faults_are_found(website: Website, tmp_path: Path) -> None:
         "a.html: no place #z",
         "a.html: no d.js",
     ]
+
+
+def make_version(site: Path, version: str, *pages: str) -> None:
+    for page in pages:
+        path = site / version / page
+        path.parent.mkdir(parents=True, exist_ok=True)
+        base = "." if "/" not in page else ".."
+        config = f'<script id="__config" type="application/json">{{"base": "{base}"}}</script>'
+        script = f'<script src="{base}/version-switch.js" defer></script>'
+        path.write_text(f"<h1>{version}</h1><div class=md-header__title></div>{config}{script}")
+    (site / version / "version-switch.js").write_text((ROOT / "docs/website/version-switch.js").read_text())
+
+
+def test_versions_are_listed_and_the_newest_is_first(website: Website, tmp_path: Path) -> None:
+    for version in ("0.9.1", "0.10.0rc1", "0.10.0", "0.2.0"):
+        make_version(tmp_path, version, "index.html")
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets/index.html").write_text("of an earlier layout")
+    assert website.versions.list_versions(tmp_path) == ["0.10.0", "0.10.0rc1", "0.9.1", "0.2.0"]
+    assert 'url=0.10.0/index.html"' in (tmp_path / "index.html").read_text()
+    assert website.links.faults(tmp_path) == []
+
+
+def test_the_switch_goes_to_the_same_page_from_a_disk(website: Website, tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("needs Chromium on the PATH")
+    make_version(tmp_path, "0.1.0", "index.html", "reference/memory.html")
+    make_version(tmp_path, "0.2.0", "index.html", "reference/memory.html", "fleet.html")
+    website.versions.list_versions(tmp_path)
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        page = browser.new_page()
+        page.goto((tmp_path / "0.2.0/reference/memory.html").as_uri())
+        switch = page.get_by_label("Version of these pages")
+        assert switch.input_value() == "0.2.0"
+        switch.select_option("0.1.0")
+        page.wait_for_url("**/0.1.0/reference/memory.html")
+        page.goto((tmp_path / "0.2.0/fleet.html").as_uri())
+        switch.select_option("0.1.0")
+        page.wait_for_url("**/0.1.0/index.html")
+        assert page.inner_text("h1") == "0.1.0"
+        browser.close()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 
 from perception import Tracker, visualise
 from perception.types import Boxes3D, Detections, PointCloud
-from perception.visualise import birds_eye, draw_bev, web, write_html
+from perception.visualise import Player, birds_eye, draw_bev, web, write_html
+from perception.visualise.packing import pack_points
 from perception.visualise.palette import GROUND_TRUTH, class_colour
 from perception.visualise.scene import detected, ground_corners, labelled
 
@@ -64,11 +66,21 @@ def pixels_near(path: Path, xy: np.ndarray, colour: str, radius_px: int = 3) -> 
     return int((np.abs(patch - wanted).max(axis=-1) < 0.12).sum())
 
 
-def page_data(path: Path) -> dict[str, Any]:
-    match = re.search(r'<script type="application/json" id="frame">(.*?)</script>', path.read_text("utf-8"))
+def pages_data(path: Path) -> dict[str, Any]:
+    text = path.read_text("utf-8")
+    match = re.search(r'<script type="application/json" id="frames">(.*?)</script>', text)
     assert match is not None
     data: dict[str, Any] = json.loads(match[1])
+    stored = re.findall(r'<script type="text/plain" class="points">(.*?)</script>', text)
+    for frame, points in zip(data["frames"], stored, strict=True):
+        frame["points"]["base64"] = points
     return data
+
+
+def page_data(path: Path) -> dict[str, Any]:
+    """The only frame of a page."""
+    (frame,) = pages_data(path)["frames"]
+    return dict(frame)
 
 
 def decoded_points(data: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +92,7 @@ def decoded_points(data: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_public_names() -> None:
-    assert visualise.__all__ == ["draw_bev", "show_window", "write_html"]
+    assert visualise.__all__ == ["Player", "draw_bev", "show_window", "write_html"]
 
 
 def test_tracks_are_named_by_their_identities(tmp_path: Path) -> None:
@@ -92,7 +104,8 @@ def test_tracks_are_named_by_their_identities(tmp_path: Path) -> None:
     assert detected(found).texts == ["Car 0.90"]
     assert labelled(found).texts == ["Car"]
     cloud = PointCloud(np.random.default_rng(0).uniform(0, 1, (30, 4)).astype(np.float32))
-    assert "Car #1" in write_html(tmp_path / "tracks.html", cloud, tracks).read_text()
+    (box_data,) = page_data(write_html(tmp_path / "tracks.html", cloud, tracks))["detections"]
+    assert (box_data["label"], box_data["track"]) == ("Car", 1)
     draw_bev(tmp_path / "tracks.png", cloud, tracks)
     draw_bev(tmp_path / "boxes.png", cloud, found)
     assert (tmp_path / "tracks.png").read_bytes() != (tmp_path / "boxes.png").read_bytes()
@@ -234,7 +247,7 @@ class TestPage:
 
     def test_intensity_to_255_is_scaled(self) -> None:
         points = make_cloud().points * np.array([1, 1, 1, 255], np.float32)
-        packed = web.pack_points(points)
+        packed = pack_points(points, web.MAX_POINTS)
         np.testing.assert_allclose(packed.intensity, points[:, 3], atol=0.51)
 
     def test_boxes_and_rows(self, tmp_path: Path) -> None:
@@ -243,8 +256,8 @@ class TestPage:
         data, text = page_data(path), path.read_text("utf-8")
         np.testing.assert_allclose([box["box"] for box in data["detections"]], detections.boxes, atol=1e-4)
         assert [box["label"] for box in data["detections"]] == detections.labels
-        assert len(re.findall(r'<tr data-box="d\d+">', text)) == 3
-        assert len(re.findall(r'<tr data-box="g\d+">', text)) == 1
+        np.testing.assert_allclose([box["box"] for box in data["truth"]], truth.boxes, atol=1e-4)
+        assert data["summary"] == "3,000 points · 3 detections · 1 labelled"
         assert "<h1>000007.bin</h1>" in text
         assert "/data/velodyne" not in text
 
@@ -264,7 +277,7 @@ class TestPage:
         assert "alert(" in text
         assert "<script>alert" not in text
         assert "<b>" not in text
-        assert text.count("<script") == text.count("</script>") == 2
+        assert text.count("<script") == text.count("</script>") == 3
         assert page_data(path)["detections"][0]["label"] == HOSTILE
         assert page_data(path)["detections"][2]["label"] == "{{style}}"
 
@@ -285,7 +298,7 @@ class TestPage:
         points[:2, 1] = np.nan
         detections = Detections.empty(warnings=("capacity overflow",))
         text = write_html(tmp_path / "a.html", PointCloud(points), detections).read_text("utf-8")
-        assert "<li>2 points left out: not finite.</li><li>capacity overflow</li>" in text
+        assert '["2 points left out: not finite.","capacity overflow"]' in text
 
     def test_same_input_same_bytes(self, tmp_path: Path) -> None:
         first, second = (
@@ -300,7 +313,68 @@ class TestPage:
         assert path.stat().st_size < limit
 
 
-@pytest.mark.slow
+class TestPlayer:
+    def test_frames_keep_their_order_names_times_and_poses(self, tmp_path: Path) -> None:
+        tracker, pose = Tracker(), np.eye(4)
+        with Player(tmp_path / "new" / "a.html", title="drive") as player:
+            for number in range(3):
+                pose[0, 3] = 0.1 * number
+                tracks = tracker.update(make_detections(), pose=pose, time_ns=10**18 + number * 10**8)
+                player.add(
+                    make_cloud(50, seed=number), tracks, name=f"{number:06}", time_ns=tracks.timestamp_ns
+                )
+        frames = pages_data(player.path)["frames"]
+        assert [frame["name"] for frame in frames] == ["000000", "000001", "000002"]
+        assert [frame["time"] for frame in frames] == [str(10**18 + k * 10**8) for k in range(3)]
+        assert [frame["pose"][3] for frame in frames] == pytest.approx([0.0, 0.1, 0.2])
+        assert {box["track"] for frame in frames for box in frame["detections"]} >= {1, 2}
+        for number, frame in enumerate(frames):
+            np.testing.assert_allclose(
+                decoded_points(frame)[0], make_cloud(50, seed=number).points[:, :3], atol=0.001
+            )
+        assert str(player).endswith("a.html: 3 frames, 0.1 MB")
+
+    def test_frames_share_the_points(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in (("MAX_POINTS", 800), ("ALL_POINTS", 2000), ("LEAST_POINTS", 300)):
+            monkeypatch.setattr(web, name, value)
+        for count, share in ((1, 800), (4, 500), (10, 300)):
+            with Player(tmp_path / "a.html", title="drive") as player:
+                for _ in range(count):
+                    player.add(make_cloud(3000), None)
+            frames = pages_data(player.path)["frames"]
+            assert [frame["points"]["count"] for frame in frames] == [share] * count
+            assert all(
+                frame["notes"] == [f"Showing {share} of 3,000 points, spread evenly."] for frame in frames
+            )
+
+    def test_many_frames_are_thinned_evenly(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(web, "MAX_FRAMES", 4)
+        with Player(tmp_path / "a.html", title="drive") as player:
+            for number in range(11):
+                player.add(make_cloud(5), None, name=str(number))
+        frames = pages_data(player.path)["frames"]
+        assert [frame["name"] for frame in frames] == ["0", "4", "8"]
+        assert frames[0]["notes"] == ["Showing 3 of 11 frames, spread evenly."]
+        assert "3 of 11 frames" in str(player)
+
+    def test_an_interrupted_run_leaves_a_page(self, tmp_path: Path) -> None:
+        def run(player: Player) -> None:
+            with player:
+                player.add(make_cloud(5), None)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(Player(tmp_path / "a.html", title="drive"))
+        assert len(pages_data(tmp_path / "a.html")["frames"]) == 1
+
+    def test_no_frames_no_page(self, tmp_path: Path) -> None:
+        with Player(tmp_path / "a.html", title="drive") as player:
+            pass
+        assert not player.path.exists()
+        with pytest.raises(IsADirectoryError, match="is a folder; name a file"):
+            Player(tmp_path, title="drive")
+
+
 class TestInBrowser:
     """The script runs: needs a Chromium in PATH."""
 
@@ -331,6 +405,7 @@ class TestInBrowser:
         rows = re.findall(r'<tr data-box="(d\d+)"([^>]*)>', dom)
         return [name for name, attributes in rows if "hidden" not in attributes]
 
+    @pytest.mark.slow
     def test_draws_and_lists(self, tmp_path: Path) -> None:
         dom = self.run_page(tmp_path)
         assert "data-error" not in dom
@@ -338,6 +413,7 @@ class TestInBrowser:
         assert self.visible_rows(dom) == ["d0", "d1", "d2"]
         assert "3 of 3" in dom
 
+    @pytest.mark.slow
     def test_score_and_keys(self, tmp_path: Path) -> None:
         key = "byId('view').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}));"
         script = "byId('score').value = 0.5; byId('score').dispatchEvent(new Event('input'));"
@@ -348,12 +424,14 @@ class TestInBrowser:
         assert self.visible_rows(dom) == ["d0", "d1"]
         assert "2, Pedestrian, score 0.55, 13.4 metres away." in dom
 
+    @pytest.mark.slow
     def test_clicking_a_row_focuses_the_box(self, tmp_path: Path) -> None:
         dom = self.run_page(tmp_path, "document.querySelector('tr[data-box=d0] button').click(); drawNow()")
         assert "data-error" not in dom
         assert re.search(r'<tr data-box="d0" class="picked">.*?aria-pressed="true"', dom)
         assert re.search(r'<span class="picked"[^>]*>1 Car 0.91</span>', dom)
 
+    @pytest.mark.slow
     def test_without_webgl_the_table_stays(self, tmp_path: Path) -> None:
         dom = self.run_page(tmp_path, webgl=False)
         assert "data-error" not in dom
@@ -361,9 +439,42 @@ class TestInBrowser:
         assert "offers no WebGL" in dom
         assert self.visible_rows(dom) == ["d0", "d1", "d2"]
 
+    @pytest.mark.slow
     def test_hostile_text_does_not_run(self, tmp_path: Path) -> None:
         base = make_detections()
         detections = Detections(base.boxes, base.scores, [HOSTILE] * 3)
         dom = self.dump(write_html(tmp_path / "a.html", make_cloud(10), detections, title=HOSTILE))
         assert "data-error" not in dom
         assert 'data-state="ready"' in dom
+
+    def test_a_drive_plays(self, tmp_path: Path) -> None:
+        """Tracks over four frames: steps, follows what was picked, plays to the end."""
+        tracker, scores = Tracker(), np.array([0.95, 0.85, 0.8], np.float32)
+        with Player(tmp_path / "a.html", title=HOSTILE) as player:
+            for number in range(4):
+                # The third is not seen at the end.
+                found = replace(make_detections(), scores=scores)[: 3 if number < 2 else 2]
+                tracks = tracker.update(found, pose=np.eye(4), time_ns=number * 10**8)
+                player.add(make_cloud(200, seed=number), tracks[tracks.missed_s == 0], name=f"{number:06}")
+        told = """
+          const said = [];
+          const tell = (...what) => said.push(what.join(" "));
+          const rowCount = () => rows.filter((row) => !row.hidden).length;
+          const now = () => tell(state.frame, rowCount(), state.picked);
+          const key = (name) => {
+            document.body.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
+            now();
+          };
+          now(); pick("d1"); key("."); key("]"); key(",");
+          tell(byId("clock").textContent); tell(trailOf(detections[0].track).length);
+          byId("score").value = 0.9; byId("score").dispatchEvent(new Event("input")); key(" ");
+          const end = () => { now(); tell(byId("play").getAttribute("aria-label")); };
+          setTimeout(() => { end(); document.body.dataset.told = said.join("|"); }, 1000);
+        """
+        later = f"<script>setTimeout(() => {{ {told} }}, 300);</script></body>"
+        player.path.write_text(player.path.read_text("utf-8").replace("</body>", later), "utf-8")
+        dom = self.dump(player.path)
+        assert "data-error" not in dom
+        match = re.search(r'data-told="([^"]*)"', dom)
+        assert match is not None
+        assert match[1] == "0 3 |1 3 d1|3 2 d1|2 2 d1|3 of 4 · 0.2 s|3|2 1 |3 1 |Play"

@@ -39,7 +39,7 @@ def test_the_demos_run_without_the_repository(installed: Any, tmp_path: Path) ->
     seen = installed.run("perceive", "demo", cwd=tmp_path)
     lines = seen.splitlines()
     named = [line.split()[0] for line in lines[lines.index("Look at") + 1 : lines.index("Then")]]
-    assert [Path(name).suffix for name in named] == [".html", ".png", ".png"]
+    assert [Path(name).suffix for name in named] == [".html", ".png", ".html", ".png"]
     assert all((tmp_path / name).stat().st_size > 10_000 for name in named)
     imported = [line.strip() for line in lines if line.strip().startswith("recall import ")]
     assert installed.run(*imported[0].split(), cwd=tmp_path)

@@ -59,6 +59,7 @@ class Database(Upkeep):
         folder: this computer's caches of the store.
         dim: length of the default vectors.
         readonly: whether it was opened for reading only.
+        guarded: whether row-level security holds for this user: who is not the owner.
     """
 
     shared = True
@@ -85,12 +86,12 @@ class Database(Upkeep):
                 kwargs={"autocommit": True, "application_name": "sparsight"},
             )
             try:
-                lock, self._guarded = self._prepare(dim, create)
+                lock, self.guarded = self._prepare(dim, create)
             except BaseException:
                 self._pool.close()
                 raise
         self._readers = Readers(self._pool)
-        writing = ServerConnection(self._pool, lock, guarded=self._guarded)
+        writing = ServerConnection(self._pool, lock, guarded=self.guarded)
         self._writer = None if readonly else ServerWriter(writing, self._counters)
 
     @classmethod
@@ -239,7 +240,7 @@ class Database(Upkeep):
         if not repair:
             return self.look()
 
-        if self._guarded:
+        if self.guarded:
             raise StoreReadOnlyError(f"{self.address} is repaired by its owner")
 
         def work(connection: Any) -> CheckReport:
@@ -253,7 +254,7 @@ class Database(Upkeep):
         Raises:
             StoreReadOnlyError: this user may not see all rows.
         """
-        if self._guarded:
+        if self.guarded:
             raise StoreReadOnlyError(f"{self.address} is checked by its owner, who sees all rows")
         with self._read() as connection:
             return checking.look(connection)

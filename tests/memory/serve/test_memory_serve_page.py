@@ -132,6 +132,25 @@ def shoot(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[Any, str]
     return take
 
 
+def test_the_requests_are_described_offline(
+    visit: Callable[..., Any], service: str, shoot: Callable[[Any, str], None]
+) -> None:
+    page = visit(path="/docs", ready="#requests details")
+    schema = httpx.get(service + "/openapi.json").json()
+    count = sum(len(methods) for methods in schema["paths"].values())
+    assert page.locator("#requests details").count() == count
+    assert page.inner_text("#said") == f"{count} requests"
+    page.fill("#find", "radius_m")
+    shown = page.locator("#requests details:visible summary code").all_inner_texts()
+    assert shown == ["/api/query", "/api/ask"]
+    page.locator("summary", has_text="/api/query").click()
+    row = page.locator("#post-api-query tr", has=page.get_by_text("k", exact=True)).first
+    assert row.locator("td").all_inner_texts() == ["k", "integer (1 to 1000)", "default 10"]
+    assert "429" in page.inner_text("#post-api-query")
+    assert not breaches(page)
+    shoot(page, "requests")
+
+
 def ask(page: Any, text: str) -> str:
     page.fill("#question", text)
     page.keyboard.press("Enter")

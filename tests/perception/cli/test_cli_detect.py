@@ -52,10 +52,10 @@ def test_one_file(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: 
     picture = imread(out / "street.png")
     assert min(picture.shape[:2]) > 200
     assert np.ptp(picture[..., :3]) > 0.3
-    page = (out / "street.html").read_text()
+    page = (out / "player.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html")
     assert 'src="http' not in page
-    assert sorted(path.name for path in out.iterdir()) == ["detections.jsonl", "street.html", "street.png"]
+    assert sorted(path.name for path in out.iterdir()) == ["detections.jsonl", "player.html", "street.png"]
 
 
 def test_json_and_no_pictures(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_empty_scan_has_no_boxes(perceive: Perceive, tiny_weights: Path, tmp_
     assert done.status == 0
     assert records_of(out)[0]["boxes"] == []
     assert (out / "empty.png").is_file()
-    assert (out / "empty.html").is_file()
+    assert (out / "player.html").is_file()
 
 
 def test_ground_truth_beside_the_scan(
@@ -321,6 +321,22 @@ def test_records_of_an_earlier_run_are_kept(
     assert [record["frame"] for record in records_of(tmp_path / "out")] == ["street1"]
 
 
+def test_the_page_of_a_run_that_went_on_has_all_frames(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    arguments = ("--out", tmp_path / "out", "--weights", tiny_weights)
+    done = perceive("detect", scans, *arguments)
+    assert "player.html: 3 frames, " in done.output
+    page = tmp_path / "out/player.html"
+    whole = page.read_bytes()
+    for kept in (1, 3):
+        records = (tmp_path / "out/detections.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "out/detections.jsonl").write_bytes(b"".join(records[:kept]))
+        page.unlink()
+        assert perceive("detect", scans, *arguments, "--resume").status == 0
+        assert page.read_bytes() == whole
+
+
 def test_records_that_cannot_be_read_are_left_alone(
     perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
@@ -400,9 +416,10 @@ def test_the_shipped_weights_find_near_cars(perceive: Perceive, data_directory: 
     frame_ids = data_set.frame_ids[:8]
     paths = [data_set.frame(frame_id).source for frame_id in frame_ids]
     assert perceive("detect", *paths, "--out", tmp_path, "--score", 0.2).status == 0
+    page = (tmp_path / "player.html").read_text()
     near = found = 0
     for record, frame_id in zip(records_of(tmp_path), frame_ids, strict=True):
-        assert (tmp_path / f"{frame_id}.html").is_file()
+        assert f'"name":"{frame_id}"' in page
         frame = data_set.frame(frame_id)
         clear = [entry for entry in frame.objects if entry.type != "DontCare"]
         for entry, box in zip(clear, frame.boxes, strict=True):

@@ -57,8 +57,8 @@ def test_pictures_of_a_bag(perceive: Perceive, street: Street, tiny_weights: Pat
     out = tmp_path / "out"
     assert perceive("detect", bag, "--out", out, "--weights", tiny_weights).status == 0
     names = {path.name for path in out.iterdir()}
-    assert names == {"detections.jsonl", "bag-000000.png", "bag-000000.html"}
-    assert "bag-000000: " in (out / "bag-000000.html").read_text()
+    assert names == {"detections.jsonl", "bag-000000.png", "player.html"}
+    assert '"name":"bag-000000"' in (out / "player.html").read_text()
 
 
 def test_a_bad_scan_does_not_stop_the_others(

@@ -48,7 +48,8 @@ def folder(tmp_path: Path) -> Path:
                 pixels = [f"{value:.2f}" for value in item.box_2d]
                 labels.append(f"{frame} {track} {item.type} 0 0 {item.alpha:.3f} {' '.join(pixels)} {space}")
                 if random.random() < 0.9:
-                    score = f"{random.normal(7, 1):.3f}"
+                    # MOTA leaves out the track of least score, which is to be one of the short sequence.
+                    score = f"{random.normal(7, 1) - (sequence == '0003'):.3f}"
                     numbers = [str(frame), "1", *pixels, score, *space.split(), f"{item.alpha:.3f}"]
                     boxes[item.type].append(",".join(numbers))
         (made / f"label_02/{sequence}.txt").write_text("\n".join(labels))
@@ -72,7 +73,7 @@ def test_boxes_of_another_detector(mode: str, perceive: Perceive, folder: Path, 
     measures = json.loads(judged.output)
     assert measures["Car"]["id_switches"] == 0
     assert measures["Car"]["mota"] > (0.6 if mode == "online" else 0.8)
-    assert measures["Car"]["hota"] > (0.7 if mode == "online" else 0.8)
+    assert measures["Car"]["hota"] > (0.8 if mode == "online" else 0.9)
     assert measures["Pedestrian"]["mota"] > 0.6
     table = perceive("eval", "--data", folder, "--tracking", out, "--out", tmp_path / "eval")
     assert "sAMOTA" in table.output
@@ -120,6 +121,9 @@ def test_scans(perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Pa
             assert Detections.from_dict(record).labels == record["labels"]
             assert "map_from_lidar" in record["pose"]
         assert (out / "street2.png").read_bytes().startswith(b"\x89PNG")
+        assert f"{out / 'player.html'}: 3 frames, " in done.output
+        page = (out / "player.html").read_text()
+        assert [f'"name":"street{number}"' in page for number in range(4)] == [True, True, True, False]
     assert perceive("track", scans, *options).status == 2
 
 

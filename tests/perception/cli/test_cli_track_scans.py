@@ -115,6 +115,8 @@ def test_a_run_goes_on_where_it_stopped(
     assert perceive(*options).status == 0
     assert "--resume" in perceive(*options).remarks
     whole, boxes = records_of(out), (out / "boxes.jsonl").read_bytes()
+    assert (out / "player.html").is_file() == (mode == "online")
+    page = (out / "player.html").read_bytes() if mode == "online" else b""
     # Stopped in the third scan: its boxes half written, its tracks and picture not at all.
     lines = boxes.splitlines(keepends=True)
     (out / "boxes.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:40])
@@ -128,6 +130,7 @@ def test_a_run_goes_on_where_it_stopped(
     assert (out / "boxes.jsonl").read_bytes().splitlines()[:2] == boxes.splitlines()[:2]
     assert (out / "street1.png").read_bytes() == b"drawn before"
     assert (out / "street2.png").is_file() == (mode == "online")
+    assert not page or (out / "player.html").read_bytes() == page
     (out / "boxes.jsonl").unlink()
     alone = perceive(*options, "--resume")
     assert (alone.status, "no boxes.jsonl beside it" in alone.remarks) == (2, True)

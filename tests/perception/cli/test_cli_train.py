@@ -39,7 +39,9 @@ def test_train_then_detect(perceive: Perceive, short: Path, kitti_folder: Path, 
     assert "training 4 steps on cpu" in done.remarks
     assert "step 4 of 4: loss" in done.remarks
     names = {path.name for path in run.iterdir()}
-    assert names >= {"config.yaml", "checkpoint.pt", "log.csv", "curves.png", "weights.safetensors"}
+    assert names >= {
+        "config.yaml", "checkpoint.pt", "log.csv", "curves.png", "tensorboard", "weights.safetensors"
+    }  # fmt: skip
     scan = kitti_folder / "training/velodyne/000000.bin"
     arguments = ("--weights", run / "weights.safetensors", "--no-pictures")
     assert perceive("detect", scan, "--out", tmp_path / "out", *arguments).status == 0

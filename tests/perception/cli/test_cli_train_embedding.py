@@ -84,7 +84,7 @@ def test_train_then_detect(
     assert (record["step"], record["finished"], record["vectors"]) == (5, True, None)
     names = {path.name for path in run.iterdir()}
     assert names == {
-        "checkpoint.pt", "config.yaml", "log.csv", "sights", "weights.safetensors",
+        "checkpoint.pt", "config.yaml", "log.csv", "sights", "tensorboard", "weights.safetensors",
         "weights-embedding.safetensors",
     }  # fmt: skip
     assert (run / "weights.safetensors").read_bytes() == weights.read_bytes()

@@ -22,6 +22,8 @@ VLP16_ABOVE_MM = (
 STRONGEST, DUAL = 0x37, 0x39
 VLP16, HDL32E = 0x22, 0x21
 _VELODYNE_AXES = 36000
+VELODYNE = "10.0.0.2"
+OUSTER = "10.0.0.3"
 
 
 def velodyne_packet(
@@ -120,3 +122,41 @@ def write_capture(
 def write_metadata(path: Path, values: dict[str, Any]) -> None:
     """Beside a capture."""
     path.with_suffix(".json").write_text(json.dumps(values))
+
+
+def velodyne_drive(
+    path: Path, *, mode: int = STRONGEST, model: int = VLP16, turns: float = 2.2, **how: Any
+) -> Path:
+    """A VLP-16 (two firings a block) or HDL-32E (one), 0.4 degrees a block; ranges by laser and direction."""
+    random = np.random.default_rng(0)
+    datagrams, azimuth, blocks = [], 0, 6 if mode == DUAL else 12
+    for number in range(int(turns * 900 / blocks)):
+        firsts = [azimuth + 40 * (k // 2 if mode == DUAL else k) for k in range(12)]
+        ranges = np.tile(2500 + 100 * np.arange(32) % 1600, (12, 1)) + np.array(firsts)[:, None] // 40 % 900
+        if mode == DUAL:
+            ranges[1::2] += 1000
+        bright = random.integers(1, 255, (12, 32))
+        data = velodyne_packet(firsts, ranges, bright, mode=mode, model=model, time_us=int(number * 1327.104))
+        datagrams.append((START_S + number * 0.001327104, VELODYNE, 2368, data))
+        azimuth = (azimuth + 40 * blocks) % 36000
+    return write_capture(path, datagrams, **how)
+
+
+def ouster_drive(
+    path: Path, profile: str, *, nested: bool = True, turns: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two turns of 64 columns and 8 beams; ranges (columns, pixels) in millimetres, and reflectivities."""
+    values = ouster_metadata(profile, nested=nested)
+    write_metadata(path, values)
+    random = np.random.default_rng(1)
+    ranges, bright = random.integers(1, 4000, (64, 8)) * 8, random.integers(1, 256, (64, 8))
+    ranges[5, 3] = 0
+    datagrams = [
+        (START_S + 0.1 * turn + 0.025 * part, OUSTER, 7502, ouster_packet(
+            profile, turn, range(16 * part, 16 * part + 16), ranges[16 * part : 16 * part + 16],
+            bright[16 * part : 16 * part + 16], valid=part < 3,
+        ))
+        for turn in range(turns) for part in range(4)
+    ]  # fmt: skip
+    write_capture(path, datagrams, largest=512)
+    return ranges, bright

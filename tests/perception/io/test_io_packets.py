@@ -24,8 +24,6 @@ from perception.scans import ScanTransform
 pytest.importorskip("dpkt", reason="dpkt is not installed (extra 'packets')")
 PROFILES = ["LEGACY", "RNG19_RFL8_SIG16_NIR16", "RNG19_RFL8_SIG16_NIR16_DUAL", "RNG15_RFL8_NIR8"]
 BEAM = '{"beam_altitude_angles": [1], "beam_azimuth_angles": [1]'
-VELODYNE = "10.0.0.2"
-OUSTER = "10.0.0.3"
 
 
 def scans(path: Path, **how: Any) -> list[PointCloud]:
@@ -39,33 +37,13 @@ def elevation_deg(xyz: np.ndarray) -> np.ndarray:
     return made
 
 
-def velodyne_drive(
-    path: Path, *, mode: int = sensors.STRONGEST, model: int = sensors.VLP16, turns: float = 2.2, **how: Any
-) -> Path:
-    """A VLP-16 (two firings a block) or HDL-32E (one), 0.4 degrees a block; ranges by laser and direction."""
-    random = np.random.default_rng(0)
-    datagrams, azimuth, blocks = [], 0, 6 if mode == sensors.DUAL else 12
-    for number in range(int(turns * 900 / blocks)):
-        firsts = [azimuth + 40 * (k // 2 if mode == sensors.DUAL else k) for k in range(12)]
-        ranges = np.tile(2500 + 100 * np.arange(32) % 1600, (12, 1)) + np.array(firsts)[:, None] // 40 % 900
-        if mode == sensors.DUAL:
-            ranges[1::2] += 1000
-        bright = random.integers(1, 255, (12, 32))
-        data = sensors.velodyne_packet(
-            firsts, ranges, bright, mode=mode, model=model, time_us=int(number * 1327.104)
-        )
-        datagrams.append((sensors.START_S + number * 0.001327104, VELODYNE, 2368, data))
-        azimuth = (azimuth + 40 * blocks) % 36000
-    return sensors.write_capture(path, datagrams, **how)
-
-
 @pytest.mark.parametrize(
     ("suffix", "how"), [(".pcap", {}), (".pcapng", {}), (".pcap", {"vlan": True, "link": 1})]
 )
 def test_a_vlp16_gives_its_points_turn_by_turn(suffix: str, how: dict[str, Any], tmp_path: Path) -> None:
     """2 mm and 0.01 degrees; the sensor's y is forward, and its x to the right, in its manual."""
     pytest.importorskip("velodyne_decoder", reason="velodyne-decoder is not installed (extra 'packets')")
-    found = scans(velodyne_drive(tmp_path / f"drive{suffix}", **how))
+    found = scans(sensors.velodyne_drive(tmp_path / f"drive{suffix}", **how))
     assert [len(cloud) for cloud in found[:2]] == [pytest.approx(28800, abs=400)] * 2
     first = found[0].points.astype(np.float64)
     xyz = first[:, :3]
@@ -86,19 +64,19 @@ def test_a_vlp16_gives_its_points_turn_by_turn(suffix: str, how: dict[str, Any],
     times = [cloud.timestamp_ns for cloud in found]
     assert times[0] == pytest.approx(sensors.START_S * 10**9, abs=2_000_000)
     assert times[1] - times[0] == pytest.approx(75 * 1_327_104, abs=2_000_000)  # type: ignore[operator]
-    assert found[1].source == f"{tmp_path / f'drive{suffix}'}:{VELODYNE}:2368#1"
+    assert found[1].source == f"{tmp_path / f'drive{suffix}'}:{sensors.VELODYNE}:2368#1"
 
 
 def test_two_returns_and_an_hdl32e(tmp_path: Path) -> None:
     pytest.importorskip("velodyne_decoder", reason="velodyne-decoder is not installed (extra 'packets')")
-    both = scans(velodyne_drive(tmp_path / "dual.pcap", mode=sensors.DUAL))[0].points[:, :3]
-    one = scans(velodyne_drive(tmp_path / "one.pcap"))[0].points[:, :3]
+    both = scans(sensors.velodyne_drive(tmp_path / "dual.pcap", mode=sensors.DUAL))[0].points[:, :3]
+    one = scans(sensors.velodyne_drive(tmp_path / "one.pcap"))[0].points[:, :3]
     assert len(both) == pytest.approx(2 * len(one), rel=0.02)
     assert np.linalg.norm(both, axis=1).max() - np.linalg.norm(one, axis=1).max() == pytest.approx(
         2.0, abs=0.01
     )
     wide = (
-        scans(velodyne_drive(tmp_path / "wide.pcap", model=sensors.HDL32E))[0]
+        scans(sensors.velodyne_drive(tmp_path / "wide.pcap", model=sensors.HDL32E))[0]
         .points[:, :3]
         .astype(np.float64)
     )
@@ -108,32 +86,12 @@ def test_two_returns_and_an_hdl32e(tmp_path: Path) -> None:
     assert len(np.unique(((elevation + 30.67) / 1.3333).round())) == 32
 
 
-def ouster_drive(
-    path: Path, profile: str, *, nested: bool = True, turns: int = 2
-) -> tuple[np.ndarray, np.ndarray]:
-    """Two turns of 64 columns and 8 beams; ranges (columns, pixels) in millimetres, and reflectivities."""
-    values = sensors.ouster_metadata(profile, nested=nested)
-    sensors.write_metadata(path, values)
-    random = np.random.default_rng(1)
-    ranges, bright = random.integers(1, 4000, (64, 8)) * 8, random.integers(1, 256, (64, 8))
-    ranges[5, 3] = 0
-    datagrams = [
-        (sensors.START_S + 0.1 * turn + 0.025 * part, OUSTER, 7502, sensors.ouster_packet(
-            profile, turn, range(16 * part, 16 * part + 16), ranges[16 * part : 16 * part + 16],
-            bright[16 * part : 16 * part + 16], valid=part < 3,
-        ))
-        for turn in range(turns) for part in range(4)
-    ]  # fmt: skip
-    sensors.write_capture(path, datagrams, largest=512)
-    return ranges, bright
-
-
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("profile", PROFILES)
 def test_ouster_gives_its_points_turn_by_turn(profile: str, nested: bool, tmp_path: Path) -> None:
     """Packets in fragments; columns that are not valid and pixels without return are left out."""
     path = tmp_path / "drive.pcap"
-    ranges, bright = ouster_drive(path, profile, nested=nested)
+    ranges, bright = sensors.ouster_drive(path, profile, nested=nested)
     first, second = scans(path)
     np.testing.assert_array_equal(first.points, second.points)
     assert first.timestamp_ns == sensors.START_S * 10**9
@@ -161,7 +119,7 @@ def test_ouster_gives_its_points_turn_by_turn(profile: str, nested: bool, tmp_pa
 def test_ouster_points_are_those_of_its_own_software(tmp_path: Path) -> None:
     """Points 0, 100 and 382 as ouster-sdk 1.0.1 has them (``core.XYZLut``): same metadata, same ranges."""
     path = tmp_path / "drive.pcap"
-    ouster_drive(path, PROFILES[1])
+    sensors.ouster_drive(path, PROFILES[1])
     found = scans(path)[0].points[[0, 100, 382], :3]
     expected = [
         [-14.218769, 0.605214, 5.212349], [-8.596479, 19.837432, -3.218105], [3.050403, -18.705552, -6.854258]
@@ -175,13 +133,18 @@ def test_sensors_of_one_capture_are_told_apart(tmp_path: Path) -> None:
     sensors.write_metadata(path, sensors.ouster_metadata(profile))
     packet = sensors.ouster_packet(profile, 1, range(16), np.full((16, 8), 5000), np.full((16, 8), 9))
     sensors.write_capture(
-        path, [(1.0, OUSTER, 7502, packet), (1.1, VELODYNE, 7502, packet), (1.2, OUSTER, 9, b"imu")]
+        path,
+        [
+            (1.0, sensors.OUSTER, 7502, packet),
+            (1.1, sensors.VELODYNE, 7502, packet),
+            (1.2, sensors.OUSTER, 9, b"imu"),
+        ],
     )
     with pytest.raises(
         DataError, match=r"2 sensors: 10\.0\.0\.2:7502, 10\.0\.0\.3:7502; choose with --topic"
     ):
         PacketScans(path)
-    assert len(scans(path, stream=f"{VELODYNE}:7502")[0]) == 128
+    assert len(scans(path, stream=f"{sensors.VELODYNE}:7502")[0]) == 128
     with pytest.raises(
         DataError, match=r"no packets of 1792 bytes from 'x'; datagrams: .*10\.0\.0\.3:9 \(3 bytes\)"
     ):
@@ -194,7 +157,7 @@ def test_sensors_of_one_capture_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_other_links_and_lost_fragments(tmp_path: Path) -> None:
-    sent = [(1.0, VELODYNE, 5, bytes(3000)), (2.0, VELODYNE, 5, b"abc")]
+    sent = [(1.0, sensors.VELODYNE, 5, bytes(3000)), (2.0, sensors.VELODYNE, 5, b"abc")]
     for link in (1, 113, 101):
         found = list(read_datagrams(sensors.write_capture(tmp_path / "a.pcap", sent, link=link)))
         assert [(one.time_ns, len(one.data)) for one in found] == [(10**9, 3000), (2 * 10**9, 3)]
@@ -216,7 +179,7 @@ def test_an_hdl64e_tells_its_calibration_or_why_not(tmp_path: Path) -> None:
             mode=ord("H") + number,
             model=number,
         )
-        datagrams.append((1.0 + number, VELODYNE, 2368, data))
+        datagrams.append((1.0 + number, sensors.VELODYNE, 2368, data))
     path = sensors.write_capture(tmp_path / "drive.pcap", datagrams)
     with pytest.raises(
         DataError, match=r"10\.0\.0\.2:2368 is an HDL-64E, whose calibration is in some 4160 packets"
@@ -246,7 +209,7 @@ def test_an_hdl64e_with_its_calibration(tmp_path: Path) -> None:
         halves = bytearray(data)
         for block in range(1, 12, 2):
             halves[100 * block : 100 * block + 2] = b"\xff\xdd"
-        datagrams.append((sensors.START_S + number * 0.000288, VELODYNE, 2368, bytes(halves)))
+        datagrams.append((sensors.START_S + number * 0.000288, sensors.VELODYNE, 2368, bytes(halves)))
     found = scans(sensors.write_capture(tmp_path / "drive.pcap", datagrams))
     assert len(found) >= 10
     xyz = found[3].points[:, :3].astype(np.float64)
@@ -276,7 +239,7 @@ def test_wrong_metadata_is_named(text: str, message: str, tmp_path: Path) -> Non
 
 
 def test_without_the_libraries_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = velodyne_drive(tmp_path / "drive.pcap", turns=0.1)
+    path = sensors.velodyne_drive(tmp_path / "drive.pcap", turns=0.1)
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "velodyne_decoder", None)
         with pytest.raises(ImportError, match=r"velodyne-decoder: .*sparsight\[packets\]"):
@@ -291,10 +254,10 @@ def test_without_the_libraries_the_extra_is_named(tmp_path: Path, monkeypatch: p
 def test_damaged_captures_are_read_or_refused(kind: str, count: int, tmp_path: Path) -> None:
     if kind.startswith("velodyne"):
         pytest.importorskip("velodyne_decoder", reason="velodyne-decoder is not installed (extra 'packets')")
-        path = target = velodyne_drive(tmp_path / kind, turns=0.1)
+        path = target = sensors.velodyne_drive(tmp_path / kind, turns=0.1)
     else:
         target, path = tmp_path / kind, tmp_path / "ouster.pcap"
-        ouster_drive(path, PROFILES[0])
+        sensors.ouster_drive(path, PROFILES[0])
     sound, refused = target.read_bytes(), 0
     tracemalloc.start()
     try:

@@ -144,6 +144,41 @@ def test_hidden_for_a_moment_and_longer() -> None:
     assert 1 in tracker.update(found([(36, 0), *wide]), pose=np.eye(4)).track_id
 
 
+def test_a_weak_last_box_does_not_hide_what_is_unseen_next() -> None:
+    wide = [(10, 30), (10, -30)]
+    tracker = Tracker()
+    for frame in range(10):
+        tracker.update(found([(20 + frame, 0), *wide]), pose=np.eye(4))
+    weak = found([(30, 0), *wide])
+    weak.scores[0] = 0.1
+    tracks = tracker.update(weak, pose=np.eye(4))
+    mine = int(np.flatnonzero(tracks.track_id == 1)[0])
+    assert tracks.scores[mine] == pytest.approx(0.1)
+    tracks = tracker.update(found(wide), pose=np.eye(4))
+    mine = int(np.flatnonzero(tracks.track_id == 1)[0])
+    assert tracks.row[mine] == -1
+    assert tracks.scores[mine] == pytest.approx(1 / (1 + np.exp(-np.log(9) * 9 / 11)))
+
+
+@pytest.mark.parametrize("mode", ["delayed", "global"])
+def test_a_recording_tells_a_thing_where_it_is_believed_in(mode: Any) -> None:
+    moments = [Moment(found([(20 + frame, 0)], 0.9 if frame < 30 else 0.02)) for frame in range(60)]
+    frames = list(track_recording(moments, mode=mode))
+    assert [len(tracks) for tracks in frames[:25]] == [1] * 25
+    assert [len(tracks) for tracks in frames[45:]] == [0] * 15
+    assert frames[10].scores[0] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("mode", ["delayed", "global"])
+def test_sizes_are_those_of_the_boxes_around(mode: Any) -> None:
+    moments = [Moment(found([(20, 0)])) for _ in range(80)]
+    for moment in moments[40:]:
+        moment.detections.boxes[:, 3] = 5.0
+    frames = list(track_recording(moments, mode=mode))
+    assert frames[20].boxes[0, 3] == pytest.approx(4.2)
+    assert frames[70].boxes[0, 3] == pytest.approx(5.0)
+
+
 def test_front_and_back_are_voted_on() -> None:
     tracker = Tracker()
     for frame in range(12):
@@ -202,6 +237,21 @@ def test_time() -> None:
         tracker.update(found([(20, 0)]), time_ns=5 * 10**8)
     assert tracker.update(found([(20.1, 0)]), time_ns=11 * 10**8).track_id.tolist() == [1]
     assert tracker.update(found([(20.1, 0)]), time_ns=10**12).track_id.tolist() == [2]
+
+
+@pytest.mark.parametrize(("step_s", "kept"), [(0.5, True), (0.1, False)])
+def test_a_thing_may_be_missed_in_three_frames_however_slow(
+    step_s: float, kept: bool, tmp_path: Path
+) -> None:
+    tracker = Tracker()
+    for frame in range(4):
+        tracker.update(found([(20, 0)]), pose=np.eye(4), time_ns=round(frame * step_s * 1e9))
+    save_tracker(tracker, tmp_path / "tracker.npz")
+    tracker = load_tracker(tmp_path / "tracker.npz")
+    last_s = 3 * step_s
+    tracker.update(found([]), pose=np.eye(4), time_ns=round((last_s + step_s) * 1e9))
+    tracks = tracker.update(found([(20, 0)]), pose=np.eye(4), time_ns=round((last_s + 1.5) * 1e9))
+    assert tracks.track_id.tolist() == [1 if kept else 2]
 
 
 def test_poses_that_are_missing_jump_or_begin_late() -> None:

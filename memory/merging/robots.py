@@ -1,0 +1,59 @@
+"""Which robots saw a thing, when and how often: what a memory of many robots keeps of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from memory.types import Memory, saturated
+
+#: Field of a payload: name of a robot -> its first nanosecond, its last and how many sights.
+SEEN_BY = "seen_by"
+
+
+class SeenBy(NamedTuple):
+    """What one robot saw of a thing.
+
+    Attributes:
+        first_ns, last_ns: of its sights, by its clock.
+        sights: how many.
+    """
+
+    first_ns: int
+    last_ns: int
+    sights: int
+
+
+def seen_by(memory: Memory) -> dict[str, SeenBy]:
+    """By robot; nothing where the payload says nothing, or something else by that name."""
+    said = memory.payload.get(SEEN_BY)
+    if not isinstance(said, Mapping):
+        return {}
+    return {
+        str(robot): SeenBy(*numbers)
+        for robot, numbers in said.items()
+        if isinstance(numbers, list | tuple) and len(numbers) == 3 and all(type(at) is int for at in numbers)
+    }
+
+
+def share_of(memory: Memory) -> SeenBy:
+    """All that a memory stands for, as that of whoever brought it."""
+    return SeenBy(memory.first_sight_ns, memory.last_sight_ns, int(memory.count))
+
+
+def joined_robots(memories: Iterable[Memory]) -> dict[str, Any]:
+    """The field of a memory that stands for several; nothing where nobody said who saw them."""
+    shares: dict[str, SeenBy] = {}
+    for memory in memories:
+        for robot, share in seen_by(memory).items():
+            known = shares.get(robot)
+            shares[robot] = share if known is None else _added(known, share)
+    return {SEEN_BY: {robot: list(shares[robot]) for robot in sorted(shares)}} if shares else {}
+
+
+def _added(one: SeenBy, other: SeenBy) -> SeenBy:
+    return SeenBy(
+        min(one.first_ns, other.first_ns),
+        max(one.last_ns, other.last_ns),
+        saturated(one.sights + other.sights),
+    )

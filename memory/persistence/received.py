@@ -1,0 +1,328 @@
+"""What came from other stores, and which of their memories is which here: all of that stands in the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import StaleSyncError, UndoError
+from memory.merging.robots import SEEN_BY, share_of
+from memory.merging.tracked import TRACKS
+from memory.persistence import operations
+from memory.persistence.batches import Batch, Partial, Point, ids_of, runs_of
+from memory.persistence.contract import Connection
+from memory.persistence.engine import engine_of
+from memory.persistence.journal import Counters, read_entries, read_identity
+from memory.persistence.operations import Applied
+from memory.persistence.records import prepare
+from memory.types import Memory
+
+#: Name of the operations in the log.
+OPERATION = "sync"
+_NONE = np.zeros(0, np.int64)
+
+
+class Received(NamedTuple):
+    """What a batch did.
+
+    Attributes:
+        added, changed, removed: memories.
+        kept: changes that were not made, because somebody here had forgotten or erased the memory, or it was
+            merged for good.
+        generation: of the operation; ``None`` where the batch had come before.
+    """
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    kept: int = 0
+    generation: int | None = None
+
+
+@dataclass
+class Known:
+    """What is here of one store; follows the log.
+
+    Attributes:
+        store: its random name.
+        read: the operation of this log up to which this is true.
+        identity: of this log up to there.
+        robot: as whose memories.
+        points: of its history, the newest last.
+        partial: what came since.
+    """
+
+    store: str
+    read: int = 0
+    identity: str | None = None
+    robot: str | None = None
+    points: list[Point] = field(default_factory=list)
+    partial: list[Partial] = field(default_factory=list)
+    _there: list[NDArray[np.int64]] = field(default_factory=list)
+    _here: list[NDArray[np.int64]] = field(default_factory=list)
+    _until: list[NDArray[np.int64]] = field(default_factory=list)
+    _lost: set[int] = field(default_factory=set)
+
+    def follow(self, connection: Connection) -> None:
+        """Read what the log has since; everything anew where its history is another one now."""
+        if self.read and read_identity(connection, self.read) != self.identity:
+            self.read, self.robot = 0, None
+            for held in (self.points, self.partial, self._there, self._here, self._until, self._lost):
+                held.clear()
+        latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
+        if latest == self.read:
+            return
+        for entry in read_entries(connection, after=self.read, operation=OPERATION):
+            if entry.detail.get("store") == self.store:
+                self._note(entry.detail, entry.added)
+        self.read, self.identity = int(latest), read_identity(connection, latest)
+
+    def here(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) int64: the ids here of ids there; 0 for those that never came."""
+        wanted = np.asarray(ids, dtype=np.int64)
+        there, here = self._sorted()
+        if not len(there):
+            return np.zeros(len(wanted), np.int64)
+        # The last of equal ones: what came again after it was gone has a new id.
+        rows = np.searchsorted(there, wanted, side="right") - 1
+        return np.where((rows >= 0) & (there[rows] == wanted), here[rows], 0)
+
+    def ids(self) -> NDArray[np.int64]:
+        """(n,) int64, rising: the ids here of everything that came, there still or gone."""
+        return np.unique(self._sorted()[1])
+
+    def has_all(self, batch: Batch) -> bool:
+        """Whether with this batch everything of its send had come."""
+        if batch.whole is None:
+            return False
+        whole = ids_of(batch.whole)
+        here = [memory.id or 0 for memory in batch.memories]
+        # Of a history that is given up with this batch nothing counts.
+        partial = [] if batch.forked else [(part.until, ids_of(part.ids)) for part in self.partial]
+        now = [ids for until, ids in partial if until == batch.until]
+        came = np.concatenate([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
+        told = np.concatenate([whole, ids_of(batch.known)])
+        every = np.concatenate([_NONE, *(ids for _, ids in partial)])
+        return bool(np.isin(whole, came).all() and np.isin(every, told).all())
+
+    def lost(self, batch: Batch) -> set[int]:
+        """Ids here of what came of a history that its store gave up, with this batch or before: their ids
+        there may mean others.
+        """
+        return self._lost | (self._after(batch.since.generation) if batch.forked else set())
+
+    def _note(self, detail: Mapping[str, Any], added: range) -> None:
+        self.robot = str(detail["robot"])
+        if detail["forked"]:
+            # What came after the fork is of a history that nobody goes on with.
+            while self.points and self.points[-1].generation > detail["since"]:
+                self.points.pop()
+            self.partial.clear()
+            self._lost |= self._after(detail["since"])
+        new, until = ids_of(detail["new"]), Point(*detail["until"])
+        if len(new):
+            self._there.append(new)
+            self._here.append(np.arange(added.start, added.stop, dtype=np.int64))
+            self._until.append(np.full(len(new), until.generation, dtype=np.int64))
+        if detail["last"]:
+            self.points.append(until)
+            self.partial.clear()
+        else:
+            runs = [*detail["new"], *detail["changed"], *detail["gone"]]
+            self.partial.append(Partial(until, tuple((first, last) for first, last in runs)))
+
+    def _after(self, generation: int) -> set[int]:
+        """Ids here of what came with a later state of its store than one."""
+        _, here = self._sorted()
+        return set(here[self._until[0] > generation].tolist()) if len(here) else set()
+
+    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not self._there:
+            return _NONE, _NONE
+        if len(self._there) > 1:
+            there, here = np.concatenate(self._there), np.concatenate(self._here)
+            order = np.lexsort((here, there))
+            self._until = [np.concatenate(self._until)[order]]
+            self._there, self._here = [there[order]], [here[order]]
+        return self._there[0], self._here[0]
+
+
+def shared_ids(connection: Connection) -> NDArray[np.int64]:
+    """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
+    entries = read_entries(connection, operation=OPERATION)
+    spans = [np.array(entry.added, dtype=np.int64) for entry in entries if entry.detail["shared"]]
+    return np.concatenate([_NONE, *spans])
+
+
+def receive(
+    connection: Connection, counters: Counters, known: Known, batch: Batch, *, may_undo: bool = True
+) -> Received:
+    """Do what a batch says, as one operation; nothing where it had come before.
+
+    A memory that was merged here is taken out of the merge first, by undoing it: the next consolidation makes
+    it again, of what is true then. What somebody here forgot, erased or undid does not come again.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        known: of the sending store; follows.
+        batch: what it sends.
+        may_undo: whether merges may be taken back, as only the owner of a store on a server may.
+
+    Raises:
+        StaleSyncError: more had come than the sender knew, or less.
+        DimensionError, ValueError: a memory does not fit this store; nothing was kept.
+    """
+    known.follow(connection)
+    if not _fits(known, batch):
+        return Received()
+    family = _Family(connection, counters, may_undo)
+    lost = known.lost(batch)
+    sent = _in_order(batch.memories)
+    add: list[Memory] = []
+    update: list[Memory] = []
+    remove: list[int] = []
+    kept = 0
+    theirs = [memory.id or 0 for memory in sent]
+    for memory, here in zip(sent, known.here(theirs).tolist(), strict=True):
+        another = not here or (here in lost and not family.is_same(here, memory))
+        fate = "gone there" if another else family.fate(here)
+        if fate == "there":
+            update.append(replace(memory, id=here))
+        elif fate == "gone there":
+            add.append(memory)
+        else:
+            kept += 1
+    for here in known.here(batch.gone).tolist():
+        fate = "gone there" if not here or here in lost else family.fate(here)
+        if fate == "there":
+            remove.append(here)
+        kept += fate == "kept"
+    slots = counters.slots
+    new = prepare([_as_seen(replace(memory, id=None), batch.robot) for memory in add], slots)
+    stated = family.stated([_as_seen(memory, batch.robot) for memory in update])
+    detail = {
+        "store": batch.store,
+        "robot": batch.robot,
+        "since": batch.since.generation,
+        "until": list(batch.until),
+        "last": known.has_all(batch),
+        "forked": batch.forked,
+        "shared": batch.shared,
+        "sent_ns": batch.sent_ns,
+        "new": runs_of([memory.id or 0 for memory in add]),
+        "changed": runs_of(sorted(set(theirs) - {memory.id for memory in add})),
+        "gone": runs_of(batch.gone),
+    }
+    done: Applied = operations.apply(
+        connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
+        update={memory.id or 0: prepare([memory], slots) for memory in stated},
+    )  # fmt: skip
+    return Received(len(add), len(update), len(remove), kept, done.generation)
+
+
+def _fits(known: Known, batch: Batch) -> bool:
+    """Whether the batch goes on from where this store is; false where it had come before."""
+    newest = known.points[-1] if known.points else Point(0, batch.since.identity)
+    if batch.since == newest or (
+        batch.forked and batch.since in (Point(0, batch.since.identity), *known.points)
+    ):
+        if not any(part.until.generation > batch.until.generation for part in known.partial) or batch.forked:
+            return True
+    elif batch.until in known.points:
+        return False
+    raise StaleSyncError(
+        f"everything up to operation {newest.generation} of {batch.robot} had come, or more; it sends"
+        f" what is after {batch.since.generation}, up to {batch.until.generation}"
+    )
+
+
+def _in_order(memories: Sequence[Memory]) -> list[Memory]:
+    """By rising id, which gives those that are new theirs.
+
+    Raises:
+        ValueError: one has none, or two have the same.
+    """
+    ids = [memory.id for memory in memories if memory.id is not None]
+    if len(set(ids)) < len(memories):
+        raise ValueError("each memory of a batch must have an id of its own")
+    return sorted(memories, key=lambda memory: memory.id or 0)
+
+
+class _Family:
+    """What became here of memories that came."""
+
+    def __init__(self, connection: Connection, counters: Counters, may_undo: bool) -> None:
+        self._connection, self._counters, self._may_undo = connection, counters, may_undo
+
+    def fate(self, id: int) -> str:
+        """``there``, after taking back merges where that is needed; ``gone there``, because its store had
+        said so; or ``kept``: somebody here decided otherwise.
+        """
+        if self._is_there(id):
+            return "there"
+        row = self._connection.execute(
+            "SELECT generation FROM log_row WHERE id = ? AND what = 'removed' ORDER BY row DESC LIMIT 1",
+            (id,),
+        ).fetchone()
+        if row is None:
+            return "kept"
+        (entry,) = read_entries(self._connection, after=row[0] - 1, limit=1)
+        if entry.operation == OPERATION:
+            return "gone there"
+        if entry.operation != "merge" or not self._may_undo:
+            return "kept"
+        if any(self.fate(result) != "there" for result in entry.added):
+            return "kept"
+        try:
+            operations.undo(self._connection, self._counters, entry.generation)
+        except UndoError:
+            return "kept"
+        return "there"
+
+    def is_same(self, id: int, memory: Memory) -> bool:
+        """Whether what is here is of the same sight."""
+        row = self._connection.execute("SELECT time_ns, label FROM memory WHERE id = ?", (id,)).fetchone()
+        return row is not None and tuple(row) == (memory.time_ns, memory.label)
+
+    def stated(self, memories: Sequence[Memory]) -> list[Memory]:
+        """Memories with the state that was found here, where they were not seen since."""
+        ids = [memory.id or 0 for memory in memories]
+        images = engine_of(self._connection).read_images(self._connection, ids, vectors=False)
+        found = []
+        for memory, image in zip(memories, images, strict=True):
+            known = image.memory()
+            newer = memory.last_sight_ns > known.last_sight_ns
+            keeps = memory.state != known.state == self._marked(known.id or 0) and not newer
+            found.append(replace(memory, state=known.state) if keeps else memory)
+        return found
+
+    def _marked(self, id: int) -> str | None:
+        """The state that somebody here gave a memory last."""
+        row = self._connection.execute(
+            "SELECT l.detail FROM log_row AS r JOIN log AS l USING (generation) WHERE r.id = ?"
+            " AND r.what = 'changed' AND l.operation = 'mark' ORDER BY r.row DESC LIMIT 1",
+            (id,),
+        ).fetchone()
+        return None if row is None else str(json.loads(row[0])["state"])
+
+    def _is_there(self, id: int) -> bool:
+        return self._connection.execute("SELECT 1 FROM memory WHERE id = ?", (id,)).fetchone() is not None
+
+
+def _as_seen(memory: Memory, robot: str) -> Memory:
+    """A memory as that of a robot, unless it says itself which robots saw it."""
+    if SEEN_BY in memory.payload:
+        return memory
+    payload = {**memory.payload, SEEN_BY: {robot: list(share_of(memory))}}
+    tracks = memory.payload.get(TRACKS)
+    if isinstance(tracks, Mapping):
+        # Two robots may number their recordings alike.
+        payload[TRACKS] = {f"{robot}:{name}": span for name, span in tracks.items()}
+    said = f"{robot}: {memory.provenance}" if memory.provenance else robot
+    return replace(memory, payload=payload, provenance=said)

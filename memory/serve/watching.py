@@ -1,0 +1,28 @@
+"""``/metrics``: figures for Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from memory.serve.errors import ServiceError
+from memory.serve.service import ServiceOf
+
+router = APIRouter()
+#: Prometheus' text format.
+_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics(request: Request, service: ServiceOf) -> Response:
+    """Requests, the store, and what waits.
+
+    Raises:
+        ServiceError: ``prometheus_client`` is not installed.
+    """
+    found = request.app.state.metrics
+    if found is None:
+        raise ServiceError(
+            501, "not_installed", "figures need prometheus_client: pip install sparsight[serve]"
+        )
+    return Response(await service.work(found.text), headers={"content-type": _TYPE})

@@ -1,0 +1,28 @@
+"""Detecting and tracking as scans come: sources, a run that keeps up with them, figures of it."""
+
+from __future__ import annotations
+
+from perception.live.arrivals import Arrival, Source
+from perception.live.figures import Figures
+from perception.live.folder import GrowingFolder
+from perception.live.newest import NewestQueue
+from perception.live.pushed import PushedScans
+from perception.live.replay import Recorded, Replay
+from perception.live.running import LiveRun, Result, Sink
+from perception.live.udp import PacketSocket, UdpAddress
+
+__all__ = [
+    "Arrival",
+    "Figures",
+    "GrowingFolder",
+    "LiveRun",
+    "NewestQueue",
+    "PacketSocket",
+    "PushedScans",
+    "Recorded",
+    "Replay",
+    "Result",
+    "Sink",
+    "Source",
+    "UdpAddress",
+]

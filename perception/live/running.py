@@ -1,0 +1,229 @@
+"""A live run: the newest scan is detected and tracked, and what shows or keeps it delays nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from perception.detector import Detector
+from perception.errors import DataError
+from perception.io.poses import ScanPose
+from perception.live.arrivals import Arrival, Source
+from perception.live.figures import Figures
+from perception.live.newest import NewestQueue
+from perception.live.reading import FIRST_WAIT_S, Reader
+from perception.track.config import TrackerConfig
+from perception.track.state import TRACK_ID
+from perception.track.tracker import Tracker
+from perception.track.tracks import Tracks
+from perception.types import Detections
+
+#: Scans that wait at most: one that came while another was computed.
+QUEUE = 1
+#: Results that wait for those who show or keep them.
+_RESULTS = 16
+#: Seconds between two signs of life where no scan comes.
+_PULSE_S = 0.25
+#: A scan of so much earlier than the one before came late; of even earlier, the clock was put back.
+_LATE_NS = 1_000_000_000
+#: Seconds that what shows and keeps results has to finish.
+_GRACE_S = 30.0
+
+
+class Result(NamedTuple):
+    """A scan and what was found.
+
+    Attributes:
+        arrival: the scan.
+        found: what was detected in it.
+        tracks: the things after it.
+        pose: where it was made, if known.
+        latency_s: from its arrival to the tracks.
+        restarts: how often tracks began anew before it: numbers of tracks are told apart by it.
+    """
+
+    arrival: Arrival
+    found: Detections
+    tracks: Tracks
+    pose: ScanPose | None
+    latency_s: float
+    restarts: int
+
+
+class Sink(Protocol):
+    """Somewhere that results go, one after the other, from one thread."""
+
+    def take(self, result: Result) -> None:
+        """The next one."""
+
+    def close(self) -> None:
+        """There are no more."""
+
+
+class LiveRun:
+    """Detects and tracks what a source sends, the newest first.
+
+    Three threads: one takes scans from the source, that of the caller computes, and one hands results to the
+    sinks. Between them are short queues that drop their oldest entries, so that neither a slow frame nor a
+    slow disk lets delay grow.
+
+    Args:
+        source: that scans come from.
+        detector: ready to be used.
+        sinks: that results go to; they are closed at the end.
+        config: of the tracker.
+        pose_of: where a scan was made, for those whose source does not know it; ``None`` where nobody does.
+        queue: scans that wait at most.
+        rate_hz: scans a second that are looked at, at most.
+        figures: counts that others look at too; its own by default.
+        say: called with what a person should know, from any thread.
+        alive: called several times a second while the run goes on.
+        first_wait_s: before a source that broke is opened again; then twice as long, up to half a minute.
+
+    Attributes:
+        figures: counts, while it runs and afterwards.
+
+    Raises:
+        ValueError: ``queue`` or ``rate_hz`` is not above 0.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        detector: Detector,
+        *,
+        sinks: Sequence[Sink] = (),
+        config: TrackerConfig | None = None,
+        pose_of: Callable[[Arrival], ScanPose | None] | None = None,
+        queue: int = QUEUE,
+        rate_hz: float | None = None,
+        figures: Figures | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        alive: Callable[[], None] = lambda: None,
+        first_wait_s: float = FIRST_WAIT_S,
+    ) -> None:
+        if rate_hz is not None and not rate_hz > 0:
+            raise ValueError(f"rate_hz must be above 0, got {rate_hz}")
+        self.figures = Figures() if figures is None else figures
+        self._scans, self._results = NewestQueue[Arrival](queue), NewestQueue[Result](_RESULTS)
+        self._stop = threading.Event()
+        self._reader = Reader(
+            source, self._scans, self.figures, self._stop, say, rate_hz=rate_hz, first_wait_s=first_wait_s
+        )
+        self._handing = threading.Thread(target=self._hand_out, name="results", daemon=True)
+        self._detector, self._sinks, self._config = detector, tuple(sinks), config
+        self._pose_of, self._say, self._alive = pose_of, say, alive
+        self._tracker = Tracker(config)
+        self._known: set[int] = set()
+        self._things = 0
+        self._posed = False
+        self._sink_error: BaseException | None = None
+
+    def stop(self) -> None:
+        """End the run after the scan that is computed; from a signal handler or another thread."""
+        self._stop.set()
+
+    def run(self) -> Figures:
+        """Run until the source is over or :meth:`stop` is called; results so far are handed out before.
+
+        Raises:
+            DataError, OSError: a source that does not last broke, or a sink did.
+        """
+        self._reader.start()
+        self._handing.start()
+        try:
+            while not self._stop.is_set() and not self._scans.over:
+                self._alive()
+                arrival = self._scans.take(_PULSE_S)
+                if arrival is not None:
+                    self._frame(arrival)
+        finally:
+            self._stop.set()
+            self._results.close()
+            self._reader.join(_GRACE_S)
+            until_s = time.monotonic() + _GRACE_S
+            while self._handing.is_alive() and time.monotonic() < until_s:
+                self._alive()
+                self._handing.join(_PULSE_S)
+        for error in (self._reader.error, self._sink_error):
+            if error is not None:
+                raise error
+        return self.figures
+
+    def _frame(self, arrival: Arrival) -> None:
+        figures, tracker = self.figures, self._tracker
+        time_ns = arrival.cloud.timestamp_ns
+        if tracker.time_ns is not None and time_ns is not None and time_ns < tracker.time_ns:
+            if tracker.time_ns - time_ns <= _LATE_NS:
+                figures.late += 1
+                return
+            self._say(f"{arrival.name}: the clock of the scans was put back: tracks begin anew")
+            figures.restarts += 1
+            tracker = self._tracker = Tracker(self._config)
+            self._known.clear()
+        pose = self._pose(arrival)
+        try:
+            found = self._detector(arrival.cloud)
+        except DataError as error:
+            figures.unreadable += 1
+            self._say(f"passed over: {arrival.name}: {error}")
+            return
+        matrix = None if pose is None else pose.map_from_lidar
+        try:
+            tracks = tracker.update(found, pose=matrix, time_ns=time_ns)
+        except ValueError as error:
+            # A pose that is no rigid motion; its frame is tracked without.
+            figures.without_pose += 1
+            self._say(f"{arrival.name}: {error}")
+            pose, tracks = None, tracker.update(found, time_ns=time_ns)
+        latency_s = time.monotonic() - arrival.arrived_s
+        figures.frame(latency_s, tracks=len(tracks), things=self._count(tracks))
+        for warning in (*found.warnings, *tracks.warnings):
+            self._say(warning)
+        if self._sinks:
+            self._results.put(Result(arrival, found, tracks, pose, latency_s, figures.restarts))
+            figures.unpublished = self._results.dropped
+
+    def _pose(self, arrival: Arrival) -> ScanPose | None:
+        pose = arrival.pose
+        if pose is None and self._pose_of is not None:
+            try:
+                pose = self._pose_of(arrival)
+            except DataError as error:
+                self._say(str(error))
+        if pose is None and not self._posed:
+            self._say(
+                "no pose: tracks are in the frame of the sensor, and velocities relative to it"
+                if self._pose_of is None
+                else "no pose yet: until there is one, the map is the frame of the sensor"
+            )
+        self._posed |= pose is not None
+        self.figures.without_pose += pose is None and (self._posed or self._pose_of is not None)
+        return pose
+
+    def _count(self, tracks: Tracks) -> int:
+        """Things that were ever told; no more identities are held than the tracker holds itself."""
+        told = set(tracks.track_id.tolist())
+        self._things += len(told - self._known)
+        held = (self._tracker.state, self._tracker.waiting.state)
+        kept = {number for state in held for number in state.counts[:, TRACK_ID].tolist()}
+        self._known = (self._known & kept) | told
+        return self._things
+
+    def _hand_out(self) -> None:
+        try:
+            while not self._results.over:
+                result = self._results.take(_PULSE_S)
+                if result is not None:
+                    for sink in self._sinks:
+                        sink.take(result)
+        except BaseException as error:
+            self._sink_error = error
+            self._stop.set()
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception as error:
+                self._sink_error = self._sink_error or error

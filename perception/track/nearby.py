@@ -1,0 +1,46 @@
+"""What is seen of a track around each of its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perception.track.smoothing import Spans
+from perception.track.state import BoolArray, Float64Array, Int64Array
+
+#: What a track is at a moment is told by its boxes within so long.
+_NEARBY_NS = 1_000_000_000
+
+
+def nearby(known: Float64Array, spans: Spans, frame: Int64Array, times: Int64Array) -> Float64Array:
+    """(R, C) means of what is known (zeros where nothing is) of the boxes of a track within a second, before
+    and after; of the nearest ones where there is none."""
+    if not len(frame):
+        return known
+    rows = np.arange(len(frame))
+    first = np.repeat(spans.start, spans.length)
+    last = first + np.repeat(spans.length, spans.length) - 1
+    low = rows - frame + np.searchsorted(times, times - _NEARBY_NS, side="left")[frame]
+    high = rows - frame + np.searchsorted(times, times + _NEARBY_NS, side="right")[frame] - 1
+    before, after = _neighbours(spans.seen)
+    low = np.minimum(np.maximum(low, first), before)
+    high = np.maximum(np.minimum(high, last), after)
+    sums = np.concatenate([np.zeros((1, known.shape[1])), np.cumsum(known, axis=0)])
+    count = np.concatenate([np.zeros(1), np.cumsum(spans.seen)])
+    return np.asarray((sums[high + 1] - sums[low]) / (count[high + 1] - count[low])[:, None])
+
+
+def unseen(seen: BoolArray, time_ns: Int64Array) -> tuple[Float64Array, Float64Array]:
+    """Seconds since the box before, and from there to the box after; ends of tracks have boxes."""
+    if not len(seen):
+        return np.zeros(0), np.zeros(0)
+    before, after = _neighbours(seen)
+    since, gap = time_ns - time_ns[before], time_ns[after] - time_ns[before]
+    return np.asarray(since * 1e-9), np.asarray(gap * 1e-9)
+
+
+def _neighbours(seen: BoolArray) -> tuple[Int64Array, Int64Array]:
+    """(R,) rows of the box before and of the box after, or of the row's own; ends of tracks have boxes."""
+    rows = np.arange(len(seen))
+    before = np.maximum.accumulate(np.where(seen, rows, 0))
+    after = np.minimum.accumulate(np.where(seen, rows, len(rows) - 1)[::-1])[::-1]
+    return before, after

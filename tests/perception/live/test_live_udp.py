@@ -1,0 +1,170 @@
+"""Packets over loopback: the same scans as out of a capture of the same packets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sensor_packets as sensors
+
+from perception.errors import DataError
+from perception.io.packets import PacketScans
+from perception.io.pcap import read_datagrams
+from perception.io.transform import ScanTransform
+from perception.live import Arrival, PacketSocket, UdpAddress
+
+pytest.importorskip("velodyne_decoder", reason="velodyne-decoder is not installed (extra 'packets')")
+pytest.importorskip("dpkt", reason="dpkt is not installed (extra 'packets')")
+
+
+@pytest.fixture
+def port() -> int:
+    """One that is free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def send(port: int) -> Iterator[Callable[[Path], None]]:
+    """Send the packets of a capture, faster than the sensor, slower than a buffer overflows."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind(("127.0.0.1", 0))
+
+        def sent(path: Path) -> None:
+            for number, one in enumerate(read_datagrams(path)):
+                sender.sendto(one.data, ("127.0.0.1", port))
+                if number % 16 == 15:
+                    time.sleep(0.002)
+
+        yield sent
+
+
+def test_a_vlp16_gives_the_scans_of_its_capture(
+    port: int, send: Callable[[Path], None], tmp_path: Path, listening: Any
+) -> None:
+    path = sensors.velodyne_drive(tmp_path / "drive.pcap", turns=3.2)
+    transform = ScanTransform(axes="y,-x,z", sensor_height_m=0.5)
+    expected = [one.cloud for one in PacketScans(path, transform=transform).attempts()]  # type: ignore[union-attr]
+    address = UdpAddress.parse(f"udp://127.0.0.1:{port}?model=VLP-16&sender=127.0.0.1")
+    with listening(PacketSocket(address, transform=transform)) as heard:
+        time.sleep(0.1)
+        send(path)
+        came = heard.until(2)
+    # The first turn may be a part of one; the last goes on.
+    for one, cloud in zip(came, expected[1:], strict=False):
+        assert isinstance(one, Arrival)
+        assert np.array_equal(one.cloud.points, cloud.points)
+        assert one.cloud.sensor_height_m == 0.5
+        assert abs(one.cloud.timestamp_ns - time.time_ns()) < 60e9
+    assert [one.name for one in came] == [f"{port}-000000", f"{port}-000001"]
+
+
+@pytest.mark.parametrize("profile", ["LEGACY", "RNG19_RFL8_SIG16_NIR16"])
+def test_an_ouster_gives_the_scans_of_its_capture(
+    profile: str, port: int, send: Callable[[Path], None], tmp_path: Path, listening: Any
+) -> None:
+    path = tmp_path / "drive.pcap"
+    sensors.ouster_drive(path, profile, turns=4)
+    expected = [one.cloud for one in PacketScans(path).attempts()]  # type: ignore[union-attr]
+    address = UdpAddress.parse(f"udp://127.0.0.1:{port}?metadata={tmp_path / 'drive.json'}")
+    with listening(PacketSocket(address)) as heard:
+        time.sleep(0.1)
+        send(path)
+        came = heard.until(2)
+    assert len(came) == 2
+    for one, cloud in zip(came, expected[1:3], strict=True):
+        assert np.array_equal(one.cloud.points, cloud.points)
+
+
+def test_packets_of_others_and_of_another_model(
+    port: int, send: Callable[[Path], None], tmp_path: Path, listening: Any
+) -> None:
+    said: list[str] = []
+    path = sensors.velodyne_drive(tmp_path / "drive.pcap", turns=1.5)
+    source = PacketSocket(UdpAddress.parse(f"udp://127.0.0.1:{port}?model=HDL-32E"), say=said.append)
+    with listening(source) as heard, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        time.sleep(0.1)
+        other.sendto(b"position", ("127.0.0.1", port))
+        send(path)
+        (error,) = heard.until(1)
+    assert isinstance(error, DataError)
+    assert "the packets are of VLP-16, not HDL-32E" in str(error)
+    assert f"udp://127.0.0.1:{port}: packets of 8 bytes, not 1206, are passed over" in said
+
+
+def test_a_sensor_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> None:
+    from perception.io.ouster import read_ouster_metadata
+    from perception.io.pcap import Datagram
+    from perception.io.turns import OusterTurns, VelodyneTurns
+
+    packet = sensors.velodyne_packet(
+        [100] * 12, np.full((12, 32), 2500), np.full((12, 32), 9), mode=sensors.STRONGEST, model=sensors.VLP16
+    )
+    velodyne = VelodyneTurns("here")
+    for number in range(8192):
+        assert velodyne.add(Datagram(number, "", packet)) is None
+    with pytest.raises(DataError, match="here: 8192 packets and no turn; does the sensor spin"):
+        velodyne.add(Datagram(8192, "", packet))
+    (tmp_path / "still.json").write_text(json.dumps(sensors.ouster_metadata("LEGACY")))
+    ouster = OusterTurns(read_ouster_metadata(tmp_path / "still.json"))
+    still = sensors.ouster_packet("LEGACY", 1, range(16), np.full((16, 8), 800), np.full((16, 8), 9))
+    done = [ouster.add(Datagram(number, "", still)) for number in range(100)]
+    assert sum(one is not None for one in done) == 12
+
+
+def test_silence_is_said_and_turns_begin_anew(
+    port: int,
+    send: Callable[[Path], None],
+    tmp_path: Path,
+    listening: Any,
+    patience: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("perception.live.udp._GAP_S", 0.1)
+    monkeypatch.setattr("perception.live.udp._SILENCE_S", 0.3)
+    monkeypatch.setattr("perception.live.udp._WAIT_S", 0.05)
+    said: list[str] = []
+    path = sensors.velodyne_drive(tmp_path / "drive.pcap", turns=1.5)
+    with listening(PacketSocket(UdpAddress("127.0.0.1", port), say=said.append)) as heard:
+        for number in range(2):
+            send(path)
+            patience(lambda count=number + 1: len(said) == count)
+        # One whole turn would be of two halves with a pause between them.
+        assert heard.came == []
+    assert all("no packets of 1206 bytes" in text and "is the sensor on" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("udp://", "expected udp://"),
+        ("udp://:99999", "expected udp://"),
+        ("udp://:2368/scans", "expected udp://"),
+        ("udp://:2368?modle=VLP-16", "'modle' is none of model, sender, metadata"),
+        ("udp://:2368?model=VLP-17", "model 'VLP-17' is none of them"),
+        ("udp://:2368?model", "expected udp://"),
+        ("udp://:2368?model=VLP-16&metadata=a.json", "one of the two"),
+    ],
+)
+def test_addresses_that_are_none(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match="expected udp://") as caught:
+        UdpAddress.parse(text)
+    assert said in str(caught.value)
+
+
+def test_addresses_and_ports_that_are_taken(port: int, tmp_path: Path) -> None:
+    assert UdpAddress.parse("udp://:2368") == UdpAddress("", 2368)
+    assert UdpAddress.parse("udp://[::1]:2368?model=vlp-16") == UdpAddress("::1", 2368, "VLP-16")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError, match=r"cannot listen at udp://127.0.0.1:\d+: .*; does another program"):
+            PacketSocket(UdpAddress("127.0.0.1", taken.getsockname()[1]))
+    with pytest.raises(DataError, match=r"none\.json"):
+        PacketSocket(UdpAddress("127.0.0.1", port, metadata=tmp_path / "none.json"))
