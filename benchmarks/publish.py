@@ -72,6 +72,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "docs/attention.md": ("attention-speedups",),
     "docs/tracking.md": ("tracking", "tracking-own", "tracking-nuscenes"),
     "docs/calls.md": ("calls-cpu", "calls-cuda"),
+    "docs/archives.md": ("archives-cpu", "archives-cuda"),
     "docs/fleet.md": ("fleet-added", "fleet-questions"),
     "docs/decisions/0029-attention-in-the-backbone.md": ("backbone-attention", "backbone-attention-times"),
     "docs/decisions/0008-sparse-attention.md": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks import (
+    published_archives,
     published_backbone,
     published_calls,
     published_fleet,
@@ -55,4 +56,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **published_calls.BLOCKS,
     **published_fleet.BLOCKS,
     **published_weights.BLOCKS,
+    **published_archives.BLOCKS,
 }

@@ -13,10 +13,10 @@ COMMANDS = {
     "add": Command("memory.cli.add", "Store one memory; prints its id once it is on the disk."),
     "import": Command(
         "memory.cli.importing",
-        "Import JSONL or Parquet with memories, or the detections.jsonl of perceive; - reads lines from"
-        " standard input as they come. A store is made where there is none, for vectors as long as the"
-        " file's. Run it again after an interruption, or when the file has grown: lines that were imported"
-        " are passed over.",
+        "Import JSONL or Parquet with memories, or the detections of perceive (JSONL, or a folder of"
+        " Parquet); - reads lines from standard input as they come. A store is made where there is none, for"
+        " vectors as long as the file's. Run it again after an interruption, or when the file has grown:"
+        " lines that were imported are passed over.",
     ),
     "query": Command("memory.cli.query", "Find memories; all that is given must hold."),
     "ask": Command(

@@ -9,6 +9,7 @@ from typing import BinaryIO, Literal, get_args
 
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions, is_detections
+from memory.exchange.frames import DetectionRows, holds_frames
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.sources import DetectionLines, MemoryLines, ParquetRows, Source
 from memory.exchange.tracked import TrackLines
@@ -23,7 +24,7 @@ def open_source(
     """A file to import.
 
     Args:
-        path: of the file.
+        path: of the file, or of the folder of a table of detections.
         format: of what it holds; ``"auto"`` goes by the suffix and the first line that is JSON.
         detections: how boxes become memories.
 
@@ -33,7 +34,7 @@ def open_source(
     if format == "auto":
         format = _guess(path)
     if format == "parquet":
-        return ParquetRows(path)
+        return DetectionRows(path, detections) if holds_frames(path) else ParquetRows(path)
     if format != "detections":
         return MemoryLines(path)
     return _frames(path, read_lines(path), detections)
@@ -79,7 +80,7 @@ def _frames(
 
 
 def _guess(path: Path) -> SourceFormat:
-    if path.suffix.lower() in (".parquet", ".pq"):
+    if path.suffix.lower() in (".parquet", ".pq") or path.is_dir():
         return "parquet"
     for line in read_lines(path):
         found = _kind_of(path, line)

@@ -135,8 +135,12 @@ class MemoryLines(Source):
 
     def entries(self) -> Iterator[Entry]:
         """Every line that is not empty."""
-        lines = (line for line in self._stream or read_lines(self.path) if line.raw.strip())
+        lines = (line for line in self.lines() if line.raw.strip())
         return (Entry(line.number, line.raw, position) for position, line in enumerate(lines))
+
+    def lines(self) -> Iterator[Line]:
+        """Every line."""
+        return iter(self._stream or read_lines(self.path))
 
     def _looked_at(self) -> Iterator[Entry]:
         if self._stream is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,19 @@ class Crops:
             self._without["calibration"] += 1
             return {}
         return {"crops": self._cut(name, image, calibration, detections)}
+
+    def take_counts(self) -> dict[str, int]:
+        """What was counted since the last call, for :meth:`add_counts` of another."""
+        counts = {**self._counts, **{f"without {what}": count for what, count in self._without.items()}}
+        self._counts.clear()
+        self._without.clear()
+        return counts
+
+    def add_counts(self, counts: Mapping[str, int]) -> None:
+        """Count what another has cut."""
+        for name, count in counts.items():
+            what = name.removeprefix("without ")
+            (self._counts if what == name else self._without)[what] += count
 
     def summary(self) -> str | None:
         """How many objects have a crop, and why the others have none; ``None`` where none was asked for."""

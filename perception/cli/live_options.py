@@ -10,7 +10,7 @@ from typing import Any
 
 from perception.cli.console import add_command, add_device_option
 from perception.cli.scan_options import add_scan_options, columns_of
-from perception.cli.scan_source import Scan, all_scans
+from perception.cli.scan_source import Scan, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import frame_beside
 from perception.errors import DataError
@@ -100,13 +100,12 @@ def open_source(
         if options.topic is not None:
             raise ValueError(f"--topic {options.topic} is for recordings and captures; {path} is a folder")
         return GrowingFolder(path, columns=columns_of(options), transform=transform)
-    total, _ = all_scans(options, transform, stack)
+    total = find_scans(options, transform, stack).total
     if total == 0:
         raise DataError(f"{path}: holds no scans")
 
     def recorded() -> Iterator[Recorded | DataError]:
-        _, scans = all_scans(options, transform, stack)
-        for scan in scans:
+        for scan in find_scans(options, transform, stack):
             try:
                 yield _read(scan, options, transform, surroundings, say)
             except DataError as error:

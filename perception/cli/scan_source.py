@@ -13,7 +13,7 @@ from perception.cli.surroundings import Surroundings
 from perception.data.own import OwnDataSet, read_description
 from perception.errors import DataError
 from perception.io import find_point_clouds
-from perception.io.bag_scans import BagScans
+from perception.io.bag_scans import BagScan, BagScans
 from perception.io.bags import is_bag, open_bag
 from perception.io.packets import PacketScans
 from perception.io.pcap import is_pcap
@@ -50,10 +50,30 @@ class Scan:
         return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
 
 
-def all_scans(
-    options: argparse.Namespace, transform: ScanTransform, stack: ExitStack
-) -> tuple[int | None, Iterator[Scan]]:
-    """How many scans there are, if known, and all of them; bags stay open until the stack is closed.
+@dataclass(frozen=True, eq=False)
+class FoundScans:
+    """What paths hold: files, and recordings with how frames of each are called."""
+
+    files: list[Scan]
+    recordings: list[tuple[Path, str, BagScans | PacketScans]]
+
+    @property
+    def total(self) -> int | None:
+        """How many scans there are; None where only reading tells."""
+        found = [held for _, _, held in self.recordings]
+        if any(isinstance(held, PacketScans) for held in found):
+            return None
+        return len(self.files) + sum(len(held) for held in found if isinstance(held, BagScans))
+
+    def __iter__(self) -> Iterator[Scan]:
+        """All of them; those of recordings are read on the way."""
+        yield from self.files
+        for path, stem, found in self.recordings:
+            yield from scans_of(path, stem, found.attempts())
+
+
+def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: ExitStack) -> FoundScans:
+    """All scans of the options' paths; bags stay open until the stack is closed.
 
     What is missing or has no such topic is an error here, before the detector is loaded.
     """
@@ -72,14 +92,12 @@ def all_scans(
         raise DataError(f"--topic {options.topic} is for bags of ROS, MCAP files and captures; none is given")
     rest = [_scan_folder(path) for path in options.paths if path not in recordings]
     paths = find_point_clouds(rest) if rest or not recordings else []
-
-    def scans() -> Iterator[Scan]:
-        for position, (path, name) in enumerate(zip(paths, _output_names(paths), strict=True)):
-            yield Scan(path, name, position)
-        for (path, found), stem in zip(recordings.items(), _output_names(list(recordings)), strict=True):
-            yield from _scans_of(path, stem, found)
-
-    return None if captures else len(paths) + sum(map(len, bags.values())), scans()
+    files = zip(paths, _output_names(paths), strict=True)
+    stems = _output_names(list(recordings))
+    return FoundScans(
+        [Scan(path, name, position) for position, (path, name) in enumerate(files)],
+        [(path, stem, found) for (path, found), stem in zip(recordings.items(), stems, strict=True)],
+    )
 
 
 def _scan_folder(path: Path) -> Path:
@@ -87,37 +105,62 @@ def _scan_folder(path: Path) -> Path:
     return path / read_description(path).scans.path if OwnDataSet.recognises(path) else path
 
 
-def merged_scans(
-    options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings
-) -> tuple[int, Iterator[Scan]]:
-    """The same for the sensors of a robot, merged."""
-    rig = read_rig(options.sensors)
-    if options.topic is not None or options.columns is not None or transform.options:
-        raise ValueError(
-            "with --sensors topics, columns, unit and axes are said in its file, for each sensor"
-        )
-    found = {
-        path: RigScans(rig, path, surroundings.way(path, rig.frame)) for path in dict.fromkeys(options.paths)
-    }
+class MergedScans:
+    """The same for the sensors of a robot, merged.
 
-    def scans() -> Iterator[Scan]:
+    Args:
+        options: of the command line.
+        transform: of the scans: the file of the sensors says it, so none.
+        surroundings: tells how the robot moved.
+
+    Raises:
+        DataError: the file of the sensors, or what it names, cannot be used.
+        ValueError: options that it says itself.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings
+    ) -> None:
+        self._rig = read_rig(options.sensors)
+        if options.topic is not None or options.columns is not None or transform.options:
+            raise ValueError(
+                "with --sensors topics, columns, unit and axes are said in its file, for each sensor"
+            )
+        self._found = {
+            path: RigScans(self._rig, path, surroundings.way(path, self._rig.frame))
+            for path in dict.fromkeys(options.paths)
+        }
+
+    @property
+    def total(self) -> int:
+        """How many frames there are."""
+        return sum(map(len, self._found.values()))
+
+    def __iter__(self) -> Iterator[Scan]:
+        """All of them; they are read on the way."""
+        found = self._found
         for (path, merged), stem in zip(found.items(), _output_names(list(found)), strict=True):
             for position, scan in enumerate(_attempts(merged.attempts())):
                 if isinstance(scan, DataError):
                     yield Scan(path, stem, position, scan)
                     continue
-                name = f"{stem}-{scan.number:06d}" if is_bag(path) else scan.name
+                name = frame_name(stem, scan.number) if is_bag(path) else scan.name
                 name = name if len(found) == 1 or is_bag(path) else f"{stem}-{name}"
-                yield Scan(path, name, position, scan.cloud, rig.frame)
-
-    return sum(map(len, found.values())), scans()
+                yield Scan(path, name, position, scan.cloud, self._rig.frame)
 
 
-def _scans_of(path: Path, stem: str, found: BagScans | PacketScans) -> Iterator[Scan]:
-    """The scans of a recording, until it is over or too damaged to go on."""
-    for number, read in enumerate(_attempts(found.attempts())):
+def scans_of(
+    path: Path, stem: str, attempts: Iterator[BagScan | DataError], first: int = 0
+) -> Iterator[Scan]:
+    """The scans of a recording from a number on, until it is over or too damaged to go on."""
+    for number, read in enumerate(_attempts(attempts), first):
         cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
-        yield Scan(path, f"{stem}-{number:06d}", number, cloud, sensor)
+        yield Scan(path, frame_name(stem, number), number, cloud, sensor)
+
+
+def frame_name(stem: str, number: int) -> str:
+    """Of a scan of a recording."""
+    return f"{stem}-{number:06d}"
 
 
 def _attempts(scans: Iterator[_Read | DataError]) -> Iterator[_Read | DataError]:

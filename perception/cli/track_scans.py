@@ -16,7 +16,7 @@ from perception.cli.pages import open_player
 from perception.cli.records import FolderRecords
 from perception.cli.renames import renames_of
 from perception.cli.scan_options import columns_of, transform_of
-from perception.cli.scan_source import Scan, all_scans
+from perception.cli.scan_source import Scan, find_scans
 from perception.cli.surroundings import Surroundings
 from perception.data import Frame, frame_beside
 from perception.data.nuscenes import NuScenesFrame
@@ -69,7 +69,8 @@ class ScanRun:
         self._columns, self._transform = columns_of(options), transform_of(options)
         self._names = renames_of(options.rename)
         self._surroundings = Surroundings(options, self._transform, recorded_poses=True)
-        self.total, self._scans = all_scans(options, self._transform, stack)
+        found = find_scans(options, self._transform, stack)
+        self.total, self._scans = found.total, iter(found)
         choice = {"overwrite": options.overwrite, "resume": options.resume}
         self._earlier = FolderRecords(options.out, **choice)
         self._boxes = FolderRecords(options.out, name=BOXES, **choice)
@@ -181,7 +182,7 @@ class ScanRun:
         if scan.read is None:
             return self._read(scan, frame_beside(scan.path))
         if self._again is None:
-            _, self._again = all_scans(self._options, self._transform, self._stack)
+            self._again = iter(find_scans(self._options, self._transform, self._stack))
         return self._read(next(one for one in self._again if one.name == scan.name), None)
 
 

@@ -26,11 +26,13 @@ class BagScan(NamedTuple):
         number: its place among the messages of the topic, from 0.
         cloud: points, with the time in the message's header; frame ``"lidar"``.
         frame_id: what the recording calls the sensor's frame.
+        divisor: that brought its intensity to [0, 1]; of the scans that follow it is not less.
     """
 
     number: int
     cloud: PointCloud
     frame_id: str
+    divisor: float = 1.0
 
 
 class BagScans:
@@ -52,6 +54,7 @@ class BagScans:
         self.bag = bag
         self.topic = cloud_topic(bag, topic)
         self.transform = transform or ScanTransform()
+        self._running: _Messages | None = None
 
     def __len__(self) -> int:
         return self.topic.size
@@ -69,16 +72,68 @@ class BagScans:
         Raises:
             DataError: the recording itself is damaged.
         """
-        divisor = 1.0
-        for number, message in enumerate(self.bag.messages([self.topic.name])):
+        return self._scans(_Messages(self), 0, None, 1.0)
+
+    def stretch(
+        self, first: int, stop: int | None = None, *, least: float = 1.0
+    ) -> Iterator[BagScan | DataError]:
+        """The same for some messages in a row. Those before are passed over, not decoded.
+
+        One that begins where the last one ended, or later, goes on there; another reads from the beginning.
+
+        Args:
+            first, stop: numbers of the first message and of the one behind the last; None: to the end.
+            least: divisor of intensity that the scans before have shown.
+
+        Raises:
+            DataError: the recording is damaged from there on. Where it is before, nothing is yielded.
+        """
+        if self._running is None or self._running.number > first:
+            self._running = _Messages(self)
+        return self._scans(self._running, first, stop, least)
+
+    def _scans(
+        self, messages: _Messages, first: int, stop: int | None, least: float
+    ) -> Iterator[BagScan | DataError]:
+        for number, message in messages.until(first, stop):
             place = f"{self.bag.path}: topic {self.topic.name}, message {number}"
             try:
-                cloud, frame_id, divisor = decoded_cloud(message, place, divisor, self.transform)
+                cloud, frame_id, least = decoded_cloud(message, place, least, self.transform)
             except DataError as error:
                 yield error
             else:
-                source = f"{self.bag.path}:{self.topic.name}#{number}"
-                yield BagScan(number, replace(cloud, source=source), frame_id)
+                yield BagScan(number, replace(cloud, source=self.source(number)), frame_id, least)
+
+    def source(self, number: int) -> str:
+        """What a scan says of where it is from."""
+        return f"{self.bag.path}:{self.topic.name}#{number}"
+
+
+class _Messages:
+    """The messages of a topic, from the first one on; some in a row are asked for at a time.
+
+    Attributes:
+        number: of the next one.
+    """
+
+    def __init__(self, scans: BagScans) -> None:
+        self._messages = iter(scans.bag.messages([scans.topic.name]))
+        self.number = 0
+
+    def until(self, first: int, stop: int | None) -> Iterator[tuple[int, BagMessage]]:
+        """Those from ``first`` on, not before where this stands, with their numbers."""
+        while stop is None or self.number < stop:
+            try:
+                message = next(self._messages, None)
+            except DataError:
+                if self.number < first:
+                    return
+                raise
+            if message is None:
+                return
+            self.number += 1
+            if self.number > first:
+                yield self.number - 1, message
 
 
 def cloud_topic(bag: Bag, name: str | None = None) -> Topic:

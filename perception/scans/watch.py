@@ -25,6 +25,8 @@ _FEW_POINTS = 100
 _MUCH_OUTSIDE = 0.4
 #: Where frames take a fraction of a millisecond, these are looked at: the first, and from then on some.
 _FIRST, _EVERY = 10, 100
+#: Of the one warning that is said once and not with every scan.
+OUT_OF_RANGE = "of the points are out of the range of these weights"
 
 
 class ScanWatch:
@@ -99,10 +101,7 @@ class ScanWatch:
             for name, first, last in zip("xyz", low, high, strict=True)
             if np.isfinite(first)
         )
-        return [
-            f"{outside:.0%} of the points are out of the range of these weights ({spans}):"
-            " nothing is found there"
-        ]
+        return [f"{outside:.0%} {OUT_OF_RANGE} ({spans}): nothing is found there"]
 
 
 def _rows(points: FloatArray | torch.Tensor, places: npt.NDArray[np.intp] | None) -> FloatArray:

@@ -1,0 +1,170 @@
+"""Tasks done by workers, each once, with results in the order of the tasks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from perception.engines.protocol import Answer, Done, Engine, Lost, Refused
+from perception.errors import PerceptionError
+
+_Task = TypeVar("_Task", bound="Task")
+#: Tasks for each worker whose results wait for an earlier one, at most.
+_AHEAD = 8
+
+
+class Task(Protocol):
+    """What is handed to a worker; a process can be sent it."""
+
+    def pieces(self: _Task) -> Sequence[_Task]:
+        """Smaller tasks whose results, in order, are its own; itself where it cannot be parted."""
+
+
+class Given(NamedTuple, Generic[_Task]):
+    """A task with its result.
+
+    Attributes:
+        task: that was done.
+        result: of it; a ``Lost`` where every worker that tried was lost.
+    """
+
+    task: _Task
+    result: object
+
+
+class _Slot(Generic[_Task]):
+    def __init__(self, task: _Task) -> None:
+        self.task = task
+        self.tries = 0
+        self.done = False
+        self.result: object = None
+
+
+class EngineError(PerceptionError):
+    """Workers end before they have loaded."""
+
+
+def run_in_order(
+    engine: Engine,
+    tasks: Iterable[_Task],
+    *,
+    attempts: int = 3,
+    check: Callable[[_Task, object], _Task | None] = lambda task, result: None,
+) -> Iterator[Given[_Task]]:
+    """Hand tasks out as workers become free, and results in the order of the tasks.
+
+    The task of a worker that is lost is parted, and each piece given to others; a piece that was lost
+    ``attempts`` times is given up. Tasks are asked for when they are needed; without any, no worker starts.
+
+    Args:
+        engine: not started; the caller closes it.
+        tasks: in order.
+        attempts: workers that a task may cost.
+        check: of each result, in order: another task to do in its place, or None where it is as it should be.
+
+    Raises:
+        EngineError: as many workers in a row ended before they were ready.
+        Exception: what a worker raised when it loaded.
+    """
+    return iter(_Run(engine, iter(tasks), attempts, check))
+
+
+class _Run(Generic[_Task]):
+    """Which task is where.
+
+    What waits is in the order of the tasks, done or not; the first of it is handed to the caller once done.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tasks: Iterator[_Task],
+        attempts: int,
+        check: Callable[[_Task, object], _Task | None],
+    ) -> None:
+        self._engine, self._tasks, self._attempts, self._check = engine, tasks, attempts, check
+        self._waiting, self._again = deque[_Slot[_Task]](), deque[_Slot[_Task]]()
+        self._held: dict[int, _Slot[_Task]] = {}
+        self._idle: list[int] = []
+        self._started = self._ended = False
+        self._unready = 0
+
+    def __iter__(self) -> Iterator[Given[_Task]]:
+        while True:
+            self._hand_out()
+            if self._waiting and self._waiting[0].done:
+                slot = self._waiting[0]
+                other = None if isinstance(slot.result, Lost) else self._check(slot.task, slot.result)
+                if other is not None:
+                    slot.task, slot.done = other, False
+                    self._again.appendleft(slot)
+                else:
+                    yield Given(slot.task, self._waiting.popleft().result)
+            elif self._ended and not self._waiting:
+                return
+            else:
+                self._take(self._engine.receive())
+
+    def _hand_out(self) -> None:
+        while self._idle or not self._started:
+            slot = self._again.popleft() if self._again else self._next()
+            if slot is None:
+                return
+            if not self._started:
+                self._started = True
+                self._again.append(slot)
+                for worker in range(self._engine.workers):
+                    self._engine.start(worker)
+                return
+            worker = self._idle.pop()
+            self._held[worker] = slot
+            self._engine.send(worker, slot.task)
+
+    def _next(self) -> _Slot[_Task] | None:
+        if self._ended or len(self._waiting) >= _AHEAD * self._engine.workers:
+            return None
+        for task in self._tasks:
+            slot = _Slot(task)
+            self._waiting.append(slot)
+            return slot
+        self._ended = True
+        return None
+
+    def _take(self, answer: Answer) -> None:
+        worker = answer.worker
+        if isinstance(answer, Refused):
+            raise answer.error
+        if isinstance(answer, Lost):
+            if worker in self._held:
+                self._lose(self._held.pop(worker), answer)
+            else:
+                self._unready += 1
+                if self._unready >= self._attempts:
+                    raise EngineError(
+                        f"{self._unready} workers in a row ended before they were ready, the last one:"
+                        f" {answer.reason}; try fewer --workers"
+                    )
+            self._engine.start(worker)
+            return
+        if isinstance(answer, Done):
+            slot = self._held.pop(worker)
+            slot.done, slot.result = True, answer.result
+        self._unready = 0
+        self._idle.append(worker)
+
+    def _lose(self, slot: _Slot[_Task], lost: Lost) -> None:
+        """Part what was lost, or give it to another, or give it up."""
+        pieces = slot.task.pieces()
+        slot.tries += 1
+        if len(pieces) > 1:
+            place = self._waiting.index(slot)
+            del self._waiting[place]
+            parts = [_Slot(piece) for piece in pieces]
+            for part in reversed(parts):
+                self._waiting.insert(place, part)
+            self._again.extendleft(reversed(parts))
+        elif slot.tries >= self._attempts:
+            slot.done, slot.result = True, lost
+        else:
+            self._again.appendleft(slot)

@@ -1,0 +1,114 @@
+"""Processes of a cluster, or of this machine, by Ray."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from perception.engines.local import usable_cores
+from perception.engines.protocol import Answer, Done, Job, Lost, Ready, Refused
+
+
+class RayEngine:
+    """Workers are actors of Ray, each with its share of the cores and GPUs.
+
+    Args:
+        job: of all of them.
+        workers: how many; ``None``: one for each core, with ``cuda`` one for each GPU.
+        address: of a cluster; ``None``: one of this machine, which ends with this process.
+        cuda: each worker needs a GPU, which several may share.
+
+    Raises:
+        ImportError: Ray is not installed; says how.
+        ValueError: no worker, no GPU, no such cluster, or fewer cores in it than workers.
+    """
+
+    def __init__(
+        self, job: Job, workers: int | None = None, *, address: str | None = None, cuda: bool = False
+    ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError("--engine ray needs Ray: pip install 'sparsight[ray]'") from error
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be at least 1, got {workers}")
+        self._ray, self._job = ray, job
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        self._began = not ray.is_initialized()
+        if self._began and address is None:
+            cores = max(usable_cores(), workers or 1)
+            ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+        elif self._began:
+            try:
+                ray.init(address=address, **quiet)
+            except ConnectionError as error:
+                raise ValueError(f"--address {address}: no cluster of Ray answers there ({error})") from error
+        held = ray.cluster_resources()
+        cores, gpus = int(held.get("CPU", 0)), int(held.get("GPU", 0))
+        self.workers = workers or max(1, gpus if cuda else cores)
+        self._threads = max(1, cores // self.workers)
+        try:
+            if cuda and not gpus:
+                raise ValueError("--device cuda: Ray sees no GPU; use --device cpu")
+            if self.workers > cores:
+                raise ValueError(f"--workers {self.workers}: the cluster has {cores} cores; take fewer")
+        except ValueError:
+            self.close()
+            raise
+        share = 1.0 / math.ceil(self.workers / gpus) if cuda else 0.0
+        self._actor = ray.remote(num_cpus=self._threads, num_gpus=share)(_Worker)
+        self._running: dict[int, Any] = {}
+        self._expected: dict[Any, int] = {}
+
+    def start(self, worker: int) -> None:
+        """See :class:`perception.engines.protocol.Engine`."""
+        self._running[worker] = actor = self._actor.remote(self._job, worker, self._threads)
+        self._expected[actor.load.remote()] = worker
+
+    def send(self, worker: int, task: Any) -> None:
+        """See :class:`perception.engines.protocol.Engine`."""
+        self._expected[self._running[worker].do.remote(task)] = worker
+
+    def receive(self) -> Answer:
+        """See :class:`perception.engines.protocol.Engine`."""
+        ((first, *_), _) = self._ray.wait(list(self._expected), num_returns=1)
+        worker = self._expected.pop(first)
+        try:
+            answer: Answer = self._ray.get(first)
+        except self._ray.exceptions.RayError as error:
+            # The first line says that it is gone, the last one what was raised.
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            answer = Lost(worker, f"its process ended: {' '.join(dict.fromkeys((said[0], said[-1])))}")
+        if isinstance(answer, Lost):
+            self._ray.kill(self._running.pop(worker))
+        return answer
+
+    def close(self) -> None:
+        """See :class:`perception.engines.protocol.Engine`."""
+        if self._began:
+            self._ray.shutdown()
+            return
+        for actor in self._running.values():
+            self._ray.kill(actor)
+
+
+class _Worker:
+    """An actor."""
+
+    def __init__(self, job: Job, worker: int, threads: int) -> None:
+        self._job, self._worker, self._threads = job, worker, threads
+
+    def load(self) -> Answer:
+        try:
+            # Ray shows a worker its own GPUs only: the first of them is it.
+            self._work = self._job.load(0, self._threads)
+        except Exception as error:
+            return Refused(self._worker, error)
+        return Ready(self._worker)
+
+    def do(self, task: Any) -> Answer:
+        try:
+            return Done(self._worker, self._work(task))
+        except Exception as error:
+            # What it left behind, a broken device for one, is nothing to go on with.
+            return Lost(self._worker, f"{type(error).__name__}: {error}")
