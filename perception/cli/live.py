@@ -132,5 +132,8 @@ def _ending(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
     finally:
         if timer is not None:
             timer.cancel()
+            # It holds what it would have stopped: the last to let go of a network must not be a thread that
+            # the end of the process breaks off.
+            timer.join()
         for number, handler in before.items():
             signal.signal(number, handler)

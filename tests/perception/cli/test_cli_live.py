@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perception.cli.live import _ending
 from perception.train.frames import TrainingFrame
 from perception.types import Detections, PointCloud
 from perception.visualise.recording import Moment
@@ -151,3 +152,12 @@ def test_the_time_is_up(perceive: Perceive, tmp_path: Path, tiny_weights: Path) 
     assert "0 of 0 scans" in told.output
     assert time.monotonic() - began_s < 20
     assert not [thread for thread in threading.enumerate() if thread.name in ("scans", "results", "status")]
+
+
+def test_no_thread_is_left_that_holds_what_it_would_have_stopped() -> None:
+    held = threading.Event()
+    with _ending(held.set, 60.0):
+        timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+        assert len(timers) == 1
+    assert not timers[0].is_alive()
+    assert not held.is_set()
