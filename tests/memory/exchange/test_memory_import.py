@@ -176,7 +176,7 @@ def test_the_format_by_looking(tmp_path: Path) -> None:
     assert open_source(tmp_path / "empty").sort == "memories"
     with pytest.raises(DataError, match=r"missing\.jsonl: cannot read the file \(No such file"):
         open_source(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match="cannot read the file"):
+    with pytest.raises(DataError, match=r"no \.parquet file in this folder"):
         open_source(tmp_path)
 
 
