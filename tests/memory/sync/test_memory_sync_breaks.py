@@ -181,7 +181,7 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
         time.sleep(dice.uniform(0.0, 0.1))
         if trial % 2:
             service.kill()
-            service.wait()
+            service.communicate()
             time.sleep(dice.uniform(0.0, 0.05))
         sender.kill()
         said, _ = sender.communicate()
@@ -190,8 +190,8 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
                 acknowledged.update(line.strip().split("|"))
         if trial % 2:
             service, address = serve(tmp_path / "shared")
-    with MemoryStore.open(tmp_path / "robot") as robot:
-        sync(Outbox(robot.database, "robot"), Service(address))
+    with MemoryStore.open(tmp_path / "robot") as robot, contextlib.closing(Service(address)) as there:
+        sync(Outbox(robot.database, "robot"), there)
         expected = contents(robot)
         ever = {
             memory.label
@@ -199,7 +199,7 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
             for memory in robot.database.before(entry.generation)
         }
     service.terminate()
-    service.wait()
+    service.communicate()
     with MemoryStore.open(tmp_path / "shared") as shared:
         assert contents(shared) == expected
         assert shared.check().ok
