@@ -96,6 +96,8 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
             ((busiest, _),) = Counter(client for _, client in waiting).most_common(1)
             victim = next(each for each, client in waiting if client == busiest)
             opened.pop(victim)
+            # Some event loops say only after the next request has come that it is lost.
+            victim.connections.discard(victim)
             victim.transport.abort()
 
     return Watched
