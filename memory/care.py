@@ -116,11 +116,13 @@ class Care:
         generations: list[int] = []
         failed: dict[tuple[int, ...], str] = {}
         self._database.flush()
+        # What others saw stays apart from what this robot did, which is sent as its own.
+        apart = self._database.shared_ids()
         maps = self._database.maps()
         for place, map_id in enumerate(maps):
             if progress is not None:
                 progress(f"merging map {map_id}", place, len(maps))
-            memories = self._memories_of(map_id)
+            memories = self._memories_of(map_id, apart)
             by_id = {memory.id: memory for memory in memories}
             gone_ns = self.gone_since(memories)
             proposals = propose_merges(memories, self._config.merging, gone_ns=gone_ns, failed=failed)
@@ -183,13 +185,11 @@ class Care:
                     break
         return found
 
-    def _memories_of(self, map_id: str) -> list[Memory]:
-        """Those of a map that may be merged, the oldest first; what others saw stays apart from what this
-        robot did, which is sent as its own.
-        """
+    def _memories_of(self, map_id: str, apart: NDArray[np.int64]) -> list[Memory]:
+        """Those of a map that may be merged, the oldest first, without some."""
         kinds = list(self._config.merging.kinds)
         ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest")
-        return self._database.present(ids[~np.isin(ids, self._database.shared_ids())].tolist())
+        return self._database.present(ids[~np.isin(ids, apart)].tolist())
 
     def _changed(self, memories: Sequence[Memory]) -> bool:
         """Whether any of them is not as it was, but for its pose: a re-posing is no reason to wait."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from memory.errors import UndoError
 from memory.merging.robots import SeenBy, seen_by
 from memory.persistence.database import Database
+from memory.persistence.journal import LogEntry
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -61,11 +62,13 @@ def withdraw(
             alone, wholly = len(shares) == 1, _within(shares[robot], between_ns, wholly=True)
             if alone and wholly:
                 forgotten.append(id)
-            elif alone and _merge_of(database, memory) is None:
-                partly.append(id)
-            elif (parts := _parted(store, memory)) is not None:
+                continue
+            merge = _merge_of(database, memory)
+            if merge is None:
+                (partly if alone else stuck).append(id)
+            elif _undone(store, merge.generation):
                 apart.append(id)
-                pending += parts
+                pending += merge.detail["sources"]
             else:
                 stuck.append(id)
     operation = store.forget(forgotten, reason=reason or f"{robot} is not believed") if forgotten else None
@@ -91,22 +94,17 @@ def _within(share: SeenBy, between_ns: tuple[int, int] | None, *, wholly: bool) 
     return share.first_ns <= last and first <= share.last_ns
 
 
-def _merge_of(database: Database, memory: Memory) -> tuple[int, list[int]] | None:
-    """The operation that a memory was merged by, and from what."""
-    for entry in reversed(database.history(memory.id or 0)):
-        if entry.operation == "merge" and memory.id in entry.added:
-            return entry.generation, [int(id) for id in entry.detail["sources"]]
-    return None
+def _merge_of(database: Database, memory: Memory) -> LogEntry | None:
+    """The operation that a memory was merged by."""
+    history = database.history(memory.id or 0)
+    merges = [entry for entry in history if entry.operation == "merge" and memory.id in entry.added]
+    return merges[-1] if merges else None
 
 
-def _parted(store: MemoryStore, memory: Memory) -> list[int] | None:
-    """The parts of a memory, which are there again; ``None`` where it cannot be taken apart."""
-    merge = _merge_of(store.database, memory)
-    if merge is None:
-        return None
-    generation, sources = merge
+def _undone(store: MemoryStore, generation: int) -> bool:
+    """Take an operation back, where that is still possible."""
     try:
         store.undo(generation)
     except UndoError:
-        return None
-    return sources
+        return False
+    return True

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.persistence.journal import joined
 from memory.types import Memory
 
 #: The first and the last of ids without a gap.
@@ -104,5 +105,4 @@ def runs_of(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Run, ...]:
 
 def ids_of(runs: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     """(n,) int64 of runs."""
-    parts = [np.arange(first, last + 1, dtype=np.int64) for first, last in runs]
-    return np.concatenate([np.zeros(0, np.int64), *parts])
+    return joined([np.arange(first, last + 1, dtype=np.int64) for first, last in runs])

@@ -17,7 +17,7 @@ from memory.persistence import operations
 from memory.persistence.batches import Batch, Partial, Point, ids_of, runs_of
 from memory.persistence.contract import Connection
 from memory.persistence.engine import engine_of
-from memory.persistence.journal import Counters, read_entries, read_identity
+from memory.persistence.journal import Counters, joined, read_entries, read_identity
 from memory.persistence.operations import Applied
 from memory.persistence.records import prepare
 from memory.types import Memory
@@ -105,9 +105,9 @@ class Known:
         # Of a history that is given up with this batch nothing counts.
         partial = [] if batch.forked else [(part.until, ids_of(part.ids)) for part in self.partial]
         now = [ids for until, ids in partial if until == batch.until]
-        came = np.concatenate([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
+        came = joined([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
         told = np.concatenate([whole, ids_of(batch.known)])
-        every = np.concatenate([_NONE, *(ids for _, ids in partial)])
+        every = joined([ids for _, ids in partial])
         return bool(np.isin(whole, came).all() and np.isin(every, told).all())
 
     def lost(self, batch: Batch) -> set[int]:
@@ -155,8 +155,7 @@ class Known:
 def shared_ids(connection: Connection) -> NDArray[np.int64]:
     """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
     entries = read_entries(connection, operation=OPERATION)
-    spans = [np.array(entry.added, dtype=np.int64) for entry in entries if entry.detail["shared"]]
-    return np.concatenate([_NONE, *spans])
+    return joined([np.array(entry.added, dtype=np.int64) for entry in entries if entry.detail["shared"]])
 
 
 def receive(
@@ -228,13 +227,14 @@ def receive(
 
 def _fits(known: Known, batch: Batch) -> bool:
     """Whether the batch goes on from where this store is; false where it had come before."""
-    newest = known.points[-1] if known.points else Point(0, batch.since.identity)
-    if batch.since == newest or (
-        batch.forked and batch.since in (Point(0, batch.since.identity), *known.points)
-    ):
-        if not any(part.until.generation > batch.until.generation for part in known.partial) or batch.forked:
-            return True
-    elif batch.until in known.points:
+    points = [Point(0, batch.since.identity), *known.points]
+    newest = points[-1]
+    if batch.forked and batch.since in points:
+        return True
+    overtaken = any(part.until.generation > batch.until.generation for part in known.partial)
+    if batch.since == newest and not overtaken:
+        return True
+    if batch.since != newest and batch.until in known.points:
         return False
     raise StaleSyncError(
         f"everything up to operation {newest.generation} of {batch.robot} had come, or more; it sends"

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from memory.errors import ForkedStoreError
 from memory.persistence.batches import Batch, Partial, Point, Position, ids_of, runs_of
 from memory.persistence.database import Database
+from memory.persistence.journal import joined
 from memory.persistence.received import Known
 from memory.types import check_text
 
 #: Memories of a batch.
 PORTION = 500
-_NONE = np.zeros(0, np.int64)
 
 
 class Outbox:
@@ -78,14 +78,14 @@ class Outbox:
         changes = self._database.changes(since.generation)
         # Of a history that was given up nothing counts as sent.
         partial = () if forked else position.partial
-        known = np.unique(np.concatenate([_NONE, *(ids_of(part.ids) for part in partial)]))
+        known = np.unique(joined([ids_of(part.ids) for part in partial]))
         sent = self._unchanged(partial)
         vanished = np.setdiff1d(known, self._database.columns(known.tolist()).ids)
         gone = np.setdiff1d(np.union1d(changes.removed, vanished), sent)
-        theirs = self._theirs(position.store)
-        ids = np.concatenate([
-            self._of_maps(np.setdiff1d(changes.changed, np.union1d(sent, theirs))),
-            self._by_importance(self._of_maps(np.setdiff1d(changes.added, np.union1d(sent, theirs)))),
+        left_out = np.union1d(sent, self._theirs(position.store))
+        ids = joined([
+            self._of_maps(np.setdiff1d(changes.changed, left_out)),
+            self._by_importance(self._of_maps(np.setdiff1d(changes.added, left_out))),
         ])  # fmt: skip
         if not len(ids) and not len(gone) and not position.partial:
             return
@@ -109,13 +109,13 @@ class Outbox:
 
     def _unchanged(self, partial: Sequence[Partial]) -> NDArray[np.int64]:
         """What came of sends that did not end, and did not change since."""
-        found = [_NONE]
+        found = []
         for part in partial:
             later = self._database.changes(part.until.generation)
             # What was gone and is there again counts as added.
-            touched = np.concatenate([later.added, later.changed, later.removed])
+            touched = joined([later.added, later.changed, later.removed])
             found.append(np.setdiff1d(ids_of(part.ids), touched))
-        return np.unique(np.concatenate(found))
+        return np.unique(joined(found))
 
     def _by_importance(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The most important first, of equal ones the oldest; those without a figure count as middling."""
