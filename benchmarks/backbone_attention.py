@@ -9,6 +9,7 @@ of detectors as ``backbone: {kind: attended}``; trained and run like any other, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perception.config import BackboneConfig
+from perception.config import BackboneConfig, DetectorConfig, from_dict, to_dict
 from perception.errors import ConfigError
 from perception.kinds import KINDS, DetectorKind
 from perception.model.backbone import BackboneMaps, SparseBackbone
@@ -275,6 +276,20 @@ ENTRY = DetectorKind(
     backbone=f"{__name__}:AttendedBackbone",
     eager=f"{__name__}:AttendedSteps",
 )
+
+
+def attended(config: DetectorConfig, attention: Mapping[str, int]) -> DetectorConfig:
+    """The same detector with attention in its backbone.
+
+    Args:
+        config: of the detector without.
+        attention: fields of ``backbone.attention``.
+    """
+    register()
+    values = to_dict(config)
+    values["name"] += f"-{KIND}"
+    values["backbone"] |= {"kind": KIND, "attention": dict(attention)}
+    return from_dict(DetectorConfig, values)
 
 
 def register() -> None:

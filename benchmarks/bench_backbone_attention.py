@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import multiprocessing
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.attended_training import ATTENDED, PLAIN, SIDES, PairRun, seconds_a_step, train_pair
-from benchmarks.backbone_attention import AttendedBackbone, AttentionConfig, register
+from benchmarks.backbone_attention import AttendedBackbone, AttentionConfig, attended, register
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data
 from benchmarks.timing import Summary, interleave, paired_ratio
+from benchmarks.trained_sides import PLAIN, Side, SidesRun, cases, trained
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.errors import DataError
@@ -43,6 +41,8 @@ from perception.model.pillars import make_pillars
 from perception.model.weights import load_weights
 from perception.types import FloatArray
 
+#: The side that is compared with the plain one.
+ATTENDED = "attention"
 #: Frames of the development split that are timed.
 _TIMED_FRAMES = 8
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = _runs(options, folder)
         records: list[dict[str, Any]] = []
         if not options.trained:
-            runs, records = _trained(runs, options.seconds)
+            runs, records = trained(runs, options.seconds)
         device = torch.device(options.device)
         configure(device, options.threads)
         # A training in this process has set it.
@@ -66,14 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = asked(options, "data", "folder", "trained", "seconds") | {
         "steps": runs[0].steps if records else 0,
         "precision": runs[0].precision,
-        "attention": asdict(AttentionConfig(**runs[0].attention)),
+        "attention": asdict(AttentionConfig(**_attention(options))),
     }
+    compared = cases(records, options.parts) if records else []
     values = result(
         "backbone_attention",
         device,
         settings,
         runs=records,
-        cases=_cases(records, options.parts) if records else [],
+        cases=[
+            {**case, "gained": case["gained"][ATTENDED]} if "gained" in case else case for case in compared
+        ],
         frame=frames,
         notes=[*(_NOTES if records else ()), *notes],
     )
@@ -89,14 +92,15 @@ _NOTES = (
 )
 
 
-def _runs(options: argparse.Namespace, folder: Path) -> list[PairRun]:
+def _runs(options: argparse.Namespace, folder: Path) -> list[SidesRun]:
     quick = options.quick
+    sides = {PLAIN: Side(), ATTENDED: Side(partial(attended, attention=_attention(options)))}
     return [
-        PairRun(
+        SidesRun(
+            sides,
             seed,
             3 if quick else options.steps,
             "smoke" if quick else options.config,
-            {name: getattr(options, name) for name in ("blocks", "heads", "window", "group")},
             str(options.data),
             tuple(options.parts),
             2 if quick else 0,
@@ -111,65 +115,21 @@ def _runs(options: argparse.Namespace, folder: Path) -> list[PairRun]:
     ]
 
 
-def _trained(runs: Sequence[PairRun], seconds: float | None) -> tuple[list[PairRun], list[dict[str, Any]]]:
-    """The trainings as they were run, and what was measured of each."""
-    with _mapping(len(runs)) as mapped:
-        if seconds:
-            steps = max(1, int(seconds / max(mapped(seconds_a_step, runs))))
-            runs = [run._replace(steps=steps) for run in runs]
-        return list(runs), mapped(train_pair, runs)
-
-
-@contextlib.contextmanager
-def _mapping(count: int) -> Iterator[Callable[[Callable[[PairRun], Any], Sequence[PairRun]], list[Any]]]:
-    """A map over trainings: several are processes at a time."""
-    if count == 1:
-        yield lambda function, runs: list(map(function, runs))
-        return
-    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield lambda function, runs: list(pool.map(function, runs))
-
-
-def _cases(records: Sequence[dict[str, Any]], parts: Sequence[str]) -> list[dict[str, Any]]:
-    """Of each part: by side mean, least and most over the seeds, and likewise of the differences by seed."""
-    cases = []
-    for part in parts:
-        rows = {side: [record["sides"][side][part] for record in records] for side in SIDES}
-        sides = {
-            side: {name: _spread([row[name] for row in found]) for name in found[0]}
-            for side, found in rows.items()
-        }
-        gained = {
-            name: _spread([b[name] - a[name] for a, b in zip(rows[PLAIN], rows[ATTENDED], strict=True)])
-            for name in rows[PLAIN][0]
-        }
-        cases.append({"part": part, "seeds": len(records), "sides": sides, "gained": gained})
-    training = {
-        side: {
-            "step_ms": round(statistics.median(record["sides"][side]["step_ms"] for record in records), 2),
-            "parameters": records[0]["sides"][side]["parameters"],
-        }
-        for side in SIDES
-    }
-    return [*cases, {"part": "training", "sides": training}]
-
-
-def _spread(found: Sequence[float]) -> dict[str, float]:
-    return {
-        "mean": round(statistics.fmean(found), 3),
-        "least": round(min(found), 3),
-        "most": round(max(found), 3),
-    }
+def _attention(options: argparse.Namespace) -> dict[str, int]:
+    """Fields of ``backbone.attention``."""
+    return {name: getattr(options, name) for name in ("blocks", "heads", "window", "group")}
 
 
 def _frame_times(
-    run: PairRun, options: argparse.Namespace, device: torch.device
+    run: SidesRun, options: argparse.Namespace, device: torch.device
 ) -> tuple[dict[str, Any], list[str]]:
     """Milliseconds from points to boxes by side, in turn on the same frames, and of the attention alone."""
     data_set = open_data_set(run.data, run.parts[0])
     clouds = [data_set[at].points for at in range(min(len(data_set), _TIMED_FRAMES))]
-    detectors = {side: Detector(load_weights(run.weights(side)), device=device, fast=False) for side in SIDES}
-    sides: dict[str, Callable[[], object]] = {side: _over(detectors[side], clouds) for side in SIDES}
+    detectors = {
+        side: Detector(load_weights(run.weights(side)), device=device, fast=False) for side in run.sides
+    }
+    sides: dict[str, Callable[[], object]] = {side: _over(detectors[side], clouds) for side in run.sides}
     notes = []
     if device.type == "cuda":
         fast = Detector(load_weights(run.weights(PLAIN)), device=device, fast=True)

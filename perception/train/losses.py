@@ -41,14 +41,18 @@ class HeatTargets(NamedTuple):
 _POSITIVE = 0.4
 
 
-def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> HeatTargets:
+def heat_targets(
+    head: CentreHead, batch: Batch, map_shape: tuple[int, int], peaks: Tensor | None = None
+) -> HeatTargets:
     """Gaussians around object centres.
 
     Args:
         head: geometry and classes.
         batch: ground truth.
         map_shape: rows and columns of the heat map.
+        peaks: (B, M, 2) x and y in metres that the Gaussians stand around; None: the objects' centres.
     """
+    peaks = batch.boxes[..., :2] if peaks is None else peaks
     rows, columns = map_shape
     device = batch.boxes.device
     classes = len(head.config.classes)
@@ -57,11 +61,11 @@ def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> 
         (torch.arange(count, device=device) + 0.5) * head.grid.cell_m + low
         for count, low in zip((columns, rows), head.grid.origin_m, strict=True)
     )
-    dx = (x - batch.boxes[..., 0:1])[:, :, None, :]
-    dy = (y - batch.boxes[..., 1:2])[:, :, :, None]
+    dx = (x - peaks[..., 0:1])[:, :, None, :]
+    dy = (y - peaks[..., 1:2])[:, :, :, None]
     sigma = (0.25 * torch.sqrt(batch.boxes[..., 3] * batch.boxes[..., 4])).clamp(min=0.7 * head.grid.cell_m)
     bell = torch.exp(-(dx * dx + dy * dy) / (2 * sigma * sigma)[..., None, None])
-    column, row = head.grid.position_of(batch.boxes[..., :2]).unbind(-1)
+    column, row = head.grid.position_of(peaks).unbind(-1)
     inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows) & (batch.labels >= 0)
     # The cell that holds the centre is the peak, however the centre lies in it.
     nearest = bell.flatten(2).argmax(dim=2, keepdim=True)
@@ -234,12 +238,27 @@ LOSS_WEIGHTS = {"heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.
 
 
 def network_losses(
-    network: Network, pillars: Pillars, batch: Batch, generator: torch.Generator, ranks: Ranks = ALONE
+    network: Network,
+    pillars: Pillars,
+    batch: Batch,
+    generator: torch.Generator,
+    ranks: Ranks = ALONE,
+    *,
+    peaks: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """All losses of a batch, unweighted; of a rank's part of it, its part of them."""
+    """All losses of a batch, unweighted; of a rank's part of it, its part of them.
+
+    Args:
+        network: what learns.
+        pillars: of the batch's clouds.
+        batch: ground truth.
+        generator: of disturbed boxes.
+        ranks: processes that train together.
+        peaks: where heat maps have theirs, see :func:`heat_targets`.
+    """
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
-    targets = heat_targets(network.head, batch, (rows, columns))
+    targets = heat_targets(network.head, batch, (rows, columns), peaks)
     losses = {
         "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored, ranks),
         "box": box_loss(network.head, maps.features, targets, ranks),

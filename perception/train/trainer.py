@@ -17,7 +17,7 @@ from perception.device import usable_device
 from perception.errors import ConfigError, DataError
 from perception.model.compression import run_every_layer
 from perception.model.network import Network, make_network
-from perception.model.pillars import make_pillars
+from perception.model.pillars import Pillars, make_pillars
 from perception.train.batches import Batch, SampleSequence, batches
 from perception.train.checkpoint import damaged, read_checkpoint, write_checkpoint
 from perception.train.fine_tune import FineTune, plain_network, starting_network
@@ -190,7 +190,7 @@ class Trainer:
         dtype = _DTYPES[self.config.precision]
         autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
         with autocast, parametrize.cached():  # masked and rounded weights are made once a step
-            losses = network_losses(self.network, pillars, batch, generator, self.ranks)
+            losses = self.losses(pillars, batch, generator)
             total = torch.stack([losses[name] * LOSS_WEIGHTS[name] for name in losses]).sum()
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(total).backward()
@@ -206,6 +206,10 @@ class Trainer:
         self._update_average()
         values = dict(zip(("total", *losses), summed.unbind(), strict=True))
         return {**values, "gradient_norm": norm, "learning_rate": rate}
+
+    def losses(self, pillars: Pillars, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+        """All losses of a batch, unweighted; a trainer of other targets computes its own."""
+        return network_losses(self.network, pillars, batch, generator, self.ranks)
 
     def _update_average(self) -> None:
         # The warm-up keeps the first, poor weights from lingering in the average.

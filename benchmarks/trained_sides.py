@@ -1,11 +1,14 @@
-"""Training of the detector with and without attention in its backbone: on the same frames, step by step."""
+"""Training of variants of the detector side by side: on the same frames, changed alike, step by step."""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,9 +17,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from rich.console import Console
 
-from benchmarks.backbone_attention import KIND, register
 from perception.cli.train import resolve_config
-from perception.config import DetectorConfig, TrainConfig, from_dict, load_config, to_dict
+from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.evaluate.data_set import evaluate_detector
@@ -29,21 +31,38 @@ from perception.train.frames import load_frames
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.trainer import Trainer
 
-#: Sides of the comparison; the first is the detector as it ships.
-PLAIN, ATTENDED = SIDES = ("plain", "attention")
+#: The side that others are compared with: the detector as it ships.
+PLAIN = "plain"
 #: Steps that compile and fill queues, and steps whose time is taken; no more than are asked for.
 _WARMUP, _TIMED = 15, 25
 _LINE_EVERY_S = 20.0
 
 
-class PairRun(NamedTuple):
-    """The training of both sides from one seed; plain values, so that a process can be given it.
+def as_it_ships(config: DetectorConfig) -> DetectorConfig:
+    """The same detector."""
+    return config
+
+
+class Side(NamedTuple):
+    """A variant; of functions and classes that a process can be given.
 
     Attributes:
+        change: makes its detector of the shipped one.
+        trainer: class that trains it.
+    """
+
+    change: Callable[[DetectorConfig], DetectorConfig] = as_it_ships
+    trainer: type[Trainer] = Trainer
+
+
+class SidesRun(NamedTuple):
+    """The training of all sides from one seed; plain values, so that a process can be given it.
+
+    Attributes:
+        sides: by name; :data:`PLAIN` is among them.
         seed: of weights, order and augmentation of the frames.
         steps: of each side.
         config: name or file of the shipped training configuration.
-        attention: fields of ``backbone.attention``.
         data: folder with the split ``train``.
         parts: splits that are evaluated on.
         frames: at most so many frames of each; 0: all.
@@ -55,10 +74,10 @@ class PairRun(NamedTuple):
         threads: of torch.
     """
 
+    sides: Mapping[str, Side]
     seed: int
     steps: int
     config: str
-    attention: Mapping[str, int]
     data: str
     parts: tuple[str, ...]
     frames: int
@@ -74,9 +93,8 @@ class PairRun(NamedTuple):
         return Path(self.folder) / f"{side}-{self.seed}" / "weights.safetensors"
 
 
-def seconds_a_step(run: PairRun) -> float:
-    """Of both sides together, the frames included, where as many runs are under way as later."""
-    register()
+def seconds_a_step(run: SidesRun) -> float:
+    """Of all sides together, the frames included, where as many runs are under way as later."""
     warmup, timed = min(_WARMUP, run.steps), min(_TIMED, run.steps)
     with tempfile.TemporaryDirectory() as folder:
         steps = _steps(_trainers(run._replace(folder=folder, steps=warmup + timed)))
@@ -90,17 +108,16 @@ def seconds_a_step(run: PairRun) -> float:
         return (time.perf_counter() - started) / timed
 
 
-def train_pair(run: PairRun) -> dict[str, Any]:
-    """Train both sides, then measure the averaged weights of each, which are kept in files.
+def train_sides(run: SidesRun) -> dict[str, Any]:
+    """Train all sides, then measure the averaged weights of each, which are kept in files.
 
     Returns:
         ``seed``, ``steps``, and by side ``step_ms`` (median), ``parameters``, and for each part ``loss``
         (mean over its frames of the weighted sum of losses) and AP40 in percent.
     """
-    register()
     trainers = _trainers(run)
     console, told = Console(stderr=True), time.perf_counter()
-    times: dict[str, list[float]] = {side: [] for side in SIDES}
+    times: dict[str, list[float]] = {side: [] for side in run.sides}
     for number, taken in enumerate(_steps(trainers), start=1):
         for side, seconds in taken.items():
             times[side].append(seconds)
@@ -119,15 +136,67 @@ def train_pair(run: PairRun) -> dict[str, Any]:
     return {"seed": run.seed, "steps": run.steps, "sides": sides}
 
 
-def attended_config(config: DetectorConfig, attention: Mapping[str, int]) -> DetectorConfig:
-    """The same detector with attention in its backbone."""
-    values = to_dict(config)
-    values["name"] += f"-{KIND}"
-    values["backbone"] |= {"kind": KIND, "attention": dict(attention)}
-    return from_dict(DetectorConfig, values)
+def trained(runs: Sequence[SidesRun], seconds: float | None) -> tuple[list[SidesRun], list[dict[str, Any]]]:
+    """The trainings as they were run, all at a time, and what was measured of each.
+
+    Args:
+        runs: one a seed.
+        seconds: steps that take so long in place of ``SidesRun.steps``, if given.
+    """
+    with _mapping(len(runs)) as mapped:
+        if seconds:
+            steps = max(1, int(seconds / max(mapped(seconds_a_step, runs))))
+            runs = [run._replace(steps=steps) for run in runs]
+        return list(runs), mapped(train_sides, runs)
 
 
-def _trainers(run: PairRun) -> dict[str, Trainer]:
+@contextlib.contextmanager
+def _mapping(count: int) -> Iterator[Callable[[Callable[[SidesRun], Any], Sequence[SidesRun]], list[Any]]]:
+    """A map over trainings: several are processes at a time."""
+    if count == 1:
+        yield lambda function, runs: list(map(function, runs))
+        return
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield lambda function, runs: list(pool.map(function, runs))
+
+
+def cases(records: Sequence[dict[str, Any]], parts: Sequence[str]) -> list[dict[str, Any]]:
+    """Of each part: by side mean, least and most over the seeds; likewise of gains over the plain side."""
+    sides, found = list(records[0]["sides"]), []
+    for part in parts:
+        rows = {side: [record["sides"][side][part] for record in records] for side in sides}
+        gained = {
+            side: {
+                name: _spread([b[name] - a[name] for a, b in zip(rows[PLAIN], rows[side], strict=True)])
+                for name in rows[PLAIN][0]
+            }
+            for side in sides
+            if side != PLAIN
+        }
+        measured = {
+            side: {name: _spread([row[name] for row in taken]) for name in taken[0]}
+            for side, taken in rows.items()
+        }
+        found.append({"part": part, "seeds": len(records), "sides": measured, "gained": gained})
+    training = {
+        side: {
+            "step_ms": round(statistics.median(record["sides"][side]["step_ms"] for record in records), 2),
+            "parameters": records[0]["sides"][side]["parameters"],
+        }
+        for side in sides
+    }
+    return [*found, {"part": "training", "sides": training}]
+
+
+def _spread(found: Sequence[float]) -> dict[str, float]:
+    return {
+        "mean": round(statistics.fmean(found), 3),
+        "least": round(min(found), 3),
+        "most": round(max(found), 3),
+    }
+
+
+def _trainers(run: SidesRun) -> dict[str, Trainer]:
     torch.set_num_threads(run.threads)
     config = replace(
         load_config(TrainConfig, resolve_config(run.config)),
@@ -138,15 +207,19 @@ def _trainers(run: PairRun) -> dict[str, Trainer]:
         seed=run.seed,
     )
     frames = load_frames(open_data_set(run.data, "train"), config.detector.head.classes)
-    detectors = {PLAIN: config.detector, ATTENDED: attended_config(config.detector, run.attention)}
     return {
-        side: Trainer(replace(config, detector=detector), run.weights(side).parent, frames, device=run.device)
-        for side, detector in detectors.items()
+        name: side.trainer(
+            replace(config, detector=side.change(config.detector)),
+            run.weights(name).parent,
+            frames,
+            device=run.device,
+        )
+        for name, side in run.sides.items()
     }
 
 
 def _steps(trainers: Mapping[str, Trainer]) -> Iterator[dict[str, float]]:
-    """Seconds that each side took, step by step; both are given the same batch."""
+    """Seconds that each side took, step by step; all are given the same batch."""
     first = trainers[PLAIN]
     made = batches(first.samples, first_step=0, workers=first.config.workers, pin=first.device.type == "cuda")
     for batch in made:
@@ -159,7 +232,7 @@ def _steps(trainers: Mapping[str, Trainer]) -> Iterator[dict[str, float]]:
         yield taken
 
 
-def _measured(network: Network, run: PairRun, part: str) -> dict[str, float]:
+def _measured(network: Network, run: SidesRun, part: str) -> dict[str, float]:
     """Loss and AP of a network that is not folded yet, on a split."""
     data_set = open_data_set(run.data, part)
     if run.frames:
