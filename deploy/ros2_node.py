@@ -5,51 +5,19 @@ For computers that have ROS 2 (rclpy, vision_msgs, visualization_msgs) and this 
     python3 ros2_node.py --ros-args -p topic:=/points -p weights:=pointpillars-kitti -p device:=cuda
 
 ``detections`` has boxes in the frame of the sensor with ids of tracks, ``markers`` the same to see.
-Without ROS the file can be imported: what decodes clouds and describes boxes needs none.
+Without ROS the file can be imported. A robot whose middleware is rmw_zenoh needs no such node: `perceive live
+ros2:/points`.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from perception import Detector, Tracks
+from perception import Detector
 from perception.errors import DataError
-from perception.io import ros
-from perception.io.bag_scans import decoded_cloud
-from perception.io.bags import BagMessage, Topic
-from perception.io.transform import ScanTransform
 from perception.live import LiveRun, PushedScans, Result
-
-
-class Described(NamedTuple):
-    """A thing as ``vision_msgs/Detection3D`` and ``visualization_msgs/Marker`` want it, metres.
-
-    Attributes:
-        number: of the track.
-        label, score: class and how sure.
-        centre, size: x, y, z; length, width, height.
-        turn: quaternion x, y, z, w.
-    """
-
-    number: int
-    label: str
-    score: float
-    centre: tuple[float, float, float]
-    size: tuple[float, float, float]
-    turn: tuple[float, float, float, float]
-
-
-def described(tracks: Tracks) -> Iterator[Described]:
-    """The things of a moment that are seen in it."""
-    rows = zip(tracks.track_id.tolist(), tracks, tracks.missed_s.tolist(), strict=True)
-    for number, (box, score, label), missed_s in rows:
-        if missed_s == 0:
-            x, y, z, length, width, height, yaw = map(float, box)
-            turn = (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2))
-            yield Described(number, label, float(score), (x, y, z), (length, width, height), turn)
+from perception.live.ros2 import CloudDecoder, described
 
 
 class Decoding:
@@ -61,18 +29,15 @@ class Decoding:
     """
 
     def __init__(self, source: PushedScans, topic: str) -> None:
-        self._source, self._topic = source, Topic(topic, ros.CLOUD, "cdr", 0)
-        self._divisor = 1.0
+        self._source, self._decode = source, CloudDecoder(topic)
 
     def __call__(self, data: bytes, time_ns: int) -> None:
         """A serialised ``sensor_msgs/PointCloud2`` that came at a time."""
         try:
-            message = BagMessage(self._topic, time_ns, bytes(data))
-            found = decoded_cloud(message, self._topic.name, self._divisor, ScanTransform())
+            found = self._decode(bytes(data), time_ns)
         except DataError as error:
             self._source.put(error)
             return
-        self._divisor = found.divisor
         self._source.put(found.cloud, sensor=found.frame_id)
 
 

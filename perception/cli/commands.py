@@ -18,7 +18,7 @@ COMMANDS = {
     ),
     "live": Command(
         "perception.cli.live",
-        "Detect and track as scans come: a folder that grows, packets of a sensor, a recording's own pace.",
+        "Detect and track as scans come: a folder that grows, packets, a topic, a recording's own pace.",
     ),
     "eval": Command(
         "perception.cli.evaluate",

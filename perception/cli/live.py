@@ -20,6 +20,7 @@ from perception.cli.scan_options import transform_of
 from perception.cli.surroundings import Surroundings
 from perception.detector import Detector
 from perception.io.poses import ScanPose
+from perception.io.transform import ScanTransform
 from perception.live import Arrival, Figures, LiveRun, Sink
 from perception.live.health import HealthServer
 from perception.live.remembering import open_memory
@@ -59,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
                 pulse()
 
         live = LiveRun(
-            source, detector, sinks=_sinks(options, surroundings, figures, stack), figures=figures,
+            source, detector, sinks=_sinks(options, surroundings, figures, stack, transform, say),
+            figures=figures,
             pose_of=_poses(options, surroundings), queue=options.queue, rate_hz=options.rate, say=say,
             alive=alive,
         )  # fmt: skip
@@ -76,7 +78,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _sinks(
-    options: argparse.Namespace, surroundings: Surroundings, figures: Figures, stack: ExitStack
+    options: argparse.Namespace,
+    surroundings: Surroundings,
+    figures: Figures,
+    stack: ExitStack,
+    transform: ScanTransform,
+    say: Callable[[str], None],
 ) -> list[Sink]:
     """What is written, remembered and shown."""
     writers: list[Writer] = []
@@ -99,8 +106,7 @@ def _sinks(
         writers.append(remember)
         at_end.append(end)
     sinks: list[Sink] = [Records(surroundings, writers, at_end)] if writers else []
-    shown = published(options.publish, stack)
-    return sinks if shown is None else [shown, *sinks]
+    return [*published(options, transform, stack, say), *sinks]
 
 
 def _poses(

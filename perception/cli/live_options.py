@@ -19,9 +19,19 @@ from perception.io.bags import is_bag
 from perception.io.pcap import is_pcap
 from perception.io.poses import ScanPose
 from perception.io.transform import ScanTransform
-from perception.live import GrowingFolder, PacketSocket, Recorded, Replay, Source, UdpAddress
+from perception.live import (
+    GrowingFolder,
+    PacketSocket,
+    Recorded,
+    Replay,
+    Ros2Address,
+    Ros2Scans,
+    Source,
+    UdpAddress,
+    ros2,
+    udp,
+)
 from perception.live.running import QUEUE
-from perception.live.udp import SCHEME
 
 
 def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
@@ -31,7 +41,8 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
         "source",
         metavar="SOURCE",
         help="a folder that scans are written to; packets of a Velodyne or Ouster sensor, udp://:2368 (extra"
-        " 'packets'); a bag of ROS, .mcap file or capture, played at its own pace (extra 'ros')",
+        " 'packets'); a topic of ROS 2, ros2:/points (extra 'ros2'); a bag of ROS, .mcap file or capture,"
+        " played at its own pace (extra 'ros')",
     )
     parser.add_argument("--replay", action="store_true", help="play what is in the folder, at its own pace")
     parser.add_argument(
@@ -52,7 +63,8 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
         default=[],
         metavar="VIEWER",
         help="foxglove or foxglove=HOST:PORT: a server that Foxglove connects to; rerun: opens its viewer, or"
-        " rerun=ADDRESS of one (extra 'viewers'); may be given twice",
+        " rerun=ADDRESS of one (extra 'viewers'); ros2 or ros2=[//HOST[:PORT]][/NAMESPACE]: boxes and"
+        " markers for nodes of ROS 2 (extra 'ros2'); may be given several times",
     )
     parser.add_argument(
         "--rate", type=float, metavar="HZ", help="scans a second that are looked at, at most (default: all)"
@@ -87,13 +99,15 @@ def open_source(
         DataError: there is no such source, or it holds nothing that can be used.
         ValueError: options that do not belong to it.
     """
-    if options.source.startswith(f"{SCHEME}:"):
+    if options.source.startswith(f"{ros2.SCHEME}:"):
+        return Ros2Scans(Ros2Address.parse(options.source), transform=transform, say=say)
+    if options.source.startswith(f"{udp.SCHEME}:"):
         return PacketSocket(UdpAddress.parse(options.source), transform=transform, say=say)
     path = Path(options.source)
     if not path.exists():
         raise DataError(
             f"{path}: no such file or folder; expected a folder that scans are written to, a recording, a"
-            " capture, or udp://:PORT"
+            " capture, udp://:PORT or ros2:/TOPIC"
         )
     recording = is_bag(path) or is_pcap(path)
     if path.is_dir() and not recording and not options.replay:

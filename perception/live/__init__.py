@@ -8,6 +8,7 @@ from perception.live.folder import GrowingFolder
 from perception.live.newest import NewestQueue
 from perception.live.pushed import PushedScans
 from perception.live.replay import Recorded, Replay
+from perception.live.ros2 import Ros2Address, Ros2Boxes, Ros2Scans
 from perception.live.running import LiveRun, Result, Sink
 from perception.live.udp import PacketSocket, UdpAddress
 
@@ -22,6 +23,9 @@ __all__ = [
     "Recorded",
     "Replay",
     "Result",
+    "Ros2Address",
+    "Ros2Boxes",
+    "Ros2Scans",
     "Sink",
     "Source",
     "UdpAddress",

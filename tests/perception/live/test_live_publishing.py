@@ -108,7 +108,8 @@ def test_whoever_looks_on_sees_points_boxes_and_tracks() -> None:
     [
         ("foxglove=8765x", "must be [HOST:]PORT, got"),
         ("foxglove=:99999", "must be [HOST:]PORT, got"),
-        ("screen", "expected foxglove[=HOST:PORT] or rerun[=ADDRESS]"),
+        ("screen", "expected foxglove[=HOST:PORT], rerun[=ADDRESS] or ros2"),
+        ("ros2=/1st", "'/1st' is no name of ROS"),
     ],
 )
 def test_viewers_that_are_none(

@@ -14,6 +14,7 @@ import pytest
 from perception import Detections, Detector, Tracker
 from perception.errors import DataError
 from perception.live import LiveRun, PushedScans, Result
+from perception.live.ros2 import described
 from perception.types import PointCloud
 
 START_NS = 10**18
@@ -74,20 +75,20 @@ def test_clouds_of_the_wire_are_tracked(
     assert run.figures.unreadable <= 1
 
 
-def test_boxes_are_described_as_messages_want_them(node: Any) -> None:
+def test_boxes_are_described_as_messages_want_them() -> None:
     box = np.array([[10, 1, -0.5, 4, 2, 1.5, math.pi / 2]], np.float32)
     tracker = Tracker()
     for number in range(3):
         found = Detections(box, np.array([0.9], np.float32), ["Car"])
         tracks = tracker.update(found, time_ns=number * 10**8)
-    (thing,) = node.described(tracks)
+    (thing,) = described(tracks)
     assert (thing.number, thing.label) == (1, "Car")
     assert thing.centre == pytest.approx((10, 1, -0.5), abs=0.01)
     assert thing.size == pytest.approx((4, 2, 1.5), abs=0.01)
     assert thing.turn == pytest.approx((0, 0, math.sqrt(0.5), math.sqrt(0.5)), abs=0.01)
     # What is only believed to be there still is no detection of this moment.
     unseen = tracker.update(Detections.empty(), time_ns=3 * 10**8)
-    assert len(list(node.described(unseen))) == 0
+    assert len(list(described(unseen))) == 0
 
 
 def test_pushed_scans_get_times_and_errors_pass_through(listening: Any) -> None:

@@ -1,0 +1,10 @@
+"""ROS 2 without an installation of it: topics of robots that run on the middleware ``rmw_zenoh``."""
+
+from __future__ import annotations
+
+from perception.live.ros2.address import SCHEME, Ros2Address
+from perception.live.ros2.messages import CloudDecoder, Described, described
+from perception.live.ros2.publishing import Ros2Boxes
+from perception.live.ros2.scans import Ros2Scans
+
+__all__ = ["SCHEME", "CloudDecoder", "Described", "Ros2Address", "Ros2Boxes", "Ros2Scans", "described"]

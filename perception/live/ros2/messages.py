@@ -1,0 +1,171 @@
+"""Clouds from the bytes of messages, boxes and markers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.transform import Rotation
+
+from perception.io import ros
+from perception.io.bag_scans import DecodedCloud, decoded_cloud
+from perception.io.bags import BagMessage, Topic
+from perception.io.transform import ScanTransform
+from perception.track import Tracks
+
+CLOUD = ros.CLOUD
+DETECTIONS = "vision_msgs/msg/Detection3DArray"
+MARKERS = "visualization_msgs/msg/MarkerArray"
+#: vision_msgs 4, https://github.com/ros-perception/vision_msgs: those that a Detection3DArray consists of.
+_VISION = {
+    "ObjectHypothesis": "string class_id\nfloat64 score",
+    "ObjectHypothesisWithPose": "ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose",
+    "BoundingBox3D": "geometry_msgs/Pose center\ngeometry_msgs/Vector3 size",
+    "Detection3D": "std_msgs/Header header\nObjectHypothesisWithPose[] results\nBoundingBox3D bbox\n"
+    "string id",
+    "Detection3DArray": "std_msgs/Header header\nDetection3D[] detections",
+}
+#: visualization_msgs/Marker: kinds and actions.
+_CUBE, _ADD, _DELETE_ALL = 1, 0, 3
+_COLOUR = (0.0, 1.0, 0.0, 0.4)
+
+
+class Described(NamedTuple):
+    """A thing as ``vision_msgs/Detection3D`` and ``visualization_msgs/Marker`` want it, metres.
+
+    Attributes:
+        number: of the track.
+        label, score: class and how sure.
+        centre, size: x, y, z; length, width, height.
+        turn: quaternion x, y, z, w.
+    """
+
+    number: int
+    label: str
+    score: float
+    centre: tuple[float, float, float]
+    size: tuple[float, float, float]
+    turn: tuple[float, float, float, float]
+
+
+def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -> Iterator[Described]:
+    """The things of a moment that are seen in it.
+
+    Args:
+        tracks: with boxes in the LiDAR frame.
+        rotation: (3, 3) float64 lidar_from_sensor, proper; boxes are described in the sensor's own axes.
+    """
+    back = Rotation.identity() if rotation is None else Rotation.from_matrix(rotation).inv()
+    rows = zip(tracks.track_id.tolist(), tracks, tracks.missed_s.tolist(), strict=True)
+    for number, (box, score, label), missed_s in rows:
+        if missed_s == 0:
+            x, y, z = back.apply(box[:3].astype(np.float64)).tolist()
+            length, width, height, yaw = map(float, box[3:])
+            a, b, c, d = (back * Rotation.from_euler("z", yaw)).as_quat(canonical=True).tolist()
+            yield Described(number, label, float(score), (x, y, z), (length, width, height), (a, b, c, d))
+
+
+class CloudDecoder:
+    """Clouds from serialised ``sensor_msgs/PointCloud2``, one after the other.
+
+    Args:
+        topic: that they come from, for errors.
+        transform: as for ``load_point_cloud``.
+    """
+
+    def __init__(self, topic: str, transform: ScanTransform | None = None) -> None:
+        self._topic, self._transform = Topic(topic, CLOUD, "cdr", 0), transform or ScanTransform()
+        self._divisor = 1.0
+
+    def __call__(self, data: bytes, time_ns: int) -> DecodedCloud:
+        """The cloud of a message.
+
+        Args:
+            data: the message.
+            time_ns: of its arrival; taken where its header says none.
+
+        Raises:
+            DataError: it is none.
+        """
+        message = BagMessage(self._topic, time_ns, data)
+        found = decoded_cloud(message, self._topic.name, self._divisor, self._transform)
+        self._divisor = found.divisor
+        return found
+
+
+def type_hash(kind: str) -> str:
+    """What a distribution from Iron on tells types of messages apart by (REP 2011)."""
+    return str(_types().hash_rihs01(kind))
+
+
+def detections_message(things: list[Described], frame_id: str, time_ns: int) -> bytes:
+    """A serialised ``vision_msgs/Detection3DArray``; ids are numbers of tracks."""
+    types, header = _types().types, _header(frame_id, time_ns)
+    covariance = np.zeros(36)
+    detections = []
+    for thing in things:
+        pose = _pose(thing.centre, thing.turn)
+        result = types["vision_msgs/msg/ObjectHypothesisWithPose"](
+            types["vision_msgs/msg/ObjectHypothesis"](thing.label, thing.score),
+            types["geometry_msgs/msg/PoseWithCovariance"](pose, covariance),
+        )
+        box = types["vision_msgs/msg/BoundingBox3D"](pose, types["geometry_msgs/msg/Vector3"](*thing.size))
+        detections.append(types["vision_msgs/msg/Detection3D"](header, [result], box, str(thing.number)))
+    return _serialised(types[DETECTIONS](header, detections))
+
+
+def markers_message(things: list[Described], frame_id: str, time_ns: int) -> bytes:
+    """A serialised ``visualization_msgs/MarkerArray``: what was shown is taken away, then a cube for each."""
+    header, nowhere, unturned = _header(frame_id, time_ns), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0)
+    markers = [_marker(header, 0, _DELETE_ALL, _pose(nowhere, unturned), nowhere)]
+    markers += [
+        _marker(header, thing.number % 2**31, _ADD, _pose(thing.centre, thing.turn), thing.size)
+        for thing in things
+    ]
+    return _serialised(_types().types[MARKERS](markers))
+
+
+def _marker(header: Any, number: int, action: int, pose: Any, size: tuple[float, float, float]) -> Any:
+    types, nothing = _types().types, np.zeros(0, np.uint8)
+    return types["visualization_msgs/msg/Marker"](
+        header=header, ns="tracks", id=number, type=_CUBE, action=action, pose=pose,
+        scale=types["geometry_msgs/msg/Vector3"](*size), color=types["std_msgs/msg/ColorRGBA"](*_COLOUR),
+        lifetime=types["builtin_interfaces/msg/Duration"](0, 0), frame_locked=False, points=[], colors=[],
+        texture_resource="", texture=types["sensor_msgs/msg/CompressedImage"](header, "", nothing),
+        uv_coordinates=[], text="", mesh_resource="",
+        mesh_file=types["visualization_msgs/msg/MeshFile"]("", nothing), mesh_use_embedded_materials=False,
+    )  # fmt: skip
+
+
+def _header(frame_id: str, time_ns: int) -> Any:
+    types = _types().types
+    stamp = types["builtin_interfaces/msg/Time"](*divmod(time_ns, 1_000_000_000))
+    return types["std_msgs/msg/Header"](stamp, frame_id)
+
+
+def _pose(centre: tuple[float, float, float], turn: tuple[float, float, float, float]) -> Any:
+    types = _types().types
+    point, quaternion = types["geometry_msgs/msg/Point"], types["geometry_msgs/msg/Quaternion"]
+    return types["geometry_msgs/msg/Pose"](point(*centre), quaternion(*turn))
+
+
+def _serialised(message: Any) -> bytes:
+    return bytes(_types().serialize_cdr(message, message.__msgtype__))
+
+
+@lru_cache
+def _types() -> Any:
+    try:
+        from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+    except ImportError as error:
+        raise ImportError("messages of ROS need rosbags: pip install 'sparsight[ros2]'") from error
+    # These have the same hashes from Humble to Lyrical.
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    given: dict[str, Any] = {}
+    for name, definition in _VISION.items():
+        given.update(get_types_from_msg(definition, f"vision_msgs/msg/{name}"))
+    store.register(given)
+    return store
