@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from perception.boxes import wrap_angle
 from perception.errors import CheckpointError, ConfigError
-from perception.export.layers import GatheredBackbone, Rows
+from perception.export.layers import BackboneRows, GatheredBackbone, Rows
+from perception.export.near import NearNeck
 from perception.export.refinement import Refinement, SortedPoints
 from perception.export.runs import Cells, Chunks
 from perception.export.suppression import first_kept, survivors
@@ -38,17 +39,18 @@ class Located(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """Pillar features (M, C) at first, then the maps that the neck joins."""
+    """Pillar features (M, C) at first, then what the neck joins."""
 
     located: Located
-    features: Tensor | BackboneMaps
+    features: Tensor | BackboneMaps | BackboneRows
 
 
 class Map(NamedTuple):
-    """The map (1, C, H, W) that head and refinement read."""
+    """The map (1, C, H, W) that head and refinement read, and logits (1, classes, H, W) of its heat map."""
 
     located: Located
     features: Tensor
+    heat: Tensor
 
 
 class Boxes(NamedTuple):
@@ -98,11 +100,16 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
         super().__init__()
         self.config = network.config
         _check(network)
-        self.map, self.proposals = network.neck, network.head
+        self.proposals = network.head
         self.grid = self.config.pillars.closed_grid
         self.points, self.pillars = Rows(network.encoder.points), Rows(network.encoder.pillars)
         backbone = network.backbone
-        self.backbone = GatheredBackbone(backbone) if isinstance(backbone, SparseBackbone) else backbone
+        self.backbone: nn.Module = backbone
+        self.map: nn.Module = network.neck
+        if isinstance(backbone, SparseBackbone):
+            self.backbone = GatheredBackbone(backbone)
+            rows, columns = (side // self.config.backbone.stride for side in self.grid.shape)
+            self.map = NearNeck(network.neck, network.head, (rows, columns))
         stages = [stage for stage in network.refinements if isinstance(stage, RefineStage)]
         self.steps = nn.ModuleList(Refinement(stage) for stage in stages)
 
@@ -161,13 +168,15 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
 
     def neck(self, levels: Levels) -> Map:
         """The whole map."""
-        assert isinstance(levels.features, BackboneMaps)
-        return Map(levels.located, self.map(levels.features))
+        if isinstance(self.map, NearNeck):
+            return Map(levels.located, *self.map(levels.features))
+        features = self.map(levels.features)
+        return Map(levels.located, features, self.proposals.heat_logits(features))
 
     def head(self, features: Map) -> Boxes:
         """Boxes at the peaks; none of a frame without points."""
         head = self.proposals
-        proposals = head.propose(features.features, head.heat_logits(features.features))
+        proposals = head.propose(features.features, features.heat)
         boxes, scores, labels = (part[0] for part in proposals)
         some = features.located.sorted.ends[-1] > 0
         return Boxes(features, boxes, scores, labels, (scores > self.config.nms.proposal_score) & some)
@@ -183,7 +192,7 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
 
     def _refinement(self, number: int) -> Callable[[Boxes], Boxes]:
         def refine(boxes: Boxes) -> Boxes:
-            located, features = boxes.map
+            located, features, _ = boxes.map
             output = self.steps[number](located.sorted, features, boxes.boxes, boxes.labels, boxes.used)
             refined = apply_residuals(boxes.boxes, output.residuals)
             if number == len(self.steps) - 1:

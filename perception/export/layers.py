@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perception.export.runs import Cells
-from perception.model.backbone import BackboneMaps, SparseBackbone
+from perception.export.runs import CellRows, Cells
+from perception.model.backbone import SparseBackbone
 from perception.model.layers import PointUnit, SparseBlock, SparseUnit
+
+
+class BackboneRows(NamedTuple):
+    """What a sparse backbone gives at its last two resolutions."""
+
+    fine: CellRows
+    coarse: CellRows
 
 
 class Rows(nn.Module):
@@ -59,14 +68,14 @@ class Gathered(nn.Module):
         rows = features
         if around is not None:
             # Not index_select of a flat index: AOTInductor (torch 2.13) computes other products after it.
-            rows = F.pad(features, (0, 0, 0, 1))[around].reshape(-1, self.weight.shape[1])
+            rows = F.embedding(around, F.pad(features, (0, 0, 0, 1))).reshape(-1, self.weight.shape[1])
         made = F.linear(rows, self.weight, self.bias)
         made = made if skip is None else made + skip
         return torch.relu(made) if self.relu else made
 
 
 class GatheredBackbone(nn.Module):
-    """A folded sparse backbone, from active cells to the maps that the neck joins.
+    """A folded sparse backbone, from active cells to what the neck joins.
 
     Args:
         backbone: of the network.
@@ -87,8 +96,8 @@ class GatheredBackbone(nn.Module):
             self.stages.append(nn.ModuleList(units))
         self.lateral, self.down = Gathered(backbone.lateral), Gathered(backbone.down)
 
-    def forward(self, cells: Cells, features: Tensor) -> BackboneMaps:
-        """(M, C) features of the active pillars to dense maps."""
+    def forward(self, cells: Cells, features: Tensor) -> BackboneRows:
+        """From (M, C) features of the active pillars."""
         for number, stage in enumerate(self.stages):
             assert isinstance(stage, nn.ModuleList)
             if number > 0:
@@ -105,4 +114,4 @@ class GatheredBackbone(nn.Module):
                     features = second(first(features, own), own, skip=features)
         coarse = cells.reached()
         down = self.down(features, coarse.around(cells, 2))
-        return BackboneMaps(cells.canvas(self.lateral(features, None)), coarse.canvas(down))
+        return BackboneRows(CellRows(cells, self.lateral(features, None)), CellRows(coarse, down))

@@ -134,3 +134,15 @@ class Cells(NamedTuple):
         rows, columns = self.shape
         flat = torch.zeros(rows * columns, features.shape[1]).index_copy(0, self.active, features)
         return flat.view(1, rows, columns, -1).permute(0, 3, 1, 2)
+
+
+class CellRows(NamedTuple):
+    """Features of active cells.
+
+    Attributes:
+        cells: of a grid.
+        rows: (M, C) at them.
+    """
+
+    cells: Cells
+    rows: Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from perception.boxes import iou_of_checked_pairs
 
@@ -21,18 +22,20 @@ def survivors(boxes: Tensor, labels: Tensor, usable: Tensor, *, iou_threshold: f
         (K,) bool.
     """
     count = boxes.shape[0]
+    better, worse = torch.triu_indices(count, count, 1)
     exact = boxes.double()
-    first = exact[:, None].expand(-1, count, -1).reshape(-1, 7)
-    second = exact[None].expand(count, -1, -1).reshape(-1, 7)
-    over = iou_of_checked_pairs(first, second, metric="bev").view(count, count) > iou_threshold
-    over &= labels[:, None] == labels
-    over &= torch.ones(count, count, dtype=torch.bool).triu(1)
-    strikes = over.float()
-    kept = usable
-    # After t rounds the first t boxes are as the greedy pass leaves them, and no longer change.
+    over = iou_of_checked_pairs(exact[better], exact[worse], metric="bev") > iou_threshold
+    over &= labels[better] == labels[worse]
+    # Row by row of the worse ones, by places that are known beforehand; the last is of no pair.
+    places = torch.full((count, count), len(better)).index_put((worse, better), torch.arange(len(better)))
+    strikes = F.pad(-over.float(), (0, 1))[places]
+    start = usable.float()
+    kept = start[None]
+    # After t rounds the first t boxes are as the greedy pass leaves them, and no longer change. Ones and
+    # zeros as numbers: a round is one product.
     for _ in range(count):
-        kept = usable & ((kept.float() @ strikes) == 0)
-    return kept
+        kept = torch.relu(F.linear(kept, strikes, start))
+    return kept[0] > 0
 
 
 def first_kept(kept: Tensor, most: int) -> tuple[Tensor, Tensor]:

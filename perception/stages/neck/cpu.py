@@ -16,7 +16,7 @@ from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.near import EmptyMaps, dilated, list_reach
+from perception.stages.neck.near import EmptyMaps, dilated, fine_rows, list_reach
 from sparse_core.conv.convolution.cpu.blocks import RowPool, rows_product
 from sparse_core.conv.convolution.cpu.tiles import (
     TILE_MARGINS,
@@ -273,9 +273,9 @@ def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:
         [(tile_weight(unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1)), _bias(unit)) for unit in units],
         (weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)),
         (_matrix(head.heat_hidden), _matrix(head.heat)),
-        [*empty, _fine_rows(raised)],
-        _fine_rows(features),
-        _fine_rows(heat),
+        [*empty, fine_rows(raised)],
+        fine_rows(features),
+        fine_rows(heat),
     )
 
 
@@ -298,10 +298,3 @@ def _matrix(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
 def _rows(values: Tensor) -> Tensor:
     """(1, C, H, W) to (H * W, C)."""
     return values[0].flatten(1).T.contiguous()
-
-
-def _fine_rows(values: Tensor) -> Tensor:
-    """(1, C, 2H, 2W) to (4 * H * W, C), rows ``4 * cell + parity``."""
-    channels, height, width = values.shape[1:]
-    split = values[0].reshape(channels, height // 2, 2, width // 2, 2)
-    return split.permute(1, 3, 2, 4, 0).reshape(-1, channels)

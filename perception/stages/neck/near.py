@@ -110,6 +110,12 @@ def dilated(near: Tensor) -> Tensor:
     return F.max_pool2d(near.float()[:, None], 3, stride=1, padding=1)[:, 0] > 0
 
 
+def fine_rows(values: Tensor) -> Tensor:
+    """(1, C, 2H, 2W) to (4 * H * W, C), rows ``4 * cell + parity``."""
+    below = F.pixel_unshuffle(values, 2)[0]
+    return below.reshape(values.shape[1], 4, -1).permute(2, 1, 0).flatten(0, 1)
+
+
 def list_reach(blocks: int) -> int:
     """Number of the last list of a neck of residual blocks: their layers, and one for the finer layer."""
     return 2 * blocks + 1
