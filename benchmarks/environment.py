@@ -6,9 +6,12 @@ Host names, user names and paths stay out: results are published.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import platform
 import subprocess
+import tarfile
+import tempfile
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +20,8 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-_SOURCES = ("sparse_core", "perception", "memory", "benchmarks")
+#: Folders whose Python files decide what is measured.
+SOURCES = ("sparse_core", "perception", "memory", "benchmarks")
 _DISTRIBUTIONS = (
     "numpy",
     "scipy",
@@ -49,7 +53,35 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 def _code() -> dict[str, Any]:
     """Commit and dirty flag (None outside a git checkout), and a digest of the sources that always works."""
-    return {"commit": _git("rev-parse", "HEAD"), "dirty": is_dirty(), "source_sha256": _source_digest()}
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": is_dirty(), "source_sha256": source_digest(ROOT)}
+
+
+def source_digest_of(commit: str) -> str:
+    """Digest of the sources of a commit of this repository, as results hold it.
+
+    Raises:
+        ValueError: no such commit.
+    """
+    packed = subprocess.run(
+        ["git", "archive", "--format=tar", commit, *SOURCES], cwd=ROOT, capture_output=True, check=False
+    )
+    if packed.returncode:
+        raise ValueError(f"{commit}: {packed.stderr.decode(errors='replace').strip()}")
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        files.extractall(folder, filter="data")
+        return source_digest(Path(folder))
+
+
+def full_commit(commit: str) -> str:
+    """All digits of a commit of this repository.
+
+    Raises:
+        ValueError: no such commit.
+    """
+    found = _git("rev-parse", "--verify", f"{commit}^{{commit}}")
+    if found is None:
+        raise ValueError(f"{commit}: no commit of this repository")
+    return found
 
 
 def is_dirty() -> bool | None:
@@ -71,11 +103,12 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _source_digest() -> str:
+def source_digest(root: Path) -> str:
+    """Digest of the Python files of the packages and benchmarks of a checkout."""
     digest = hashlib.sha256()
-    for package in _SOURCES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            digest.update(path.relative_to(ROOT).as_posix().encode())
+    for package in SOURCES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

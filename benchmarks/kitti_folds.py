@@ -2,29 +2,43 @@
 
     python -m benchmarks.kitti_folds split --data KITTI --out build/folds --folds 5
     perceive train pointpillars-kitti --data build/folds/0 --extra SIM --out build/runs/0 --device cuda
-    python -m benchmarks.kitti_folds score --data KITTI --runs build/runs/?
+    python -m benchmarks.kitti_folds score --data KITTI --runs build/runs/? --footprint Pedestrian=0.8,0.6
 
 ``KITTI`` holds ``training/`` and ``drives.txt`` (a line a frame: id, drive, number in the drive, set).
 ``split`` makes a folder a fold, whose ``val`` has the drives that its ``train`` has not; and ``development``,
 whose ``val`` is that of ``KITTI/ImageSets`` and whose ``train`` leaves out later frames (set ``new``) of the
 drives in it. ``score`` evaluates the detections of all runs together, each on frames that it has not learned
-from.
+from: AP, the scores to report from, and maps of scores. ``--footprint`` gives the boxes of a class a length
+and a width, as ``nms.footprints_m`` does; AP is told without too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from perception.data import open_data_set
+import numpy as np
+import torch
+
+from benchmarks.results import RESULTS, publish, result, write
+from perception.data import boxes_from_objects, open_data_set
+from perception.data.camera import CameraObject
+from perception.data.kitti.data_set import KittiFrame
 from perception.data.kitti.files import read_objects
 from perception.errors import DataError
+from perception.evaluate.calibration import measure_reliability
+from perception.evaluate.judge import JudgeOptions
+from perception.evaluate.judge_boxes import BoxesJudge
 from perception.evaluate.kitti import evaluate_kitti
+from perception.evaluate.thresholds import choose_thresholds
 from perception.io.text import read_text
+from perception.types import Detections
 
 #: How much a box counts where folds are made equal: people and bicycles are few.
 _WORTH = {"Car": 1, "Pedestrian": 4, "Cyclist": 4}
@@ -108,14 +122,77 @@ def _write(folder: Path, data: Path, train: Iterable[str], val: Iterable[str]) -
     link.symlink_to((data / "training").resolve())
 
 
-def score(data: Path, runs: Sequence[Path]) -> dict[str, object]:
-    """AP of the detections in ``val`` of all runs together."""
-    detections = {
-        path.stem: read_objects(path) for run in runs for path in sorted((run / "val").glob("*.txt"))
+def score(
+    data: Path, runs: Sequence[Path], footprints: Mapping[str, tuple[float, float]]
+) -> dict[str, object]:
+    """What the detections in ``val`` of all runs are worth together.
+
+    Args:
+        data: KITTI folder.
+        runs: finished ones.
+        footprints: length and width by class, in place of those found.
+
+    Returns:
+        ``frames``; ``AP40`` and ``AP40_as_found`` (without footprints) by class: ``bev`` and ``3d``, easy,
+        moderate, hard; ``thresholds`` and ``calibration`` by class, of boxes with footprints.
+    """
+    found = {path.stem: read_objects(path) for run in runs for path in sorted((run / "val").glob("*.txt"))}
+    given = {
+        frame: [_with_footprint(item, footprints) for item in objects] for frame, objects in found.items()
     }
-    labels = {frame: read_objects(data / f"training/label_2/{frame}.txt") for frame in sorted(detections)}
-    result = evaluate_kitti(labels, detections)
-    return {"frames": len(labels), **result.to_dict()}
+    data_set = open_data_set(data, None)
+    data_set.frame_ids = sorted(found)
+    pairs = []
+    for frame in data_set:
+        assert isinstance(frame, KittiFrame)
+        boxes = boxes_from_objects(given[frame.frame_id], frame.calibration)
+        scores = np.array([item.score for item in given[frame.frame_id]], np.float32)
+        pairs.append((frame, Detections(boxes.boxes, scores, boxes.labels)))
+    judge = BoxesJudge(data_set, JudgeOptions())
+    with tempfile.TemporaryDirectory() as folder:
+        _, judged = judge.judged(judge.write(Path(folder), pairs))
+    reliability = measure_reliability(
+        {name: judged[name].rankings["3d"] for name in _WORTH if name in judged}, len(pairs)
+    )
+    thresholds = choose_thresholds(((boxes, frame.truth) for frame, boxes in pairs), list(_WORTH))
+    return {
+        "frames": len(found),
+        "AP40": _precision(data, given),
+        "AP40_as_found": _precision(data, found),
+        "thresholds": {name: asdict(choice) for name, choice in thresholds.items()},
+        "calibration": {
+            name: {key: value for key, value in entry.to_dict().items() if key != "bins"}
+            for name, entry in reliability.items()
+        },
+    }
+
+
+def _with_footprint(item: CameraObject, footprints: Mapping[str, tuple[float, float]]) -> CameraObject:
+    length_m, width_m = footprints.get(item.type, (item.length_m, item.width_m))
+    return replace(item, length_m=length_m, width_m=width_m)
+
+
+def _precision(data: Path, found: Mapping[str, Sequence[CameraObject]]) -> dict[str, dict[str, list[float]]]:
+    labels = {frame: read_objects(data / f"training/label_2/{frame}.txt") for frame in sorted(found)}
+    evaluated = evaluate_kitti(labels, found)
+    return {
+        name: {
+            metric: [round(evaluated.ap(name, metric, level), 2) for level in ("easy", "moderate", "hard")]
+            for metric in ("bev", "3d")
+        }
+        for name in evaluated.classes
+    }
+
+
+def _footprint(text: str) -> tuple[str, tuple[float, float]]:
+    name, equals, sides = text.partition("=")
+    try:
+        length_m, width_m = map(float, sides.split(","))
+    except ValueError:
+        equals = ""
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected CLASS=LENGTH,WIDTH in metres, got {text!r}")
+    return name, (length_m, width_m)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,9 +202,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("what", choices=("split", "score"))
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="where split writes the folders")
+    parser.add_argument("--out", type=Path, help="where split writes the folders, or score what it prints")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--runs", type=Path, nargs="+", default=[], help="folders of finished runs to score")
+    parser.add_argument(
+        "--footprint", type=_footprint, action="append", default=[], metavar="CLASS=LENGTH,WIDTH"
+    )
+    parser.add_argument("--publish", action="store_true", help="score: write benchmarks/results/folds.json")
     options = parser.parse_args(arguments)
     if options.what == "split":
         if options.out is None or options.folds < 2:
@@ -137,7 +218,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not options.runs:
         parser.error("score needs --runs FOLDER ...")
-    print(json.dumps(score(options.data, options.runs), indent=1))
+    footprints = dict(options.footprint)
+    values = result(
+        "folds",
+        torch.device("cpu"),
+        {"folds": len(options.runs), "footprints_m": footprints},
+        **score(options.data, options.runs, footprints),
+    )
+    if options.out is not None:
+        write(values, options.out)
+    if options.publish:
+        publish(values, RESULTS / "folds.json")
+    print(json.dumps(values, indent=1))
     return 0
 
 

@@ -3,6 +3,9 @@
     python benchmarks/publish.py            # writes, and draws the pictures from them
     python benchmarks/publish.py --check    # only says what would change; exit code 1 if anything would
     python benchmarks/publish.py --add build/benchmarks/nms-cuda.json   # first publishes this, from elsewhere
+    python benchmarks/publish.py --add FILE --measured COMMIT   # of a copy of that commit that had no git
+
+A copy without git cannot say what it is; with ``--measured`` its digest of all sources must be the commit's.
 
 A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
 """
@@ -15,11 +18,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import bench_formats, bench_nm_linear, bench_solvers, bench_sparse_attention
-from benchmarks.environment import ROOT
+from benchmarks.environment import ROOT, full_commit, source_digest_of
 from benchmarks.published import BLOCKS
 from benchmarks.results import RESULTS
 from benchmarks.results import publish as publish_result
@@ -75,6 +79,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "docs/archives.md": ("archives-cpu", "archives-cuda"),
     "docs/fleet.md": ("fleet-added", "fleet-questions"),
     "docs/decisions/0029-attention-in-the-backbone.md": ("backbone-attention", "backbone-attention-times"),
+    "docs/decisions/0059-where-features-spread.md": ("architectures", "architectures-cost"),
     "docs/decisions/0008-sparse-attention.md": (
         "attention-bars",
         "attention-speedups",
@@ -84,7 +89,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "attention-encoder",
         "attention-gathered",
     ),
-    "perception/weights/pointpillars-kitti.md": ("weights", "compression"),
+    "perception/weights/pointpillars-kitti.md": ("weights", "folds", "compression"),
     "perception/weights/pointpillars-anywhere.md": ("anywhere",),
     "docs/memory.md": (
         "memory-bars",
@@ -131,9 +136,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--add", nargs="+", default=[], type=Path, metavar="FILE", help="publish results of other machines"
     )
+    parser.add_argument(
+        "--measured", metavar="COMMIT", help="the commit of --add, where the copy there could not tell"
+    )
     options = parser.parse_args(arguments)
     for path in options.add:
-        publish_result(json.loads(path.read_text(encoding="utf-8")), RESULTS / path.name)
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if options.measured:
+            values = of_commit(values, options.measured)
+        publish_result(values, RESULTS / path.name)
     changes = changed(ROOT)
     for file in FILES:
         print(f"{file}: {'changed' if file in changes else 'unchanged'}")
@@ -142,6 +153,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file, text in changes.items():
         (ROOT / file).write_text(text, encoding="utf-8")
     return _draw()
+
+
+def of_commit(values: dict[str, Any], commit: str) -> dict[str, Any]:
+    """A result whose tree is told to be that of a commit.
+
+    Raises:
+        ValueError: no such commit, or its sources are not those that the result was measured with.
+    """
+    environment = values["environment"]
+    measured, own = environment["code"]["source_sha256"], source_digest_of(commit)
+    if measured != own:
+        raise ValueError(f"measured with sources of digest {measured}; those of {commit} have {own}")
+    code = {"commit": full_commit(commit), "dirty": False, "source_sha256": own}
+    return {**values, "environment": {**environment, "code": code}}
 
 
 def changed(root: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is published of attention in the detector's backbone."""
+"""What is published of other architectures of the detector: attention, labels, dilation, neck."""
 
 from __future__ import annotations
 
@@ -55,7 +55,51 @@ def _times(*results: Values | None) -> str:
     return markdown_table(["median ms a frame", *heads], [*rows, ["attention over plain, in pairs", *ratios]])
 
 
+_NAMES = {"plain": "as shipped"}
+
+
+def _architectures(values: Values) -> str:
+    rows = []
+    for case in (case for case in values["cases"] if "gained" in case):
+        for side, row in case["sides"].items():
+            gained = case["gained"].get(side)
+            rows.append(
+                [
+                    _PARTS.get(case["part"], case["part"]),
+                    _NAMES.get(side, side),
+                    _spread(row["car_3d_moderate"]),
+                    "" if gained is None else _spread(gained["car_3d_moderate"], "+"),
+                    _spread(row["car_bev_moderate"]),
+                    _spread(row["pedestrian_3d_moderate"]),
+                    _spread(row["cyclist_3d_moderate"]),
+                ]
+            )
+    heads = ["frames", "detector", "Car 3D moderate", "gained", "Car BEV", "Pedestrian 3D", "Cyclist 3D"]
+    return markdown_table(heads, rows)
+
+
+def _spread(row: Values, sign: str = "") -> str:
+    mean, least, most = (f"{row[key]:{sign}.1f}" for key in ("mean", "least", "most"))
+    return f"{mean} ({least} to {most})"
+
+
+def _cost(values: Values) -> str:
+    (training,) = (case["sides"] for case in values["cases"] if "gained" not in case)
+    rows = [
+        [
+            _NAMES.get(side, side),
+            f"{row['parameters']:,}",
+            f"{row['step_ms']:.0f}",
+            milliseconds(values["frame"]["sides"][side]["median_ms"]),
+        ]
+        for side, row in training.items()
+    ]
+    return markdown_table(["detector", "parameters", "ms a step", "ms a frame"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "backbone-attention": _PRECISION,
+    "architectures": Text(("architectures-cuda",), _architectures),
+    "architectures-cost": Text(("architectures-cuda",), _cost),
     "backbone-attention-times": Text(("backbone_attention-cuda", "backbone_attention-cpu"), _times),
 }

@@ -70,8 +70,37 @@ def _measured(values: Values) -> str:
     return markdown_table(["3D AP40, easy / moderate / hard", "sparse", "dense twin"], rows)
 
 
+def _folds(values: Values) -> str:
+    def triple(found: Sequence[float]) -> str:
+        return " / ".join(f"{level:.1f}" for level in found)
+
+    rows = []
+    for name, row in values["AP40"].items():
+        scores, choice = values["calibration"][name], values["thresholds"][name]
+        rows.append(
+            [
+                name,
+                triple(row["3d"]),
+                triple(row["bev"]),
+                f"{choice['found']} of {choice['found'] + choice['missed']} / {choice['false']}",
+                f"{scores['ECE']:.3f}, {scores['ECE_fitted']:.3f}",
+                f"{scores['false_per_frame']:.2f}, {scores['false_per_frame_fitted']:.2f}",
+            ]
+        )
+    heads = [
+        f"{values['frames']} frames, {values['settings']['folds']} folds",
+        "3D AP40",
+        "BEV AP40",
+        "found / false as reported",
+        "calibration error before, after",
+        "false from 0.3 on, a frame",
+    ]
+    return markdown_table(heads, rows)
+
+
 BLOCKS: dict[str, Block] = {
     "weights": Text(("weights-cpu",), _kitti),
+    "folds": Text(("folds",), _folds),
     "anywhere": Text(("weights-cpu",), _anywhere),
     "weights-measured": Text(("weights-cpu",), _measured),
 }

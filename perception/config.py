@@ -253,6 +253,8 @@ class NmsConfig:
         score_maps: by class, scale and bias of what is reported as the score of a final box:
             ``sigmoid(scale * logit(score) + bias)``. ``report_thresholds`` are compared with that,
             ``score_threshold`` with the score itself.
+        footprints_m: by class, the length and width that every final box has, in place of those found: of
+            things whose own no laser shows, such as people.
     """
 
     proposal_iou: float = 0.7
@@ -261,6 +263,7 @@ class NmsConfig:
     max_boxes: int = 64
     report_thresholds: dict[str, float] = field(default_factory=dict)
     score_maps: dict[str, tuple[float, float]] = field(default_factory=dict)
+    footprints_m: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("proposal_iou", "iou", "score_threshold"):
@@ -271,6 +274,9 @@ class NmsConfig:
         for label, values in self.score_maps.items():
             scale, _ = _numbers(f"nms.score_maps of {label}", values)
             _check(scale > 0, f"nms.score_maps of {label}", "a positive scale and a bias", values)
+        for label, values in self.footprints_m.items():
+            sides = _numbers(f"nms.footprints_m of {label}", values)
+            _check(min(sides) > 0, f"nms.footprints_m of {label}", "two positive lengths", values)
         _check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
 
     @property
@@ -340,8 +346,9 @@ class DetectorConfig:
             "false without a refinement (refine.enabled), whose features it reads",
             self.embedding.enabled,
         )
-        unknown = self.nms.report_thresholds.keys() - set(self.head.classes)
-        _check(not unknown, "nms.report_thresholds", f"of classes among {self.head.classes}", sorted(unknown))
+        for name in ("report_thresholds", "footprints_m"):
+            unknown = getattr(self.nms, name).keys() - set(self.head.classes)
+            _check(not unknown, f"nms.{name}", f"of classes among {self.head.classes}", sorted(unknown))
         if self.pillars.open:
             self._check_open()
             return
@@ -375,10 +382,11 @@ class DetectorConfig:
         names = tuple(classes)
         sizes = {name: size for name, size in self.head.sizes_m.items() if name in names}
         thresholds = {name: score for name, score in self.nms.report_thresholds.items() if name in names}
+        footprints = {name: sides for name, sides in self.nms.footprints_m.items() if name in names}
         return dataclasses.replace(
             self,
             head=dataclasses.replace(self.head, classes=names, sizes_m=sizes),
-            nms=dataclasses.replace(self.nms, report_thresholds=thresholds),
+            nms=dataclasses.replace(self.nms, report_thresholds=thresholds, footprints_m=footprints),
         )
 
 

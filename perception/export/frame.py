@@ -19,6 +19,7 @@ from perception.model.backbone import BackboneMaps, DenseBackbone, SparseBackbon
 from perception.model.network import Network
 from perception.model.refine import RefineStage, apply_residuals, turned
 from perception.run.program import Steps, run_frame
+from perception.run.results import with_footprints
 
 #: Points of a pillar that are looked at together.
 _CHUNK = 4
@@ -228,7 +229,10 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
         rows = kept.nonzero()[:, 0]
         found = best.boxes.index_select(0, rows)
         found = torch.cat([found[:, :6], wrap_angle(found[:, 6:])], dim=1)
-        return Found(found, scores.index_select(0, rows), best.labels.index_select(0, rows))
+        labels = best.labels.index_select(0, rows)
+        if nms.footprints_m:
+            found = with_footprints(found, labels, self.config)
+        return Found(found, scores.index_select(0, rows), labels)
 
     def _mapped(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores by the maps of their classes."""

@@ -63,6 +63,14 @@ def _calibrated(result: FrameResult, config: DetectorConfig) -> FrameResult:
     )
 
 
+def with_footprints(boxes: Tensor, labels: Tensor, config: DetectorConfig) -> Tensor:
+    """Boxes (M, 7) with the lengths and widths of ``nms.footprints_m`` where their class (M,) has some."""
+    classes, known = config.head.classes, config.nms.footprints_m
+    sides = torch.tensor([known.get(name, (0.0, 0.0)) for name in classes], device=boxes.device)
+    given = sides[labels.long()].to(boxes.dtype)
+    return torch.cat([boxes[:, :3], torch.where(given > 0, given, boxes[:, 3:5]), boxes[:, 5:]], dim=1)
+
+
 def described(
     result: FrameResult, cloud: Cloud, config: DetectorConfig, remarks: Sequence[str] = ()
 ) -> Detections:
@@ -77,6 +85,8 @@ def described(
     classes = config.head.classes
     if config.nms.score_maps:
         result = _calibrated(result, config)
+    if config.nms.footprints_m:
+        result = result._replace(boxes=with_footprints(result.boxes, result.labels, config))
     least = torch.tensor([config.nms.report_thresholds.get(name, 0.0) for name in classes])
     kept = result.scores >= least[result.labels.long()]
     boxes = result.boxes[kept].numpy().astype(np.float32)

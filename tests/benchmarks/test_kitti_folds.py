@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.kitti_folds import folds_by_drive, main, sources
 from perception.data import open_data_set
+from perception.data.camera import CameraCalibration
+from perception.data.kitti import write_calibration
 from perception.errors import DataError
 
 
@@ -29,6 +31,7 @@ def kitti(tmp_path: Path) -> Path:
         (root / f"training/velodyne/{frame}.bin").write_bytes(b"")
         label = "Car 0 0 -1.5 600 180 660 230 1.5 1.6 4.0 1.0 1.7 20.0 -1.5\n"
         (root / f"training/label_2/{frame}.txt").write_text(label)
+        write_calibration(root / f"training/calib/{frame}.txt", CameraCalibration.default())
     (root / "drives.txt").write_text("\n".join(lines) + "\n")
     (root / "ImageSets/val.txt").write_text("000000\n")
     return root
@@ -65,7 +68,30 @@ def test_runs_are_scored_together(kitti: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["score", "--data", str(kitti), "--runs", *map(str, (tmp_path / "runs").iterdir())]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["frames"] == 5
-    assert found["Car"]["3d"]["AP11"]["moderate"] > 0
+    assert found["settings"]["folds"] == 2
+    assert found["AP40"] == found["AP40_as_found"]
+    assert found["AP40"]["Car"]["3d"][1] > 0
+    assert found["thresholds"]["Car"]["found"] == 5
+    assert found["calibration"]["Car"]["right"] == 5
+
+
+def test_footprints_are_those_of_the_boxes_that_are_scored(
+    kitti: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run/val"
+    folder.mkdir(parents=True)
+    for number in range(5):
+        label = (kitti / f"training/label_2/{number:06d}.txt").read_text()
+        (folder / f"{number:06d}.txt").write_text(label.strip().replace(" 1.6 4.0 ", " 0.9 2.5 ") + " 0.9\n")
+    out = tmp_path / "out.json"
+    arguments = ["score", "--data", str(kitti), "--runs", str(folder.parent), "--out", str(out)]
+    assert main([*arguments, "--footprint", "Car=4.0,1.6"]) == 0
+    found = json.loads(out.read_text())
+    assert found["AP40_as_found"]["Car"]["3d"] == [0, 0, 0]
+    assert found["AP40"]["Car"]["3d"][1] > 0
+    with pytest.raises(SystemExit):
+        main([*arguments, "--footprint", "Car=4.0"])
+    assert "CLASS=LENGTH,WIDTH" in capsys.readouterr().err
 
 
 def test_a_damaged_list_of_drives_is_named(kitti: Path) -> None:

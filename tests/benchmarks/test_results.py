@@ -82,6 +82,31 @@ def test_benchmark_refuses_to_publish_from_a_dirty_tree(
     assert "commit first" in capsys.readouterr().err
 
 
+def test_a_result_of_a_copy_is_that_of_the_commit_with_its_sources(
+    load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment, publish = load("environment"), load("publish")
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    for name in environment.SOURCES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "code.py").write_text(f"{name} = 1\n")
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    environment._git("init")
+    environment._git("add", ".")
+    assert environment._git(*identity, "commit", "-m", "first") is not None
+    values = _values(True)
+    values["environment"]["code"]["source_sha256"] = environment.source_digest(tmp_path)
+    (tmp_path / "memory" / "code.py").write_text("memory = 2\n")
+    code = publish.of_commit(values, "HEAD")["environment"]["code"]
+    assert code["commit"] == environment._git("rev-parse", "HEAD")
+    assert code["dirty"] is False
+    values["environment"]["code"]["source_sha256"] = environment.source_digest(tmp_path)
+    with pytest.raises(ValueError, match="measured with sources of digest"):
+        publish.of_commit(values, "HEAD")
+    with pytest.raises(ValueError, match="no-such"):
+        publish.of_commit(values, "no-such")
+
+
 def test_where_results_go(load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     options, results = load("options"), load("results")
     monkeypatch.setattr(options, "is_dirty", lambda: False)

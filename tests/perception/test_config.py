@@ -101,6 +101,12 @@ def test_fields_left_out_keep_their_defaults() -> None:
         ({"head": {"top_k": 0}}, r"head\.top_k"),
         ({"nms": {"iou": 1.5}}, r"nms\.iou must be in \[0, 1\], got 1\.5"),
         ({"nms": {"score_threshold": float("nan")}}, r"nms\.score_threshold"),
+        ({"nms": {"footprints_m": {"Car": [4.0]}}}, r"nms\.footprints_m of Car must be two finite numbers"),
+        (
+            {"nms": {"footprints_m": {"Car": [4, 0]}}},
+            r"nms\.footprints_m of Car must be two positive lengths",
+        ),
+        ({"nms": {"footprints_m": {"Tram": [9, 3]}}}, r"nms\.footprints_m must be of classes among"),
         ({"refine": {"enabled": 1}}, r"refine\.enabled must be true or false, got 1"),
         ({"refine": {"proposals": 0}}, r"refine\.proposals"),
         ({"refine": {"channels": []}}, r"refine\.channels"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -98,6 +99,20 @@ def test_thresholds_by_class(detector: Detector, street: Street) -> None:
         detector.with_score_threshold({"Tram": 0.5})
     with pytest.raises(ConfigError, match="report_thresholds of Car"):
         detector.with_score_threshold({"Car": 1.5})
+
+
+def test_footprints_take_the_place_of_lengths_and_widths(detector: Detector, street: Street) -> None:
+    points = street(1).points
+    wanted = detector(points)
+    given = copy.copy(detector)
+    nms = replace(detector.config.nms, footprints_m={wanted.labels[0]: (0.8, 0.6)})
+    given.config = replace(detector.config, nms=nms)
+    found = given(points)
+    expected = wanted.boxes.copy()
+    expected[np.array(wanted.labels) == wanted.labels[0], 3:5] = 0.8, 0.6
+    assert np.array_equal(found.boxes, expected)
+    assert not np.array_equal(found.boxes, wanted.boxes)
+    assert np.array_equal(found.scores, wanted.scores)
 
 
 def test_shipped_weights_name_thresholds_for_all_their_classes() -> None:

@@ -56,13 +56,15 @@ def test_boxes_are_those_of_the_detector(tiny_config: DetectorConfig, street: St
 
 
 def test_shipped_weights_with_maps_of_scores(street: Street) -> None:
-    network = with_low_threshold(load_weights("pointpillars-kitti"), score_maps={"Car": (0.5, 0.2)}).fold()
+    changes = {"score_maps": {"Car": (0.5, 0.2)}, "footprints_m": {"Car": (4.5, 2.0)}}
+    network = with_low_threshold(load_weights("pointpillars-kitti"), **changes).fold()
     detector, steps = Detector(network), ExportSteps(network)
     points = street(1).points.copy()
     points[::50, 0] = np.nan
     with torch.no_grad():
         found = steps(torch.from_numpy(points))
     assert len(found[0]) > 2
+    assert (found[0][found[2] == 0][:, 3:5] == torch.tensor([4.5, 2.0])).all()
     assert_same(found, detector(points), network.config.head.classes)
 
 
