@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import json
 import statistics
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from torch.nn import functional as F
 from benchmarks.graphs import call_microseconds
 from benchmarks.memory import peak_bytes, reset_peak, resident_bytes
 from benchmarks.options import common_parser, configure, parse
-from benchmarks.results import number, result, save, show, table, write
+from benchmarks.results import RESULTS, number, publish, result, save, show, table, write
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Summary, interleave, paired_ratio
 from perception import Detector
@@ -90,6 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left = options.budget_s - (time.perf_counter() - start) if options.budget_s else float("inf")
         values["layers"] = _time_layers(frames.points[0], device, options, left, notes)
     save(values, options)
+    measured = options.files and options.files / "results.json"
+    if options.publish and measured and measured.is_file():
+        found = json.loads(measured.read_text(encoding="utf-8"))
+        publish(result("compression-accuracy", device, **found), RESULTS / "compression-accuracy.json")
     show(values, _tables(values), notes, as_json=options.json)
     return 0
 
@@ -97,7 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "compression", quick="two frames, few rounds, no single layers")
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
-    parser.add_argument("--files", type=Path, help="output folder of demos/compress_detector.py")
+    parser.add_argument(
+        "--files",
+        type=Path,
+        help="output folder of demos/compress_detector.py; --publish takes its accuracy along",
+    )
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="which to time (all)")
     parser.add_argument("--frames", type=int, help="scans (5; 2 with --quick)")
     parser.add_argument("--rounds", type=int, help="times each scan is run (CPU 5, GPU 50; 2 with --quick)")
