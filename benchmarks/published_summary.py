@@ -126,7 +126,7 @@ def _accuracy(
             f"dense twin: {car(found, 'pointpillars-kitti-dense', 'val')}",
         ],
         [
-            f"the detector of 80 frames in {small:.1f} MB",
+            f"the detector in {small:.1f} MB",
             "2:4 and int8, fine-tuned",
             cars["2:4+int8 tuned"],
             f"in {whole:.1f} MB: {cars['float32']}",
