@@ -65,3 +65,18 @@ def test_the_container_calls_what_is_there(repository: Path) -> None:
     extras = set(re.findall(r"source\[([\w,-]+)\]", text)[0].split(","))
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     assert extras <= project["optional-dependencies"].keys()
+
+
+def test_the_container_is_built_of_what_a_wheel_needs_and_no_more(repository: Path) -> None:
+    """A clone may hold gigabytes of an environment, and data: neither goes to the builder."""
+    lines = (repository / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    sent = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    project = tomllib.loads((repository / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    files = {project["project"]["readme"], *project["project"]["license-files"]}
+    assert sent == {"pyproject.toml", *packages, *(file for file in files if "/" not in file)}
+    assert {file.partition("/")[0] for file in files} <= sent
+    assert all((repository / name).exists() for name in sent | files)
+    assert "COPY . source" in (repository / "deploy/Containerfile").read_text()
