@@ -68,6 +68,8 @@ def wrap_angle(angle_rad: Angle) -> Angle:
         return _wrap(angle_rad if angle_rad.is_floating_point() else angle_rad.double())
     if isinstance(angle_rad, np.ndarray):
         native = angle_rad if angle_rad.dtype.kind == "f" else angle_rad.astype(np.float64)
+        if native.dtype == np.float32 and (np.abs(native) < _ALREADY_WRAPPED).all():
+            return native.copy()
         return np.asarray(_wrap(torch.from_numpy(np.array(native))).numpy())
     return float(_wrap(torch.tensor(angle_rad, dtype=torch.float64)))
 
@@ -431,6 +433,10 @@ def _contains(boxes: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     inside &= (cos * offset_y - sin * offset_x).abs() <= width / 2
     inside &= (z - centre_z).abs() <= height / 2
     return inside
+
+
+#: Angles below this lie in (-pi, pi] whatever the rounding.
+_ALREADY_WRAPPED = np.float32(3.1415925)
 
 
 def _wrap(angle_rad: Tensor) -> Tensor:

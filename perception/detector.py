@@ -20,7 +20,7 @@ from perception.model.network import Network
 from perception.model.ranging import in_range
 from perception.model.weights import load_weights
 from perception.run.eager import EagerRunner
-from perception.run.results import FrameResult, described
+from perception.run.results import FrameResult, Reporter
 from perception.scans.tensors import Cloud, as_tensor
 from perception.scans.watch import ScanWatch
 from perception.types import Detections
@@ -101,6 +101,7 @@ class Detector:
         if fast or (fast is None and not reason):
             self._graphs = FrameRunner(self.network, dtype=PRECISIONS[precision], overflow=overflow)
         self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
+        self._report = Reporter(self.config)
 
     @classmethod
     def from_pretrained(
@@ -277,15 +278,14 @@ class Detector:
             yield self(cloud) if crowded else self._described(result, cloud)
 
     def _in_a_graph(self, graphs: FrameRunner, tensors: list[Tensor]) -> list[FrameResult]:
-        with warnings.catch_warnings():
-            # Each frame's result tells of its own overflow.
-            warnings.simplefilter("ignore", CapacityWarning)
-            results = graphs(tensors)
+        results = graphs.frames(tensors)
         crowded = any(result.pillars > self.config.pillars.max_pillars for result in results)
         return self._eager(tensors) if crowded else results
 
     def _described(self, result: FrameResult, cloud: Cloud) -> Detections:
-        return described(result, cloud, self.config, self.watch(cloud))
+        if self._report.config is not self.config:
+            self._report = Reporter(self.config)
+        return self._report(result, cloud, self.watch(cloud))
 
 
 def _unmapped(score: float, scale: float, bias: float) -> float:

@@ -19,7 +19,6 @@ from perception.model.backbone import BackboneMaps, DenseBackbone, SparseBackbon
 from perception.model.network import Network
 from perception.model.refine import RefineStage, apply_residuals, turned
 from perception.run.program import Steps, run_frame
-from perception.run.results import with_footprints
 
 #: Points of a pillar that are looked at together.
 _CHUNK = 4
@@ -231,8 +230,15 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
         found = torch.cat([found[:, :6], wrap_angle(found[:, 6:])], dim=1)
         labels = best.labels.index_select(0, rows)
         if nms.footprints_m:
-            found = with_footprints(found, labels, self.config)
+            found = self._with_footprints(found, labels)
         return Found(found, scores.index_select(0, rows), labels)
+
+    def _with_footprints(self, boxes: Tensor, labels: Tensor) -> Tensor:
+        """Boxes (M, 7) with the lengths and widths of ``nms.footprints_m``, by labels (M,)."""
+        known = self.config.nms.footprints_m
+        sides = torch.tensor([known.get(name, (0.0, 0.0)) for name in self.config.head.classes])
+        given = sides[labels]
+        return torch.cat([boxes[:, :3], torch.where(given > 0, given, boxes[:, 3:5]), boxes[:, 5:]], dim=1)
 
     def _mapped(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores by the maps of their classes."""

@@ -20,6 +20,7 @@ from perception.run.graph_steps import FixedScans, FrameBoxes
 from perception.run.hashed import HashSteps
 from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
+from perception.run.transfer import HostBoxes, InputBlock, Unpacking, packed
 from perception.stages.neck import list_reach, work_share
 from sparse_core.errors import CapacityWarning
 from sparse_core.libraries import module_available
@@ -89,16 +90,34 @@ class FrameGraph:
     Attributes:
         room: what it has room for.
         steps: what it captured.
-        scans: its input.
+        entry: its input.
         found: output, overwritten by every replay.
-        replay: computes it.
+        words: all of the output in one block (:func:`~perception.run.transfer.packed`), overwritten too.
+        replay: computes both.
     """
 
     room: Room
     steps: AnySteps
-    scans: FixedScans
+    entry: InputBlock
     found: FrameBoxes
+    words: Tensor
     replay: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.unpack = Unpacking(self.found)
+        device = self.steps.device
+        self._host: InputBlock | None = None
+        self._sent: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._host = InputBlock(self.room.batch_size, self.room.points)
+            self._told = torch.empty(self.words.shape, dtype=torch.int32, pin_memory=True)
+            self._sent = torch.cuda.Event()
+            self._place = device.index
+
+    @property
+    def scans(self) -> FixedScans:
+        """The input as steps take it."""
+        return self.entry.scans
 
     @classmethod
     def capture(cls, steps: AnySteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
@@ -110,16 +129,18 @@ class FrameGraph:
             clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
         """
         device = steps.device
-        scans = FixedScans(
-            torch.zeros((room.batch_size, room.points, 4), dtype=torch.float32, device=device),
-            torch.zeros(room.batch_size, dtype=torch.int32, device=device),
-        )
-        _load(clouds, scans)
+        entry = InputBlock(room.batch_size, room.points, device=device)
+        scans = entry.scans
+        for frame, cloud in enumerate(clouds):
+            scans.points[frame, : len(cloud)].copy_(cloud)
+        scans.lengths.copy_(torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32))
         if not steps.capturable:
-            made = cls(room, steps, scans, steps(scans), lambda: None)
+            found = steps(scans)
+            made = cls(room, steps, entry, found, packed(found), lambda: None)
 
             def compute() -> None:
                 made.found = steps(scans)
+                made.words = packed(made.found)
 
             made.replay = compute
             return made
@@ -134,19 +155,33 @@ class FrameGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             found = steps(scans)
-        return cls(room, steps, scans, found, graph.replay)
+            words = packed(found)
+        return cls(room, steps, entry, found, words, graph.replay)
 
     @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:
-        """Copy clouds, (N_i, 4) float32 each, into the input; from pinned memory without waiting."""
-        _load(clouds, self.scans)
+        """Copy clouds, (N_i, 4) float32 each, into the input without waiting for it."""
+        self._load(clouds)
+        if self._sent is not None:
+            self._sent.record()
 
+    def _load(self, clouds: Sequence[Tensor]) -> None:
+        if self._host is None or self._sent is None:
+            self.entry.through(self.entry, clouds)
+            return
+        # The copies of :meth:`load` read this block.
+        self._sent.synchronize()
+        self.entry.through(self._host, clouds)
 
-def _load(clouds: Sequence[Tensor], scans: FixedScans) -> None:
-    for frame, cloud in enumerate(clouds):
-        scans.points[frame, : len(cloud)].copy_(cloud, non_blocking=True)
-    sizes = torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32)
-    scans.lengths.copy_(sizes, non_blocking=True)
+    def run(self, clouds: Sequence[Tensor]) -> HostBoxes:
+        """What clouds, (N_i, 4) float32 each, hold; in inference mode."""
+        self._load(clouds)
+        self.replay()
+        if self._host is None:
+            return self.unpack(self.words.numpy().copy())
+        self._told.copy_(self.words, non_blocking=True)
+        torch.cuda.current_stream(self._place).synchronize()
+        return self.unpack(self._told.numpy().copy())
 
 
 class FrameRunner:
@@ -247,21 +282,25 @@ class FrameRunner:
         return batch_size * rows * columns // self.network.config.backbone.stride**2
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Boxes of a batch of clouds.
+        """Boxes of a batch of clouds; a ``CapacityWarning`` tells what was left out.
 
         Args:
             clouds: (N_i, 4) float32 each, on any device.
         """
+        results = self.frames(clouds)
+        tell_overflow(results)
+        return results
+
+    def frames(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
+        """The same, and only the results tell what was left out."""
         # One graph has one input and one output.
         with self._lock, torch.inference_mode():
             graph = self.graph_for(clouds)
             while True:
-                graph.load(clouds)
-                graph.replay()
-                numbers = graph.found.numbers.tolist()
-                larger = self.growth(graph, numbers)
+                found = graph.run(clouds)
+                larger = self.growth(graph, found.numbers.tolist())
                 if larger is None:
-                    return self.results(graph.found, numbers, graph.room)
+                    return self.results(found, graph.room)
                 graph = self.graph_for(clouds, larger)
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
@@ -295,40 +334,39 @@ class FrameRunner:
             needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
         return None if needed == room else needed
 
-    def results(self, found: FrameBoxes, numbers: list[int], room: Room) -> list[FrameResult]:
-        """Results of a batch whose numbers are on the host already."""
-        batch = room.batch_size
+    def results(self, found: HostBoxes, room: Room) -> list[FrameResult]:
+        """Results of a batch that is on the host."""
+        batch, numbers = room.batch_size, found.numbers.tolist()
         most = [*room.capacities, *room.nearby]
         invalid, before, rest = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
         active, far = rest[: len(most)], rest[len(most) :] or [0] * batch
         overflow = sum(max(0, count - limit) for count, limit in zip(active, most, strict=True))
-        if overflow:
-            warnings.warn(
-                f"{overflow} cells left out: levels hold {active} active cells, there is room for"
-                f" {most} (overflow='grow' makes room)",
-                CapacityWarning,
-                stacklevel=3,
-            )
-        boxes, scores, labels, counts = (part.cpu() for part in found[:4])
-        after = [*before[1:], active[0]]
-        vectors = found.embeddings.cpu() if self.network.embedding is not None else None
+        boxes, scores, labels = found[:3]
+        counts, after = found.counts.tolist(), [*before[1:], active[0]]
+        vectors = found.embeddings if self.network.embedding is not None else None
         results = []
         for frame in range(batch):
             # A frame without a pillar has no boxes, whatever the biases of the network say.
-            count = int(counts[frame]) if after[frame] > before[frame] else 0
+            count = counts[frame] if after[frame] > before[frame] else 0
             results.append(
                 FrameResult(
-                    boxes[frame, :count],
-                    scores[frame, :count],
-                    labels[frame, :count],
+                    torch.from_numpy(boxes[frame, :count]),
+                    torch.from_numpy(scores[frame, :count]),
+                    torch.from_numpy(labels[frame, :count]),
                     invalid[frame],
                     after[frame] - before[frame],
                     overflow,
                     far=far[frame],
-                    embeddings=None if vectors is None else vectors[frame, :count],
+                    embeddings=None if vectors is None else torch.from_numpy(vectors[frame, :count]),
                 )
             )
         return results
+
+
+def tell_overflow(results: Sequence[FrameResult]) -> None:
+    """Warn of what a batch left out."""
+    for message in dict.fromkeys(text for result in results for text in result.capacity_messages()):
+        warnings.warn(message, CapacityWarning, stacklevel=3)
 
 
 def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from torch import Tensor
 
 from perception.boxes import wrap_angle
 from perception.config import DetectorConfig
 from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
-from perception.types import Detections, PointCloud
+from perception.types import Detections, FloatArray, PointCloud
+
+#: Scores are kept so far from 0 and 1 before their logit is taken.
+_LEAST_SHARE = 1e-6
 
 
 class FrameResult(NamedTuple):
@@ -46,68 +49,76 @@ class FrameResult(NamedTuple):
         return [pillars] * (self.left_out > 0) + [f"{cells} makes room)"] * (self.overflow > 0)
 
 
-def _calibrated(result: FrameResult, config: DetectorConfig) -> FrameResult:
-    """Scores by the maps of their classes, best first; the order within a class stays."""
-    maps = [config.nms.score_maps.get(name, (1.0, 0.0)) for name in config.head.classes]
-    scale, bias = torch.tensor(maps, dtype=torch.float64)[result.labels.long()].unbind(1)
-    mapped = torch.sigmoid(scale * torch.logit(result.scores.double(), eps=1e-6) + bias).float()
-    has_map = torch.tensor([name in config.nms.score_maps for name in config.head.classes])
-    scores = torch.where(has_map[result.labels.long()], mapped, result.scores)
-    order = torch.argsort(scores, descending=True, stable=True)
-    vectors = result.embeddings
-    return result._replace(
-        boxes=result.boxes[order],
-        scores=scores[order],
-        labels=result.labels[order],
-        embeddings=None if vectors is None else vectors[order],
-    )
+class Reporter:
+    """What a user is told of the boxes of a frame.
 
-
-def with_footprints(boxes: Tensor, labels: Tensor, config: DetectorConfig) -> Tensor:
-    """Boxes (M, 7) with the lengths and widths of ``nms.footprints_m`` where their class (M,) has some."""
-    classes, known = config.head.classes, config.nms.footprints_m
-    sides = torch.tensor([known.get(name, (0.0, 0.0)) for name in classes], device=boxes.device)
-    given = sides[labels.long()].to(boxes.dtype)
-    return torch.cat([boxes[:, :3], torch.where(given > 0, given, boxes[:, 3:5]), boxes[:, 5:]], dim=1)
-
-
-def described(
-    result: FrameResult, cloud: Cloud, config: DetectorConfig, remarks: Sequence[str] = ()
-) -> Detections:
-    """Detections of a scan.
+    Of a few dozen boxes every call costs more than its work, so that everything is numpy, and what follows
+    from the configuration is prepared once.
 
     Args:
-        result: of its frame; NMS has left out what is below its own threshold.
-        cloud: the scan; boxes are reported from its sensor's height.
-        config: classes, and the scores from which they are reported.
-        remarks: more warnings.
+        config: classes, the scores from which they are reported, maps of scores, footprints.
     """
-    classes = config.head.classes
-    if config.nms.score_maps:
-        result = _calibrated(result, config)
-    if config.nms.footprints_m:
-        result = result._replace(boxes=with_footprints(result.boxes, result.labels, config))
-    least = torch.tensor([config.nms.report_thresholds.get(name, 0.0) for name in classes])
-    kept = result.scores >= least[result.labels.long()]
-    boxes = result.boxes[kept].numpy().astype(np.float32)
-    boxes[:, 6] = wrap_angle(boxes[:, 6])
-    # Seen from the height of the training data; reported from the sensor's own.
-    if raised := raised_m(cloud):
-        boxes[:, 2] -= np.float32(raised)
-    messages = [f"{result.invalid} points with NaN or infinite values left out"] if result.invalid else []
-    grid = config.pillars.grid
-    if result.far and isinstance(grid, OpenGrid):
-        messages.append(
-            f"{result.far} points left out: {grid.reach_m / 1e3:.1f} km or more away along x or y, where"
-            " single precision is coarse (shift the scan so that the sensor is near the origin)"
+
+    def __init__(self, config: DetectorConfig) -> None:
+        self.config = config
+        classes, nms = config.head.classes, config.nms
+        self._classes = np.array(classes, dtype=object)
+        self._least = np.array([nms.report_thresholds.get(name, 0.0) for name in classes], np.float32)
+        maps = [nms.score_maps.get(name, (1.0, 0.0)) for name in classes]
+        self._scale, self._bias = np.array(maps, np.float64).T
+        self._mapped = np.array([name in nms.score_maps for name in classes])
+        self._sides = np.array([nms.footprints_m.get(name, (0.0, 0.0)) for name in classes], np.float32)
+
+    def __call__(self, result: FrameResult, cloud: Cloud, remarks: Sequence[str] = ()) -> Detections:
+        """Detections of a scan.
+
+        Args:
+            result: of its frame; NMS has left out what is below its own threshold.
+            cloud: the scan; boxes are reported from its sensor's height.
+            remarks: more warnings.
+        """
+        labels, scores = result.labels.numpy(), result.scores.numpy()
+        order = np.arange(len(labels))
+        if self.config.nms.score_maps:
+            # The order within a class stays.
+            scores = self._calibrated(scores, labels)
+            order = np.argsort(-scores, kind="stable")
+        rows = order[scores[order] >= self._least[labels[order]]]
+        labels, scores = labels[rows], scores[rows].astype(np.float32, copy=False)
+        boxes = result.boxes.numpy()[rows].astype(np.float32, copy=False)
+        boxes[:, 6] = wrap_angle(boxes[:, 6])
+        if self.config.nms.footprints_m:
+            given = self._sides[labels]
+            boxes[:, 3:5] = np.where(given > 0, given, boxes[:, 3:5])
+        # Seen from the height of the training data; reported from the sensor's own.
+        if raised := raised_m(cloud):
+            boxes[:, 2] -= np.float32(raised)
+        scan = cloud if isinstance(cloud, PointCloud) else None
+        return Detections(
+            boxes,
+            scores,
+            self._classes[labels].tolist(),
+            timestamp_ns=scan.timestamp_ns if scan is not None else None,
+            source=scan.source if scan is not None else None,
+            warnings=(*self._messages(result), *result.capacity_messages(), *remarks),
+            embeddings=None if result.embeddings is None else result.embeddings.numpy()[rows],
         )
-    scan = cloud if isinstance(cloud, PointCloud) else None
-    return Detections(
-        boxes,
-        result.scores[kept].numpy().astype(np.float32),
-        [classes[int(label)] for label in result.labels[kept]],
-        timestamp_ns=scan.timestamp_ns if scan is not None else None,
-        source=scan.source if scan is not None else None,
-        warnings=(*messages, *result.capacity_messages(), *remarks),
-        embeddings=None if result.embeddings is None else result.embeddings[kept].numpy(),
-    )
+
+    def _calibrated(self, scores: FloatArray, labels: npt.NDArray[np.integer]) -> FloatArray:
+        """Scores by the maps of their classes."""
+        share = np.minimum(np.maximum(scores.astype(np.float64), _LEAST_SHARE), 1 - _LEAST_SHARE)
+        logit = self._scale[labels] * np.log(share / (1 - share)) + self._bias[labels]
+        mapped = (1 / (1 + np.exp(-logit))).astype(np.float32)
+        return np.where(self._mapped[labels], mapped, scores)
+
+    def _messages(self, result: FrameResult) -> list[str]:
+        messages = []
+        if result.invalid:
+            messages.append(f"{result.invalid} points with NaN or infinite values left out")
+        grid = self.config.pillars.grid if result.far else None
+        if isinstance(grid, OpenGrid):
+            messages.append(
+                f"{result.far} points left out: {grid.reach_m / 1e3:.1f} km or more away along x or y, where"
+                " single precision is coarse (shift the scan so that the sensor is near the origin)"
+            )
+        return messages

@@ -10,22 +10,20 @@ import torch
 from torch import Tensor
 
 from perception.run.fetch import Fetcher
-from perception.run.graph import FrameGraph, FrameRunner
-from perception.run.graph_steps import FrameBoxes
+from perception.run.graph import FrameGraph, FrameRunner, tell_overflow
 from perception.run.results import FrameResult
+from perception.run.transfer import InputBlock
 
 _SLOTS = 2
 
 
 @dataclass(eq=False)
 class _Slot:
-    """Buffers of a frame under way: pinned on the host, staged on the device."""
+    """Buffers of a frame under way: page-locked on the host, staged on the device."""
 
-    host: Tensor
-    staged: Tensor
-    host_length: Tensor
-    staged_length: Tensor
-    found: FrameBoxes
+    host: InputBlock
+    staged: InputBlock
+    told: Tensor
     copied: torch.cuda.Event
     done: torch.cuda.Event
     graph: FrameGraph
@@ -73,15 +71,10 @@ def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[Fra
 
 @torch.inference_mode()
 def _slot(graph: FrameGraph, device: torch.device) -> _Slot:
-    def pinned(like: Tensor) -> Tensor:
-        return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
-
     return _Slot(
-        pinned(graph.scans.points[0]),
-        torch.empty_like(graph.scans.points[0]),
-        pinned(graph.scans.lengths),
-        torch.empty_like(graph.scans.lengths),
-        FrameBoxes(*(pinned(part) for part in graph.found)),
+        InputBlock(1, graph.room.points),
+        InputBlock(1, graph.room.points, device=device),
+        torch.empty(graph.words.shape, dtype=torch.int32, pin_memory=True),
         torch.cuda.Event(),
         torch.cuda.Event(),
         graph,
@@ -90,31 +83,27 @@ def _slot(graph: FrameGraph, device: torch.device) -> _Slot:
 
 @torch.inference_mode()
 def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
-    count = len(cloud)
-    # The frame that used this slot has been collected, so its buffers are free.
-    slot.host[:count].copy_(cloud)
-    slot.host_length.fill_(count)
+    graph = slot.graph
     slot.cloud = cloud
     with torch.cuda.stream(copying):
-        slot.staged[:count].copy_(slot.host[:count], non_blocking=True)
-        slot.staged_length.copy_(slot.host_length, non_blocking=True)
+        # The frame that used this slot has been collected, so its buffers are free.
+        slot.staged.through(slot.host, [cloud])
         slot.copied.record()
     slot.copied.wait()
-    graph = slot.graph
-    graph.scans.points[0, :count].copy_(slot.staged[:count], non_blocking=True)
-    graph.scans.lengths.copy_(slot.staged_length, non_blocking=True)
+    used = slot.staged.used(len(cloud))
+    graph.entry.words[:used].copy_(slot.staged.words[:used], non_blocking=True)
     graph.replay()
-    for host, part in zip(slot.found, graph.found, strict=True):
-        host.copy_(part, non_blocking=True)
+    slot.told.copy_(graph.words, non_blocking=True)
     slot.done.record()
 
 
 @torch.inference_mode()
 def _collect(runner: FrameRunner, slot: _Slot) -> FrameResult:
     slot.done.synchronize()
-    numbers = slot.found.numbers.tolist()
-    if runner.growth(slot.graph, numbers) is not None:
+    found = slot.graph.unpack(slot.told.numpy().copy())
+    if runner.growth(slot.graph, found.numbers.tolist()) is not None:
         assert slot.cloud is not None
         return runner([slot.cloud])[0]
-    found = FrameBoxes(*(part.clone() for part in slot.found))
-    return runner.results(found, numbers, slot.graph.room)[0]
+    results = runner.results(found, slot.graph.room)
+    tell_overflow(results)
+    return results[0]

@@ -32,7 +32,7 @@ def test_graphs_give_the_vectors_of_the_eager_network(precision: str) -> None:
     network.add_embedding(EmbeddingHead().eval())
     fast = Detector(network, device="cuda", precision=precision)  # type: ignore[arg-type]
     plain = Detector(network, device="cuda", fast=False)
-    every = [detector.with_score_threshold(0.1) for detector in (fast, plain)]
+    every = [detector.with_score_threshold(0.003) for detector in (fast, plain)]
     clouds = [scan(0), np.zeros((0, 4), np.float32), scan(1)]
     least = 0.9999 if precision == "float32" else 0.99
     compared = 0
@@ -59,7 +59,7 @@ def test_boxes_do_not_change() -> None:
     told.add_embedding(EmbeddingHead().eval())
     plain.embedding = None
     with_head, without = (
-        Detector(network, device="cuda").with_score_threshold(0.1) for network in (told, plain)
+        Detector(network, device="cuda").with_score_threshold(0.003) for network in (told, plain)
     )
     cloud = scan(2)
     one, other = with_head(cloud), without(cloud)

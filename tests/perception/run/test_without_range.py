@@ -34,7 +34,7 @@ WIDE_M = (-30.72, -30.72, -3.0, 30.72, 30.72, 1.0)
 @pytest.fixture(scope="module")
 def wide() -> Detector:
     """Trained weights: those of random ones find objects in the border of an empty scene."""
-    return Detector.from_pretrained("pointpillars-kitti").with_score_threshold(0.1).with_range(WIDE_M)
+    return Detector.from_pretrained("pointpillars-kitti").with_score_threshold(0.01).with_range(WIDE_M)
 
 
 def same(one: Detections, other: Detections) -> bool:
