@@ -62,7 +62,9 @@ browser:
 	fi
 
 # Two workers share the cores, with a thread each; what depends on threads is tested with numbers of its own.
-PYTEST = OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
+# What is compiled is kept, whatever the environment says: to rewrite the tests' assertions takes longer than
+# all else that collects them, and programs that tests start would compile the packages each time.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: $(READY) browser  ## lint, types and the default test suite
 	$(BIN)/ruff check .
