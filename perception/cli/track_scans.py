@@ -93,6 +93,7 @@ class ScanRun:
         config = TrackerConfig(frame_s=1.0 / options.rate_hz)
         with progress_bar() as bar, self._boxes.open(), records.open():
             task = bar.add_task("tracking", total=self.total)
+            began_ns: int | None = None
             for tracks in track_recording(self._moments(), config, mode=options.mode):
                 waiting = self._waiting.popleft()
                 scan = waiting.scan
@@ -107,6 +108,10 @@ class ScanRun:
                         player.add(cloud, tracks, name=scan.name, time_ns=waiting.record["time_ns"])
                     _show(recordings, cloud, tracks, done, waiting.record)
                 own = {name: value for name, value in waiting.record.items() if name not in _OWN}
+                if waiting.record["time_ns"] is None and "detected_ns" in own:
+                    # As far apart as the tracker takes them: on a slow machine a memory would see gaps.
+                    began_ns = own["detected_ns"] if began_ns is None else began_ns
+                    own["detected_ns"] = began_ns + round(done * config.frame_s * 1e9)
                 records.write({"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own)
                 if waiting.sample is not None:
                     labels = [self._names.get(label, label) for label in tracks.labels]

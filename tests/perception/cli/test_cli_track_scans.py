@@ -160,3 +160,16 @@ def test_scans_of_nuscenes_give_its_results(perceive: Perceive, tiny_weights: Pa
         "eval", "--data", root, "--split", "scene-0061", "--tracking", tmp_path / "out/results.json", "--json"
     )
     assert json.loads(judged.output)["frames"] == KEYS
+
+
+def test_scans_without_times_are_as_far_apart_as_the_tracker_takes_them(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    """However long a frame took: a memory would take the difference for a gap."""
+    out = tmp_path / "out"
+    options = ("--weights", tiny_weights, "--rate", 5, "--no-pictures")
+    assert perceive("track", scans, "--out", out, *options).status == 0
+    lines = [json.loads(line) for line in (out / "detections.jsonl").read_text().splitlines()]
+    assert {line["timestamp_ns"] for line in lines} == {None}
+    assert np.diff([line["detected_ns"] for line in lines]).tolist() == [2 * 10**8] * (len(lines) - 1)
+    assert len(lines) > 1
