@@ -57,10 +57,16 @@ def check_against_scipy(
     generator = np.random.default_rng(0)
     b = matrix @ generator.standard_normal(matrix.shape[0]).astype(matrix.dtype)
     x, iterations = scipy_iterations(solver, matrix, b)
+    counts = [iterations]
+    if solver is bicgstab:
+        # How often it iterates depends on how sums are rounded, which differs between processors: here from
+        # 39 to 43 times on one grid, where the right-hand side changes in its last digits.
+        rounded = [b * (1 + 2e-16 * generator.standard_normal(b.size)) for _ in range(8)]
+        counts += [scipy_iterations(solver, matrix, each)[1] for each in rounded]
     result = solver(CSR.from_scipy(matrix).to(device), torch.from_numpy(b).to(device))
     assert result.converged
     assert result.reason == "converged"
-    assert abs(result.iterations - iterations) <= slack
+    assert min(counts) - slack <= result.iterations <= max(counts) + slack
     assert len(result.residuals) == result.iterations + 1
     assert result.tolerance == pytest.approx(1e-5 * np.linalg.norm(b))
     residual = np.linalg.norm(b - matrix @ result.x.cpu().numpy())
@@ -113,12 +119,12 @@ def test_a_complex_matrix(device: torch.device) -> None:
     ],
 )
 def test_poisson(solver: Solver, shape: tuple[int, ...], device: torch.device) -> None:
-    check_against_scipy(solver, poisson(*shape), 2 if solver is bicgstab else 0, device)
+    check_against_scipy(solver, poisson(*shape), 1 if solver is bicgstab else 0, device)
 
 
 @pytest.mark.parametrize("solver", [bicgstab, gmres])
 def test_convection(solver: Solver, device: torch.device) -> None:
-    check_against_scipy(solver, convection(20), 2 if solver is bicgstab else 0, device)
+    check_against_scipy(solver, convection(20), 1 if solver is bicgstab else 0, device)
 
 
 @pytest.mark.parametrize("solver", [cg, bicgstab])
