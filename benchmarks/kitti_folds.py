@@ -36,6 +36,7 @@ from perception.evaluate.calibration import measure_reliability
 from perception.evaluate.judge import JudgeOptions
 from perception.evaluate.judge_boxes import BoxesJudge
 from perception.evaluate.kitti import evaluate_kitti
+from perception.evaluate.report_calibration import plot_reliability
 from perception.evaluate.thresholds import choose_thresholds
 from perception.io.text import read_text
 from perception.types import Detections
@@ -123,7 +124,10 @@ def _write(folder: Path, data: Path, train: Iterable[str], val: Iterable[str]) -
 
 
 def score(
-    data: Path, runs: Sequence[Path], footprints: Mapping[str, tuple[float, float]]
+    data: Path,
+    runs: Sequence[Path],
+    footprints: Mapping[str, tuple[float, float]],
+    picture: Path | None = None,
 ) -> dict[str, object]:
     """What the detections in ``val`` of all runs are worth together.
 
@@ -131,6 +135,7 @@ def score(
         data: KITTI folder.
         runs: finished ones.
         footprints: length and width by class, in place of those found.
+        picture: file for a reliability diagram.
 
     Returns:
         ``frames``; ``AP40`` and ``AP40_as_found`` (without footprints) by class: ``bev`` and ``3d``, easy,
@@ -154,6 +159,8 @@ def score(
     reliability = measure_reliability(
         {name: judged[name].rankings["3d"] for name in _WORTH if name in judged}, len(pairs)
     )
+    if picture is not None:
+        plot_reliability(reliability, picture)
     thresholds = choose_thresholds(((boxes, frame.truth) for frame, boxes in pairs), list(_WORTH))
     return {
         "frames": len(found),
@@ -208,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--footprint", type=_footprint, action="append", default=[], metavar="CLASS=LENGTH,WIDTH"
     )
+    parser.add_argument("--png", type=Path, help="score: draw scores against the share of right boxes")
     parser.add_argument("--publish", action="store_true", help="score: write benchmarks/results/folds.json")
     options = parser.parse_args(arguments)
     if options.what == "split":
@@ -223,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "folds",
         torch.device("cpu"),
         {"folds": len(options.runs), "footprints_m": footprints},
-        **score(options.data, options.runs, footprints),
+        **score(options.data, options.runs, footprints, options.png),
     )
     if options.out is not None:
         write(values, options.out)

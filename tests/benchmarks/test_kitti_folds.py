@@ -85,7 +85,8 @@ def test_footprints_are_those_of_the_boxes_that_are_scored(
         (folder / f"{number:06d}.txt").write_text(label.strip().replace(" 1.6 4.0 ", " 0.9 2.5 ") + " 0.9\n")
     out = tmp_path / "out.json"
     arguments = ["score", "--data", str(kitti), "--runs", str(folder.parent), "--out", str(out)]
-    assert main([*arguments, "--footprint", "Car=4.0,1.6"]) == 0
+    assert main([*arguments, "--footprint", "Car=4.0,1.6", "--png", str(tmp_path / "scores.png")]) == 0
+    assert (tmp_path / "scores.png").stat().st_size > 1000
     found = json.loads(out.read_text())
     assert found["AP40_as_found"]["Car"]["3d"] == [0, 0, 0]
     assert found["AP40"]["Car"]["3d"][1] > 0

@@ -3,8 +3,8 @@
 The interpreter replaces the functions of ``triton.language`` at each launch, and again at each call of a
 device function, which takes longer than to interpret most of them: here once a launch and module does. It
 also computes twice, in 64 bits, whether integers overflow, and without its debugging tells nobody: here it
-does not. Products are summed in double precision, so that what a row gives does not depend on where in a tile it
-stands: the processor's library sums the edges of a product in another order than its inside.
+does not. Products are summed in double precision, so that what a row gives does not depend on where in a
+tile it stands: the processor's library sums the edges of a product in another order than its inside.
 """
 
 from __future__ import annotations
