@@ -24,6 +24,7 @@ from memory.serve.threads import CountedThreads
 from memory.serve.turns import Turns
 from memory.store import MemoryStore
 from memory.sync.inbox import Inbox
+from memory.sync.pulls import Pulls
 
 Result = TypeVar("Result")
 
@@ -46,6 +47,7 @@ class Service:
         self.reading = Reading(store.database)
         self.questions = Questions(store)
         self.inbox = Inbox(store.database)
+        self.pulls = Pulls()
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
         # Apart, so that who reads never waits for those who wait for a long operation to be written.

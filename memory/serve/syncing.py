@@ -52,7 +52,7 @@ async def pull(request: Request, service: ServiceOf) -> Answer:
             service.store.database, body.name, portion=min(PORTION, service.options.max_batch),
             maps=body.maps, shared=True, forked=True,
         )  # fmt: skip
-        batch = next(outbox.batches(position_of(body.position)), None)
+        batch = service.pulls.next(outbox, position_of(body.position), body.maps)
         return {"batch": None if batch is None else batch_json(batch)}
 
     return await service.asked(request, PullBody, read)

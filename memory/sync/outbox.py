@@ -49,6 +49,11 @@ class Outbox:
         self.store, self.robot = database.store, robot
         self._forked, self._maps, self._shared = forked, maps, shared
 
+    @property
+    def generation(self) -> int:
+        """Number of the store's last operation."""
+        return self._database.generation
+
     def start(self, position: Position) -> tuple[Point, bool]:
         """From where to go on, and whether the receiver has what is of another history.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,8 @@ import pytest
 from memory import Memory, MemoryStore, Query
 from memory.errors import DataError, DimensionError, ForkedStoreError, StaleSyncError
 from memory.merging.robots import SeenBy, seen_by
-from memory.sync import Batch, Inbox, Outbox, pull, sync
+from memory.sync import Batch, Inbox, Outbox, Position, pull, sync
+from memory.sync.pulls import Pulls
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
 from memory.types import Visit
 
@@ -245,6 +246,47 @@ def test_pulled_memories_stay_apart(stores: Open, shared: MemoryStore) -> None:
     send(two, shared, "two")
     assert pull(shared.database, one.database).removed == 1
     assert numbers(one) == [1, 1]
+
+
+def test_requests_of_a_pull_share_one_list(
+    stores: Open, shared: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two, one = stores("two"), stores("one")
+    one.add([sight(0)])
+    two.add([sight(number) for number in range(1, 21)])
+    send(two, shared, "two")
+    made: list[Position] = []
+    batches = Outbox.batches
+
+    def counted(outbox: Outbox, position: Position) -> Iterator[Batch]:
+        made.append(position)
+        return batches(outbox, position)
+
+    monkeypatch.setattr(Outbox, "batches", counted)
+    pulls, inbox, store = Pulls(), Inbox(one.database), shared.database.store
+
+    def ask(*, arrives: bool = True) -> int:
+        outbox = Outbox(shared.database, "shared", portion=3, shared=True, forked=True)
+        batch = pulls.next(outbox, inbox.position(store), None)
+        if batch is not None and arrives:
+            inbox.receive(batch)
+        return 0 if batch is None else len(batch.memories)
+
+    assert [ask(), ask(), ask()] == [3, 3, 3]
+    assert len(made) == 1
+    assert ask(arrives=False) == 3
+    assert ask() == 3  # Made anew: what was sent had not come.
+    assert len(made) == 2
+    two.add([sight(21)])
+    send(two, shared, "two")
+    before = len(made)
+    assert ask() == 3
+    assert len(made) == before + 1  # Something was written.
+    while ask():
+        pass
+    assert numbers(one) == list(range(22))
+    assert ask() == 0
+    assert not pulls._lists
 
 
 def test_a_reader_sends_while_another_writes(stores: Open, shared: MemoryStore, tmp_path: Path) -> None:
