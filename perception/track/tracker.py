@@ -233,7 +233,9 @@ class Tracker:
         cost = distance_cost(
             expected[track], found[box], gates[track], column("turn_cost")[kind], column("size_cost")[kind]
         )
-        alone = column("alone_cost")[kind]
+        # Seen once it has no speed, and may be anywhere within its gate.
+        seen_once = self.state.counts[tracks[track], HITS] < 2
+        alone = np.maximum(column("alone_cost")[kind], np.where(seen_once, 1.0, 0.0))
         chosen = assign(Pairs(track, box), cost, len(tracks), len(which), alone=alone)
         return Pairs(tracks[chosen.track], which[chosen.box])
 

@@ -130,6 +130,16 @@ def test_a_row_of_parked_cars_does_not_move_up() -> None:
     assert later.track_id[later.boxes[:, 1] > 16].tolist() == [8]
 
 
+@pytest.mark.parametrize("step_m", [1.0, 2.0, 2.7])
+def test_one_that_comes_towards_us_is_one_from_the_start(step_m: float) -> None:
+    """Without poses a parked car moves by what we drive, and a track that was seen once has no speed."""
+    tracker, ids = Tracker(), []
+    for frame in range(10):
+        tracks = tracker.update(found([(40 - step_m * frame, 3.0)]))
+        ids += tracks.track_id.tolist()
+    assert ids == [1] * 10
+
+
 def test_hidden_for_a_moment_and_longer() -> None:
     tracker = Tracker()
     wide = [(10, 30), (10, -30)]
