@@ -27,7 +27,8 @@ class ClassConfig:
         turn_cost: what a heading off by a quarter turn costs, in gates; a half turn costs nothing.
         size_cost: what a size off by half costs, in gates.
         alone_cost: what it costs to leave a track without a box and the box to itself, in gates: a pair that
-            costs more is not made. Of a track that was seen once, whose speed nobody knows, at least a gate.
+            costs more is not made. Of a track that was seen once, and where
+            frames come slower than at 4 Hz, at least a gate: nobody knows the speed.
         high_score: boxes from this log-odds on are associated first, and may found a track.
         low_score: boxes below this are not looked at.
         score_weight, mean_weight, hits_weight, range_weight, bias: of the belief; the range in metres.

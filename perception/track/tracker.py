@@ -45,6 +45,8 @@ from perception.types import Detections
 _MARGIN_RAD = 0.03
 #: However slow the frames, a thing may be missed in three of them, a little late; slower than 1 Hz no longer.
 _FRAMES_MISSED, _SLOWEST_S = 3.1, 1.0
+#: Frames so far apart, in seconds, leave things time to change their speed.
+_SLOW_FRAMES_S = 0.25
 _NONE: Int64Array = np.zeros(0, np.int64)
 
 
@@ -233,9 +235,9 @@ class Tracker:
         cost = distance_cost(
             expected[track], found[box], gates[track], column("turn_cost")[kind], column("size_cost")[kind]
         )
-        # Seen once it has no speed, and may be anywhere within its gate.
-        seen_once = self.state.counts[tracks[track], HITS] < 2
-        alone = np.maximum(column("alone_cost")[kind], np.where(seen_once, 1.0, 0.0))
+        # Seen once a thing has no speed, and between slow frames another one: only its gate bounds it.
+        unsure = (self.state.counts[tracks[track], HITS] < 2) | (self.interval_s > _SLOW_FRAMES_S)
+        alone = np.maximum(column("alone_cost")[kind], np.where(unsure, 1.0, 0.0))
         chosen = assign(Pairs(track, box), cost, len(tracks), len(which), alone=alone)
         return Pairs(tracks[chosen.track], which[chosen.box])
 

@@ -140,6 +140,16 @@ def test_one_that_comes_towards_us_is_one_from_the_start(step_m: float) -> None:
     assert ids == [1] * 10
 
 
+def test_between_slow_frames_speeds_change() -> None:
+    """At 2 Hz a car that brakes is farther from where it was expected than pairs may be at 10 Hz."""
+    at_m = [0.0, 3.5, 7.0, 10.5, 14.0, 14.3]
+    tracker, ids = Tracker(), []
+    for frame, x in enumerate(at_m):
+        tracks = tracker.update(found([(x, 3.0)]), pose=np.eye(4), time_ns=frame * 500_000_000)
+        ids += tracks[tracks.row >= 0].track_id.tolist()
+    assert ids == [1] * 6
+
+
 def test_hidden_for_a_moment_and_longer() -> None:
     tracker = Tracker()
     wide = [(10, 30), (10, -30)]
