@@ -1,18 +1,25 @@
-"""Triton kernels that begin while the one before them ends: programmatic dependent launch, from Hopper on.
+"""How Triton kernels are launched: noted, repeated without Python's share, and begun before the last ended.
 
-A kernel that is launched so is set up, and its code fetched, while its predecessor still runs. Before it
-touches what another launch may write or still reads, it waits until all memory that was written before is
-visible; until then it may read what no launch writes, or what was complete when its predecessor began. It may
-let its own successor begin early in turn. In a chain of kernels of a few microseconds each that saves some
-0.3 us a kernel.
+What Triton does for a launch (binding arguments, looking the kernel up) takes longer than a small kernel
+runs. Who calls with tensors of the same shapes again can :func:`note` a launch and repeat it
+(:class:`Repeated`).
+
+With programmatic dependent launch, from Hopper on, a kernel is set up, and its code fetched, while its
+predecessor still runs. Before it touches what another launch may write or still reads, it waits until all
+memory that was written before is visible; until then it may read what no launch writes, or what was complete
+when its predecessor began. It may let its own successor begin early in turn. In a chain of kernels of a few
+microseconds each that saves some 0.3 us a kernel.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from threading import local
 from typing import Any
 
 import torch
@@ -35,9 +42,88 @@ def begin_next(DEPENDENT: tl.constexpr):
         tl.extra.cuda.gdc_launch_dependents()
 
 
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel that was launched.
+
+    Attributes:
+        kernel: Triton's function.
+        compiled: what it was compiled to; None in the interpreter.
+        grid: programs, of up to three dimensions.
+        arguments: in the order in which they were given.
+        options: arguments by name, and Triton's options.
+    """
+
+    kernel: Any
+    compiled: Any
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def without(self, places: tuple[int, ...]) -> Launch:
+        """The same with None in these places, which holds no tensor that changes."""
+        kept = tuple(None if at in places else one for at, one in enumerate(self.arguments))
+        return replace(self, arguments=kept)
+
+
+class _Notes(local):
+    taken: list[Launch] | None = None
+
+
+_notes = _Notes()
+
+
 def launch(kernel: Any, programs: int | tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Run a kernel; tests count launches, or compile instead, by putting another function in its place."""
-    kernel[programs if isinstance(programs, tuple) else (programs,)](*arguments, **options)
+    grid = programs if isinstance(programs, tuple) else (programs,)
+    compiled = kernel[grid](*arguments, **options)
+    if _notes.taken is not None:
+        _notes.taken.append(Launch(kernel, compiled, grid, arguments, options))
+
+
+@contextmanager
+def note() -> Iterator[list[Launch]]:
+    """The kernels that this thread launches by :func:`launch` within the block."""
+    before, _notes.taken = _notes.taken, []
+    try:
+        yield _notes.taken
+    finally:
+        _notes.taken = before
+
+
+class Repeated:
+    """A launch, again and again, with other tensors in some places of its arguments.
+
+    The tensors must be of the types, and as aligned, as when it was compiled; all other arguments stay as
+    they were, and alive. Hooks of Triton (its own profiler) do not see such launches.
+
+    Args:
+        launched: once, on a GPU; without the tensors that change.
+        places: among its arguments, of those.
+    """
+
+    def __init__(self, launched: Launch, places: tuple[int, ...]) -> None:
+        signature = launched.kernel.signature
+        named = {name: one for name, one in launched.options.items() if name in signature.parameters}
+        bound = signature.bind(*launched.arguments, **named)
+        bound.apply_defaults()
+        # Addresses are all that a launch needs.
+        self._held = launched.arguments
+        self._arguments = [
+            one.data_ptr() if isinstance(one, Tensor) else one for one in bound.arguments.values()
+        ]
+        self._places = places
+        compiled = launched.compiled
+        self._run = compiled.run
+        self._settings = (compiled.function, compiled.packed_metadata, None, None, None)
+        self._grid = (*launched.grid, 1, 1)[:3]
+
+    def __call__(self, stream: int, *addresses: int) -> None:
+        """Launch on a stream of the current device, with these addresses in the places."""
+        arguments = self._arguments.copy()
+        for place, address in zip(self._places, addresses, strict=True):
+            arguments[place] = address
+        self._run(*self._grid, stream, *self._settings, *arguments)
 
 
 def dependent(tensor: Tensor) -> dict[str, bool]:

@@ -42,12 +42,15 @@ class SparseMatrix(Operators):
     values: Tensor
     _structure_cache: dict[str, Any]
     _values_cache: dict[str, tuple[tuple[Tensor, ...], tuple[int, ...], Any]]
+    #: What products with dense operands of a shape and type were, see sparse_core.linalg.products.again.
+    _again: dict[Any, Any]
 
     def __init__(self, shape: tuple[int, int]) -> None:
         """Set what all formats have; called by the constructors of the formats."""
         self.shape = check_shape(shape)
         self._structure_cache = {}
         self._values_cache = {}
+        self._again = {}
 
     # Each format defines these.
 
@@ -174,6 +177,7 @@ class SparseMatrix(Operators):
         clone = object.__new__(type(self))
         clone.__dict__.update(self.__dict__)
         clone._values_cache = {}
+        clone._again = {}
         return clone
 
     def _set_values(self, values: Tensor) -> None:
@@ -223,7 +227,7 @@ class SparseMatrix(Operators):
         return built
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_structure_cache": {}, "_values_cache": {}}
+        return {**self.__dict__, "_structure_cache": {}, "_values_cache": {}, "_again": {}}
 
     # Conversions.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, SparseMatrix
 from sparse_core.linalg.operands import check_dense, check_matrix
+from sparse_core.linalg.products.again import again
 from sparse_core.linalg.products.gradient import product, samples
 from sparse_core.op import Impl
 
@@ -50,6 +51,12 @@ def spmv(
         ValueError: shapes or devices do not fit; a method that the format does not have.
         ImplementationError: a named ``impl`` or ``method`` cannot run here.
     """
+    if impl == "auto" and method == "auto" and not transpose and not torch.compiler.is_compiling():
+        return again(matrix, x, lambda: _vector_product(matrix, x, False, "auto", "auto"))
+    return _vector_product(matrix, x, transpose, impl, method)
+
+
+def _vector_product(matrix: SparseMatrix, x: Tensor, transpose: bool, impl: Impl, method: str) -> Tensor:
     check_matrix(matrix, "matrix")
     check_dense(x, "x", matrix.device)
     _check_vector(matrix, x, transpose)
@@ -89,10 +96,16 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
         ValueError: shapes or devices do not fit.
         ImplementationError: a named ``impl`` cannot run here.
     """
+    if impl == "auto" and not transpose and not torch.compiler.is_compiling():
+        return again(matrix, dense, lambda: _product(matrix, dense, False, "auto"))
+    return _product(matrix, dense, transpose, impl)
+
+
+def _product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -> Tensor:
     check_matrix(matrix, "matrix")
     check_dense(dense, "dense", matrix.device)
     if dense.ndim == 1:
-        return spmv(matrix, dense, transpose=transpose, impl=impl)
+        return _vector_product(matrix, dense, transpose, impl, "auto")
     _check_shape(matrix, dense, transpose)
     if torch.compiler.is_compiling():
         return _traced(matrix, dense, transpose, impl)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.launches import launch as _launch
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.structure import cut_rows
@@ -30,6 +31,7 @@ class RowPlan(NamedTuple):
 
     Attributes:
         mean_length: entries a row, on average.
+        starts, ends: (M,) first entry of each row, and one past its last.
         order: (M,) rows sorted by length when rows side by side differ much in length, else None.
         long_rows: (L,) rows of more than ``_PIECE`` entries.
         first_piece: (L + 1,) first piece of each long row.
@@ -38,6 +40,8 @@ class RowPlan(NamedTuple):
     """
 
     mean_length: float
+    starts: Tensor
+    ends: Tensor
     order: Tensor | None
     long_rows: Tensor
     first_piece: Tensor
@@ -163,7 +167,7 @@ def plan_rows(row_ptr: Tensor) -> RowPlan:
         else None
     )
     long_rows = (lengths > _PIECE).nonzero()[:, 0]
-    return RowPlan(mean, order, long_rows, *cut_rows(row_ptr, long_rows, _PIECE))
+    return RowPlan(mean, row_ptr[:-1], row_ptr[1:], order, long_rows, *cut_rows(row_ptr, long_rows, _PIECE))
 
 
 def choose_tile(mean_length: float, width: int) -> SpmmTile:
@@ -183,7 +187,7 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
     batch, _, width = out.shape
     tile = choose_tile(plan.mean_length, width)
     order = plan.order if tile.rows > 1 else None
-    _launch_rows(matrix.row_ptr[:-1], matrix.row_ptr[1:], order, matrix, dense, out, tile)
+    _launch_rows(plan.starts, plan.ends, order, matrix, dense, out, tile)
     if len(plan.long_rows) == 0:
         return
     working = accumulation_dtype(out.dtype)
@@ -241,10 +245,6 @@ def _launch_rows(
         ACCUMULATOR=_triton_dtype(accumulation_dtype(out.dtype)),
         num_warps=tile.warps,
     )
-
-
-def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **constants: Any) -> None:
-    kernel[grid](*arguments, **constants)
 
 
 def _triton_dtype(dtype: torch.dtype) -> Any:

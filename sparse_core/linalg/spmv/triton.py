@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
+from sparse_core.launches import launch as _launch
 from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,
@@ -55,10 +56,10 @@ def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
         raise ValueError(
             f"method={method!r} is for CSR; {type(matrix).__name__} has one kernel, method='auto'"
         )
-    launch: Callable[[Any, Tensor, Tensor], None] | None = _LAUNCHES.get(type(matrix))
-    if launch is None:
+    multiply: Callable[[Any, Tensor, Tensor], None] | None = _LAUNCHES.get(type(matrix))
+    if multiply is None:
         raise TypeError(f"no Triton product for {type(matrix).__name__}; convert it with .to(CSR)")
-    launch(matrix, x, y)
+    multiply(matrix, x, y)
     return y
 
 
@@ -98,7 +99,9 @@ def _scalar(matrix: CSR, x: Tensor, y: Tensor) -> None:
     longest = row_profile(matrix).longest
     unrolled = longest <= UNROLLED
     kernel = kernels_triton.scalar_kernel if unrolled else kernels_triton.scalar_loop_kernel
-    kernel[(triton.cdiv(len(y), 128),)](
+    _launch(
+        kernel,
+        triton.cdiv(len(y), 128),
         matrix.row_ptr,
         matrix.col,
         _stored(matrix),
@@ -129,7 +132,9 @@ def _launch_vector(
     matrix: CSR, x: Tensor, y: Tensor, row_list: Tensor, rows: int, limit: int, *, listed: bool, width: int
 ) -> None:
     block = max(1, min(128, 1024 // width))
-    kernels_triton.vector_kernel[(triton.cdiv(rows, block),)](
+    _launch(
+        kernels_triton.vector_kernel,
+        triton.cdiv(rows, block),
         matrix.row_ptr,
         matrix.col,
         _stored(matrix),
@@ -156,7 +161,9 @@ def _adaptive(matrix: CSR, x: Tensor, y: Tensor) -> None:
     if len(plan.long_rows) == 0:
         return
     partial = _scratch(len(plan.piece_start), y, accumulator)
-    kernels_triton.piece_kernel[(len(plan.piece_start),)](
+    _launch(
+        kernels_triton.piece_kernel,
+        len(plan.piece_start),
         plan.piece_start,
         plan.piece_end,
         matrix.col,
@@ -167,8 +174,16 @@ def _adaptive(matrix: CSR, x: Tensor, y: Tensor) -> None:
         ACC=accumulator,
         num_warps=4,
     )
-    kernels_triton.join_pieces_kernel[(len(plan.long_rows),)](
-        plan.long_rows, plan.piece_ptr, partial, y, WIDTH=32, ACC=accumulator, num_warps=1
+    _launch(
+        kernels_triton.join_pieces_kernel,
+        len(plan.long_rows),
+        plan.long_rows,
+        plan.piece_ptr,
+        partial,
+        y,
+        WIDTH=32,
+        ACC=accumulator,
+        num_warps=1,
     )
 
 
@@ -177,7 +192,9 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
     programs = len(plan.first_row) - 1
     accumulator = _accumulator(y, x)
     head, tail = (_scratch(programs, y, accumulator) for _ in range(2))
-    kernels_triton.merge_kernel[(programs,)](
+    _launch(
+        kernels_triton.merge_kernel,
+        programs,
         matrix.row_ptr,
         plan.row_starts,
         plan.first_row,
@@ -193,7 +210,9 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
         num_warps=4,
     )
     if len(plan.split_rows):
-        kernels_triton.join_split_kernel[(len(plan.split_rows),)](
+        _launch(
+            kernels_triton.join_split_kernel,
+            len(plan.split_rows),
             plan.split_rows,
             plan.split_first,
             plan.split_last,
@@ -210,7 +229,9 @@ def _pattern(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = pattern_plan(matrix)
     assert plan is not None  # _csr_method has asked.
     rows, warps = _unrolled_shape(plan.longest)
-    kernels_triton.pattern_kernel[(triton.cdiv(len(y), rows),)](
+    _launch(
+        kernels_triton.pattern_kernel,
+        triton.cdiv(len(y), rows),
         matrix.row_ptr,
         plan.pattern,
         plan.offsets,
@@ -242,7 +263,9 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
     longest = row_profile(matrix).longest
     # Two short rows a thread keep as many loads in flight as one longer row.
     rows = 256 if longest <= _LONG_MEAN else 128
-    kernels_triton.sliced_kernel[(triton.cdiv(len(y), rows),)](
+    _launch(
+        kernels_triton.sliced_kernel,
+        triton.cdiv(len(y), rows),
         matrix.slice_ptr,
         matrix.col,
         _stored(matrix),
@@ -267,7 +290,9 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
 
 def _ell(matrix: ELL, x: Tensor, y: Tensor) -> None:
     width = len(matrix.col)
-    kernels_triton.ell_kernel[(triton.cdiv(len(y), 128),)](
+    _launch(
+        kernels_triton.ell_kernel,
+        triton.cdiv(len(y), 128),
         matrix.col,
         _stored(matrix),
         matrix.lengths,
@@ -317,14 +342,26 @@ def _compact(matrix: CompactCSR, x: Tensor, y: Tensor) -> None:
     longest, mean = profile
     if longest <= UNROLLED:
         rows, warps = _unrolled_shape(longest)
-        kernels_triton.compact_kernel[(triton.cdiv(len(y), rows),)](
-            *common, ROWS=rows, STEPS=longest, ACC=_accumulator(y, x), num_warps=warps
+        _launch(
+            kernels_triton.compact_kernel,
+            triton.cdiv(len(y), rows),
+            *common,
+            ROWS=rows,
+            STEPS=longest,
+            ACC=_accumulator(y, x),
+            num_warps=warps,
         )
         return
     width = min(256, max(8, triton.next_power_of_2(max(1, round(mean)))))
     rows = max(1, 1024 // width)
-    kernels_triton.compact_vector_kernel[(triton.cdiv(len(y), rows),)](
-        *common, ROWS=rows, WIDTH=width, ACC=_accumulator(y, x), num_warps=4
+    _launch(
+        kernels_triton.compact_vector_kernel,
+        triton.cdiv(len(y), rows),
+        *common,
+        ROWS=rows,
+        WIDTH=width,
+        ACC=_accumulator(y, x),
+        num_warps=4,
     )
 
 
@@ -343,7 +380,9 @@ def _blocks(matrix: BSR, x: Tensor, y: Tensor) -> None:
     padded = triton.next_power_of_2(block_columns)
     rows = min(8, triton.next_power_of_2(block_rows))
     parts = triton.cdiv(block_rows, rows)
-    kernels_triton.block_kernel[((len(matrix.row_ptr) - 1) * parts,)](
+    _launch(
+        kernels_triton.block_kernel,
+        (len(matrix.row_ptr) - 1) * parts,
         matrix.row_ptr,
         matrix.col,
         _stored(matrix),
@@ -365,7 +404,9 @@ def _groups(matrix: NM, x: Tensor, y: Tensor) -> None:
     slots = matrix.values[0].numel()
     width = min(256, triton.next_power_of_2(max(1, slots)))
     rows = max(1, 1024 // width)
-    kernels_triton.group_kernel[(triton.cdiv(len(y), rows),)](
+    _launch(
+        kernels_triton.group_kernel,
+        triton.cdiv(len(y), rows),
         matrix.index,
         _stored(matrix),
         x,
