@@ -89,6 +89,7 @@ def test_operands_that_do_not_fit_go_the_whole_way() -> None:
         spmv(matrix, x.cpu())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # By torch itself, at the first jvp.
 def test_gradients_transforms_and_autocast() -> None:
     matrix = matrix_of(CSR)
     x = torch.randn(300, device="cuda")
