@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention import cpu, reference, vendor
+from sparse_core.attention.blocks.again import again
 from sparse_core.attention.blocks.product import attend
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.operands import (
@@ -152,13 +153,39 @@ def sparse_attention(
         ValueError: shapes, lengths, devices or options do not fit.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    SPARSE_ATTENTION.check(impl)
     options: dict[str, Any] = {
+        "scale": scale,
         "dropout_p": dropout_p,
+        "seed": seed,
         "query_lengths": query_lengths,
         "key_lengths": key_lengths,
+        "score_mod": score_mod,
+        "impl": impl,
+        "return_lse": return_lse,
     }
-    plain = not dropout_p and query_lengths is None and key_lengths is None
+    given = seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
+    if not (given or dropout_p or return_lse) and impl == "auto" and not torch.compiler.is_compiling():
+        return again(q, k, v, pattern, scale, lambda: _whole(q, k, v, pattern, **options).out)
+    result = _whole(q, k, v, pattern, **options)
+    return result if return_lse else result.out
+
+
+def _whole(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: BlockPattern,
+    *,
+    scale: float | None,
+    seed: int | None,
+    score_mod: ScoreFunction | None,
+    impl: AttentionImpl,
+    return_lse: bool,
+    **options: Any,
+) -> AttentionResult:
+    """All checks, the choice of an implementation and the product; options of dropout and lengths."""
+    SPARSE_ATTENTION.check(impl)
+    plain = not options["dropout_p"] and options["query_lengths"] is None and options["key_lengths"] is None
     pairs = pattern.blocks * pattern.block_size**2 if isinstance(pattern, BlockPattern) else 0
     chosen = _chosen(impl, q.device, q.dtype, score_mod is not None, plain, pairs)
     if score_mod is not None:
@@ -182,7 +209,7 @@ def sparse_attention(
         out = out[..., :dim]
     if folded:
         out, lse = out.unflatten(1, (batch, heads))[0], lse.unflatten(1, (batch, heads))[0]
-    return AttentionResult(out, lse) if return_lse else out
+    return AttentionResult(out, lse)
 
 
 def _per_sequence(q: Tensor, pattern: BlockPattern, options: dict[str, Any]) -> bool:

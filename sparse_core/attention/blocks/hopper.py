@@ -23,7 +23,6 @@ _DATA_TYPES = {torch.float16: 6, torch.bfloat16: 9}
 _SWIZZLE_128, _PROMOTE_256 = 3, 3
 #: Tiles of keys and of values in flight, by block size and head size.
 _STAGES = {(64, 64): 4, (64, 128): 3, (128, 64): 3, (128, 128): 2}
-_MOST_LAUNCHES = 64
 
 
 class _Problem(ctypes.Structure):
@@ -93,16 +92,20 @@ def forward(
     Raises:
         ImplementationError: the kernel cannot be compiled or launched here.
     """
-    key = ("hopper", shape, q.dtype)
-    launch = lists.launches.get(key)
-    if not isinstance(launch, _Launch):
-        if len(lists.launches) >= _MOST_LAUNCHES:
-            lists.launches.clear()
-        launch = lists.launches[key] = _Launch(lists, work, shape, q)
+    launch = known(lists, shape, q.dtype)
+    if launch is None:
+        launch = Launch(lists, work, shape, q)
+        lists.keep_launch((shape, q.dtype), launch)
     launch(q, k, v, scale, out, lse, part_out, part_lse)
 
 
-class _Launch:
+def known(lists: Lists, shape: AttentionShape, dtype: torch.dtype) -> Launch | None:
+    """The kernel for these operands, where they came before."""
+    launch = lists.launches.get((shape, dtype))
+    return launch if isinstance(launch, Launch) else None
+
+
+class Launch:
     """The kernel with everything fixed but its tensors."""
 
     def __init__(self, lists: Lists, work: WorkList | None, shape: AttentionShape, q: Tensor) -> None:
@@ -161,21 +164,35 @@ class _Launch:
 
 
 class _TensorMap:
-    """What a bulk copy knows of a (batch, heads, length, dim) tensor; boxes are 64 columns of a tile."""
+    """What a bulk copy knows of (batch, heads, length, dim) tensors of one shape and type.
+
+    Args:
+        rows: of a tile; boxes are 64 columns of it.
+    """
 
     def __init__(self, rows: int) -> None:
         self._buffer = ctypes.create_string_buffer(192)
         start = -ctypes.addressof(self._buffer) % 64
         self.memory = (ctypes.c_char * 128).from_buffer(self._buffer, start)
+        self._at = ctypes.addressof(self.memory)
         self._box = (ctypes.c_uint32 * 4)(64, rows, 1, 1)
         self._ones = (ctypes.c_uint32 * 4)(1, 1, 1, 1)
-        self._known: tuple[object, ...] = ()
+        self._address = 0
+        self._strides: tuple[int, ...] = ()
+        # Of its own types of arguments: these are converted quicker than objects of ctypes are made.
+        self._move = nvrtc.driver()["cuTensorMapReplaceAddress"]
+        self._move.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 
     def point_to(self, tensor: Tensor) -> None:
         """Describe ``tensor``, which :func:`_mappable` accepts."""
-        found = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if found == self._known:
-            return
+        address, strides = tensor.data_ptr(), tensor.stride()
+        if strides != self._strides:
+            self._encode(tensor)
+        elif address != self._address:
+            _check_map(self._move(self._at, address), tensor)
+        self._address, self._strides = address, strides
+
+    def _encode(self, tensor: Tensor) -> None:
         sizes = (ctypes.c_uint64 * 4)(*reversed(tensor.shape))
         strides = (ctypes.c_uint64 * 3)(*(2 * stride for stride in reversed(tensor.stride()[:3])))
         status = nvrtc.driver().cuTensorMapEncodeTiled(
@@ -192,12 +209,15 @@ class _TensorMap:
             _PROMOTE_256,
             0,
         )
-        if status:
-            raise ImplementationError(
-                f"the driver refused a tensor map of shape {tuple(tensor.shape)}, strides {tensor.stride()}"
-                f" with CUDA driver error {status}"
-            )
-        self._known = found
+        _check_map(status, tensor)
+
+
+def _check_map(status: int, tensor: Tensor) -> None:
+    if status:
+        raise ImplementationError(
+            f"the driver refused a tensor map of shape {tuple(tensor.shape)}, strides {tensor.stride()}"
+            f" with CUDA driver error {status}"
+        )
 
 
 def _mappable(tensor: Tensor) -> bool:

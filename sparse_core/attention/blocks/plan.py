@@ -21,6 +21,8 @@ _PROGRAMS_PER_PROCESSOR = 2
 _SHORTEST_PART = 1024
 #: Work lists, for batches of different sizes, that a pattern keeps.
 _MOST_LISTS = 16
+#: Launches, for operands of different shapes, that a pattern keeps.
+_MOST_LAUNCHES = 64
 #: Under which plans hold the row lengths (heads * block rows,) on the CPU, where they are known.
 ROW_LENGTHS = "row_lengths"
 _owners: weakref.WeakValueDictionary[int, BlockPattern] = weakref.WeakValueDictionary()
@@ -58,7 +60,7 @@ class Lists:
         row_lengths: blocks of each row, (heads * block rows,) on the CPU.
         equal: whether all rows have equally many blocks.
         work: work lists by batch, heads and group.
-        launches: what kernels keep between calls.
+        launches: what kernels keep between calls, by :meth:`keep_launch`.
     """
 
     row_ptr: Tensor
@@ -95,6 +97,12 @@ class Lists:
                 self.work.clear()
             known = self.work[key] = _work_list(self, batch, heads, group)
         return known
+
+    def keep_launch(self, key: object, launch: object) -> None:
+        """Keep what a kernel finds again in ``launches``; when these are many, only it."""
+        if len(self.launches) >= _MOST_LAUNCHES:
+            self.launches.clear()
+        self.launches[key] = launch
 
 
 def _work_list(lists: Lists, batch: int, heads: int, group: int) -> WorkList:

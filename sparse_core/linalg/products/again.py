@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from sparse_core.formats import SparseMatrix
+from sparse_core.gradients import perhaps_followed
 
 if TYPE_CHECKING:
     from sparse_core.launches import Launch, Repeated
@@ -43,9 +43,7 @@ class Again:
         """The product; None where it has to go the whole way."""
         values = matrix.values
         if (
-            torch._C._are_functorch_transforms_active()
-            or forward_ad._current_level >= 0
-            or (torch.is_grad_enabled() and (dense.requires_grad or values.requires_grad))
+            perhaps_followed(dense, values)
             or dense.get_device() != self._index
             or torch._C._cuda_getDevice() != self._index
             or not dense.is_contiguous()
