@@ -36,6 +36,12 @@ def seen_by(memory: Memory) -> dict[str, SeenBy]:
     }
 
 
+def only_robot(memory: Memory) -> str | None:
+    """Who saw it, where that is one."""
+    shares = seen_by(memory)
+    return next(iter(shares)) if len(shares) == 1 else None
+
+
 def share_of(memory: Memory) -> SeenBy:
     """All that a memory stands for, as that of whoever brought it."""
     return SeenBy(memory.first_sight_ns, memory.last_sight_ns, int(memory.count))

@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from memory.merging.motion import Motion
 from memory.persistence import integrity, journal, meta, operations, poses
 from memory.persistence.batches import Batch
 from memory.persistence.contract import Connection
@@ -190,6 +191,18 @@ class Database(Queries):
         generation = self._write(work).generation
         self._tidy_after(len(known))
         return generation
+
+    def align(
+        self, robot: str, map_id: str, frame: Motion, *, detail: Mapping[str, Any] | None = None
+    ) -> Applied:
+        """See :func:`memory.persistence.operations.align`."""
+        applied = self._write(
+            lambda connection: operations.align(
+                connection, self._counters, robot, map_id, frame, dict(detail or {})
+            )
+        )
+        self._tidy_after(len(applied.ids))
+        return applied
 
     def receive(self, batch: Batch, known: Known, *, may_undo: bool = True) -> Received:
         """See :func:`memory.persistence.received.receive`; returns when it is on the disk."""

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UnknownMemoryError
+from memory.merging.motion import Motion
 from memory.persistence import journal, meta, sights, tables, visits, vocabulary
 from memory.persistence.engine import engine_of
+from memory.persistence.frames import read_frames
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
 from memory.persistence.opened import Opened
@@ -190,6 +192,11 @@ class Queries(Opened):
         """Bring what is known of another store up to date."""
         with self._read() as connection:
             known.follow(connection)
+
+    def frames(self) -> dict[tuple[str, str], Motion]:
+        """How the maps of robots lie in the store's, by robot and map; those that are not there lie as it."""
+        with self._read() as connection:
+            return read_frames(connection)
 
     def shared_ids(self) -> NDArray[np.int64]:
         """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""

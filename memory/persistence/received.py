@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import StaleSyncError, UndoError
+from memory.merging.motion import Motion
 from memory.merging.robots import SEEN_BY, share_of
 from memory.merging.tracked import TRACKS
 from memory.persistence import operations
 from memory.persistence.batches import Batch, Partial, Point, ids_of, runs_of
 from memory.persistence.contract import Connection
 from memory.persistence.engine import engine_of
+from memory.persistence.frames import in_frame, read_frames
 from memory.persistence.journal import Counters, joined, read_entries, read_identity
 from memory.persistence.operations import Applied
 from memory.persistence.records import prepare
@@ -55,6 +57,7 @@ class Known:
         robot: as whose memories.
         points: of its history, the newest last.
         partial: what came since.
+        frames: how the maps of robots lie in this store's.
     """
 
     store: str
@@ -63,6 +66,7 @@ class Known:
     robot: str | None = None
     points: list[Point] = field(default_factory=list)
     partial: list[Partial] = field(default_factory=list)
+    frames: dict[tuple[str, str], Motion] = field(default_factory=dict)
     _there: list[NDArray[np.int64]] = field(default_factory=list)
     _here: list[NDArray[np.int64]] = field(default_factory=list)
     _until: list[NDArray[np.int64]] = field(default_factory=list)
@@ -72,6 +76,7 @@ class Known:
         """Read what the log has since; everything anew where its history is another one now."""
         if self.read and read_identity(connection, self.read) != self.identity:
             self.read, self.robot = 0, None
+            self.frames = {}
             for held in (self.points, self.partial, self._there, self._here, self._until, self._lost):
                 held.clear()
         latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
@@ -80,6 +85,9 @@ class Known:
         for entry in read_entries(connection, after=self.read, operation=OPERATION):
             if entry.detail.get("store") == self.store:
                 self._note(entry.detail, entry.added)
+        sql = "SELECT 1 FROM log WHERE generation > ? AND operation IN ('align', 'undo') LIMIT 1"
+        if connection.execute(sql, (self.read,)).fetchone() is not None:
+            self.frames = read_frames(connection)
         self.read, self.identity = int(latest), read_identity(connection, latest)
 
     def here(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -203,8 +211,12 @@ def receive(
             remove.append(here)
         kept += fate == "kept"
     slots = counters.slots
-    new = prepare([_as_seen(replace(memory, id=None), batch.robot) for memory in add], slots)
-    stated = family.stated([_as_seen(memory, batch.robot) for memory in update])
+
+    def here_of(memory: Memory) -> Memory:
+        return in_frame(_as_seen(memory, batch.robot), known.frames)
+
+    new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
+    stated = family.stated([here_of(memory) for memory in update])
     detail = {
         "store": batch.store,
         "robot": batch.robot,
