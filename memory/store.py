@@ -305,6 +305,24 @@ class MemoryStore(StoreReader):
         """
         return aligning.align(self._database, robot, map_id, options, frame)
 
+    def trust(self, robot: str, trust: float, *, why: str = "") -> int:
+        """Say how far a robot is believed from now on; returns the operation, which :meth:`undo` takes back.
+
+        Where robots contradict each other, :meth:`consolidate` and answers go by those that are trusted at
+        least half as much as the most trusted; means are weighted by it (:func:`memory.merging.fusion.fuse`).
+        What is not trusted at all is merged with nothing. What was merged before stays as it is.
+
+        Args:
+            robot: as which its memories come, see :mod:`memory.sync`.
+            trust: from 0 to 1, which all have of whom nothing was said.
+            why: for :meth:`log`. It stays: put nothing into it that is to be erased.
+
+        Raises:
+            ValueError: a number out of its range, or no name.
+            StoreReadOnlyError: on a server, by who is not the owner of the store.
+        """
+        return self._database.trust(robot, trust, detail={"reason": why} if why else None)
+
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether every row is what was stored, and indexes, log and settings fit; with ``repair``, mend it.
 

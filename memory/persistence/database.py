@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from memory.errors import StoreReadOnlyError
 from memory.merging.motion import Motion
 from memory.persistence import integrity, journal, meta, operations, poses
 from memory.persistence.batches import Batch
@@ -26,6 +27,7 @@ from memory.persistence.received import Known, Received, receive
 from memory.persistence.records import Prepared, prepare
 from memory.persistence.sights import Pending, Sights
 from memory.persistence.tables import check_new
+from memory.persistence.trust import check_trust, trust_in
 from memory.types import STATES, Memory, State, check_choice, check_integer
 
 
@@ -203,6 +205,14 @@ class Database(Queries):
         )
         self._tidy_after(len(applied.ids))
         return applied
+
+    def trust(self, robot: str, trust: float, *, detail: Mapping[str, Any] | None = None) -> int:
+        """See :meth:`memory.store.MemoryStore.trust`; ``detail`` is for the log."""
+        name, number = check_trust(robot, trust)
+        if self.guarded:
+            raise StoreReadOnlyError("only the owner of a store on a server says whom to trust")
+        told = {**(detail or {}), "robot": name, "trust": number}
+        return self._write(lambda connection: trust_in(connection, self._counters, told)).generation
 
     def receive(self, batch: Batch, known: Known, *, may_undo: bool = True) -> Received:
         """See :func:`memory.persistence.received.receive`; returns when it is on the disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from memory.persistence.seen import select_seen
 from memory.persistence.sights import Sighted
 from memory.persistence.statistics import Stats
 from memory.persistence.tables import Vectors
+from memory.persistence.trust import Trusts
 from memory.persistence.visits import Overlapping
 from memory.query import Filter
 from memory.types import Memory, check_integer
@@ -35,6 +36,8 @@ SETTINGS = "settings"
 
 class Queries(Opened):
     """Reads the tables; each call within a read transaction of its own."""
+
+    _trusts = Trusts()
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
         """The memories in the order of the ids; without their vectors where these are not wanted.
@@ -197,6 +200,12 @@ class Queries(Opened):
         """How the maps of robots lie in the store's, by robot and map; those that are not there lie as it."""
         with self._read() as connection:
             return read_frames(connection)
+
+    def trusts(self) -> Mapping[str, float]:
+        """How far robots are believed, from 0 to 1; 1 for those that are not there."""
+        with self._read() as connection:
+            self._trusts = self._trusts.followed(connection)
+            return self._trusts.by_robot
 
     def shared_ids(self) -> NDArray[np.int64]:
         """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
