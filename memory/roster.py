@@ -25,6 +25,8 @@ class Robot:
         alone: of these, those that nobody else saw.
         sights: how many, its own.
         first_ns, last_ns: of these, by its clock; ``None`` where there are none.
+        ahead_ns: nanoseconds that the clock of what sends its memories is ahead of the store's computer, less
+            the way, when it last sent; ``None`` where it did not.
         frames: by map, how its map lies in the store's, where that was said.
     """
 
@@ -35,6 +37,7 @@ class Robot:
     sights: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    ahead_ns: int | None = None
     frames: Mapping[str, Motion] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -58,9 +61,14 @@ def robots_of(database: Database) -> list[Robot]:
                 first, last = robot.first_ns, robot.last_ns
                 robot.first_ns = share.first_ns if first is None else min(first, share.first_ns)
                 robot.last_ns = share.last_ns if last is None else max(last, share.last_ns)
-    for name in {*trust, *(robot for robot, _ in frames)}:
+    ahead = {
+        entry.detail["robot"]: entry.detail["sent_ns"] - entry.time_ns
+        for entry in database.log(operation="sync")
+    }
+    for name in {*trust, *ahead, *(robot for robot, _ in frames)}:
         found.setdefault(name, Robot(name))
     for name, robot in found.items():
         robot.trust = trust.get(name, 1.0)
+        robot.ahead_ns = ahead.get(name)
         robot.frames = {map_id: frame for (of, map_id), frame in sorted(frames.items()) if of == name}
     return [found[name] for name in sorted(found)]

@@ -8,7 +8,9 @@ from typing import Any
 from memory.cli.console import add_command, output, print_json, split_words
 from memory.exchange.times import format_time
 from memory.persistence.opening import open_database
+from memory.persistence.received import LATE_NS
 from memory.roster import Robot, robots_of
+from memory.wording.words import duration
 from sparse_core.table import Table
 
 
@@ -25,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"robots": [robot.to_json() for robot in robots]})
         return 0
-    columns = ("robot", "trust", "memories", "alone", "sights", "first", "last", "its maps lie")
+    columns = ("robot", "trust", "memories", "alone", "sights", "first", "last", "its clock", "its maps lie")
     title = f"{len(robots)} robot{'' if len(robots) == 1 else 's'}"
     rows = [_cells(robot) for robot in robots]
     output().print(Table(columns, rows, title=title, right=["trust", "memories", "alone", "sights"]))
@@ -35,7 +37,13 @@ def run(options: argparse.Namespace) -> int:
 def _cells(robot: Robot) -> list[str]:
     times = ["" if at is None else format_time(at, digits=0) for at in (robot.first_ns, robot.last_ns)]
     counts = [f"{count:,}" for count in (robot.memories, robot.alone, robot.sights)]
-    return [robot.name, f"{robot.trust:g}", *counts, *times, "; ".join(_frames(robot))]
+    return [robot.name, f"{robot.trust:g}", *counts, *times, _clock(robot), "; ".join(_frames(robot))]
+
+
+def _clock(robot: Robot) -> str:
+    if robot.ahead_ns is None or abs(robot.ahead_ns) <= LATE_NS:
+        return ""
+    return f"{duration(abs(robot.ahead_ns) / 1e9)} {'ahead' if robot.ahead_ns > 0 else 'behind'}"
 
 
 def _frames(robot: Robot) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ from memory.types import Memory
 
 #: Name of the operations in the log.
 OPERATION = "sync"
+#: Clocks that differ by less are taken to be one: networks take their time too.
+LATE_NS = 60 * 10**9
 _NONE = np.zeros(0, np.int64)
 
 
@@ -37,6 +40,8 @@ class Received(NamedTuple):
         kept: changes that were not made, because somebody here had forgotten or erased the memory, or it was
             merged for good.
         generation: of the operation; ``None`` where the batch had come before.
+        future: memories that came and say that they were seen more than a minute after they came.
+        ahead_ns: nanoseconds that the sender's clock is ahead of this computer's, less the way here.
     """
 
     added: int = 0
@@ -44,6 +49,8 @@ class Received(NamedTuple):
     removed: int = 0
     kept: int = 0
     generation: int | None = None
+    future: int = 0
+    ahead_ns: int = 0
 
 
 @dataclass
@@ -234,7 +241,16 @@ def receive(
         connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
         update={memory.id or 0: prepare([memory], slots) for memory in stated},
     )  # fmt: skip
-    return Received(len(add), len(update), len(remove), kept, done.generation)
+    now_ns = time.time_ns()
+    return Received(
+        len(add),
+        len(update),
+        len(remove),
+        kept,
+        done.generation,
+        future=sum(memory.last_sight_ns > now_ns + LATE_NS for memory in (*add, *update)),
+        ahead_ns=batch.sent_ns - now_ns,
+    )
 
 
 def _fits(known: Known, batch: Batch) -> bool:
