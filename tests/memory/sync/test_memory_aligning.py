@@ -301,3 +301,51 @@ def test_on_the_command_line(
     assert "agree with what others saw within" in capsys.readouterr().out
     assert main(["align", str(location), "--robot", "two", "--reset"]) == 0
     assert "its map is as the store's: moved 40 memories" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_things_lie_as_their_robot_and_the_frame_say(
+    stores: Open, shared: MemoryStore, seed: int
+) -> None:
+    dice = np.random.default_rng(seed)
+    things = town(25, seed)
+    robots = {"one": stores("one"), "two": stores("two")}
+    sent: dict[str, dict[int, Memory]] = {"one": {}, "two": {}}
+    count = 0
+    for step in range(60):
+        name = str(dice.choice(["one", "two"]))
+        robot = robots[name]
+        ids = robot.database.ids().tolist()
+        what = dice.integers(7)
+        if what < 2 or not ids:
+            count += 1
+            thing = dataclasses.replace(things[dice.integers(25)], time_ns=count, payload={"number": count})
+            robot.add(seen([thing], 0.05, step))
+        elif what == 2:
+            robot.forget([int(dice.choice(ids))])
+        elif what == 3:
+            robot.repose([int(dice.choice(ids))], [dice.uniform(0.0, 100.0, 3)], [0.5])
+        elif what == 4:
+            send(robot, shared, name)
+            sent[name] = {memory.payload["number"]: memory for memory in robot.get(ids)}
+        elif what == 5:
+            shared.consolidate(now_ns=count)
+        else:
+            undoable = [entry for entry in shared.log() if entry.operation in ("align", "merge", "undo")]
+            try:
+                if undoable and dice.random() < 0.5:
+                    shared.undo(undoable[dice.integers(len(undoable))].generation)
+                else:
+                    shared.align(name, frame=Motion(*dice.uniform(-3.0, 3.0, 3).tolist()))
+            except (UndoError, ValueError):
+                continue
+        frames = shared.database.frames()
+        for memory in shared.database.present(shared.database.ids().tolist()):
+            robot_name = only_robot(memory)
+            if robot_name is None or memory.count > 1:
+                continue
+            own = sent[robot_name].get(memory.payload["number"])
+            assert own is not None
+            frame = frames.get((robot_name, "default"), Motion())
+            assert math.dist(memory.position, frame.memory(own).position) < 1e-6, (step, what)
+    assert shared.check().ok
